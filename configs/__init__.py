@@ -1,0 +1,1 @@
+"""Typed configuration. Imports neither torch nor ray, so that a config can be checked anywhere."""

@@ -1,0 +1,235 @@
+"""The configuration of a run: structured configs for OmegaConf, every field documented beside it.
+
+Hyper-parameters that CUDA-L1 does not state are ours (DESIGN.md section 6) until measured otherwise. Ranges stand in
+the field's metadata and are checked by `configs.load`. Imports neither torch nor ray.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from omegaconf import MISSING
+
+PHASES = ("sft", "self_supervised", "contrastive_rl")
+BASELINES = ("eager", "torch_compile", "torch_compile_reduce_overhead", "cuda_graph", "cudnn")
+
+
+def bounded(default: Any, low: float | None = None, high: float | None = None) -> Any:
+    """A number that must lie in [low, high]."""
+    return field(default=default, metadata={"low": low, "high": high})
+
+
+def one_of(default: str, *choices: str) -> Any:
+    """A word out of `choices`."""
+    return field(default=default, metadata={"choices": choices})
+
+
+def words_of(default: tuple[str, ...], choices: tuple[str, ...]) -> Any:
+    """A list of words out of `choices`."""
+    return field(default_factory=lambda: list(default), metadata={"choices": choices})
+
+
+@dataclass
+class TasksConfig:
+    source: str = "bundled"  # `bundled`, a folder in KernelBench's layout, or a JSONL file
+    profile: str = one_of("cpu", "cpu", "cuda", "source")  # the bundled tasks' sizes; `source` leaves a task as it is
+    levels: list[int] = field(default_factory=lambda: [1, 2, 3])
+    include: list[str] = field(default_factory=list)  # task ids; empty means all of the levels
+
+
+@dataclass
+class ScratchConfig:
+    """A small Qwen2-architecture model and a BPE tokenizer, made from the tasks themselves."""
+
+    vocab_size: int = bounded(2048, 300, 200_000)
+    hidden_size: int = bounded(192, 16)
+    intermediate_size: int = bounded(512, 16)
+    layers: int = bounded(4, 1)
+    heads: int = bounded(6, 1)
+    kv_heads: int = bounded(2, 1)
+
+
+@dataclass
+class PolicyConfig:
+    model: str = "scratch"  # `scratch`, or a Hugging Face model id or path
+    scratch: ScratchConfig = field(default_factory=ScratchConfig)
+    max_length: int = bounded(1536, 64)  # tokens, prompt and response together
+    dtype: str = one_of("bfloat16", "bfloat16", "float32", "float16")  # of the rollout engines' weights
+    chat_template: bool = True  # wrap prompts in the tokenizer's chat template when it has one
+
+
+@dataclass
+class RolloutConfig:
+    engines: int = bounded(1, 1)
+    max_tokens: int = bounded(384, 1)  # per response
+    temperature: float = bounded(1.0, 0.0, 5.0)
+    top_p: float = bounded(1.0, 0.0, 1.0)
+    max_concurrent: int = bounded(64, 1)  # sequences decoded at once in one engine
+    kv_cache_gib: float = bounded(1.0, 0.05)  # on a CPU; GPUs use gpu_memory_utilization
+    gpu_memory_utilization: float = bounded(0.85, 0.05, 0.99)
+    tensor_parallel: int = bounded(1, 1)
+    cpu_cores: str = ""  # OpenMP binding of a CPU engine (`0`, `0-3`); empty lets vLLM choose
+    compile: bool = False  # torch.compile inside vLLM: slower to start, faster for large models
+    start_timeout: float = bounded(600.0, 1.0)  # seconds for an engine to come up
+    timeout: float = bounded(300.0, 1.0)  # seconds for one request; then it is retried on another engine
+
+
+@dataclass
+class LoraConfig:
+    rank: int = bounded(0, 0)  # 0 trains all weights
+    alpha: float = bounded(32.0, 0.0)
+    dropout: float = bounded(0.0, 0.0, 1.0)
+
+
+@dataclass
+class LearnerConfig:
+    ranks: int = bounded(1, 1)
+    zero_stage: int = field(default=1, metadata={"choices": (0, 1, 2, 3)})
+    micro_batch_tokens: int = bounded(8192, 64)  # padded tokens in one forward pass
+    gradient_clip: float = bounded(1.0, 0.0)
+    weight_decay: float = bounded(0.0, 0.0)
+    adam_beta2: float = bounded(0.95, 0.0, 1.0)
+    gradient_checkpointing: bool = False
+    autocast: bool = True  # bf16 autocast over float32 weights
+    lora: LoraConfig = field(default_factory=LoraConfig)
+    threads: int = bounded(0, 0)  # torch threads per rank on a CPU; 0 takes all cores
+    timeout: float = bounded(600.0, 1.0)  # seconds for one call to a rank; bounds every collective
+
+
+@dataclass
+class SftConfig:
+    epochs: int = bounded(4, 1)
+    batch_size: int = bounded(16, 1)
+    learning_rate: float = bounded(1e-5, 0.0)
+    warmup_steps: int = bounded(10, 0)
+    teachers: list[str] = field(default_factory=lambda: ["bundled"])  # `bundled`, a JSONL file, or an http(s) endpoint
+    teacher_model: str = ""  # model name asked of an OpenAI-compatible endpoint
+    tries: int = bounded(20, 1)  # per teacher and task (CUDA-L1 section 2.2: 20)
+    successes: int = bounded(2, 1)  # enough of them for a task (CUDA-L1: 2)
+    contrastive_share: float = bounded(0.0, 0.0, 1.0)  # share of examples shown under a contrastive prompt
+
+
+@dataclass
+class SelfSupervisedConfig:
+    max_rounds: int = bounded(4, 1)
+    samples: int = bounded(8, 1)  # responses per task and round
+    epochs: int = bounded(1, 1)  # passes over a round's successes
+    batch_size: int = bounded(16, 1)
+    learning_rate: float = bounded(1e-5, 0.0)
+    min_gain: float = bounded(0.01, 0.0, 1.0)  # stop when the success rate rises by less
+    contrastive_share: float = bounded(0.0, 0.0, 1.0)  # share of prompts that show exemplars
+
+
+@dataclass
+class ContrastiveConfig:
+    steps: int = bounded(100, 1)
+    tasks_per_step: int = bounded(8, 1)
+    group_size: int = bounded(16, 2)  # G responses to one prompt
+    learning_rate: float = bounded(1e-6, 0.0)  # 1e-5 with LoRA
+    epochs: int = bounded(1, 1)  # optimiser passes over a step's rollouts
+    minibatches: int = bounded(1, 1)  # optimiser steps a pass
+    clip_low: float = bounded(0.2, 0.0, 1.0)
+    clip_high: float = bounded(0.28, 0.0)  # clip-higher (DAPO)
+    kl: float = bounded(0.005, 0.0)  # weight of the k3 estimate against the reference policy
+    importance_cap: float = bounded(2.0, 0.0)  # truncated importance sampling, vLLM against trainer; 0 turns it off
+    smoothing_clip: float = bounded(1.5, 0.0)  # clip((r - mu) / sigma, -c, c) (CUDA-L1 section 2.4.4)
+    smoothing_decay: float = bounded(0.9, 0.0, 1.0)  # of the running mean and deviation
+    max_staleness: int = bounded(0, 0)  # policy versions that rollouts may lag behind the learner
+
+
+@dataclass
+class BufferConfig:
+    strategy: str = one_of("bucket", "bucket", "island", "random")
+    exemplars: int = bounded(2, 1)  # N in CUDA-L1 section 2.4.3
+    bucket_width: float = bounded(0.1, 1e-6)  # speed-up
+    temperature: float = bounded(0.5, 1e-6)  # tau
+    capacity: int = bounded(64, 1)  # candidates kept per task and architecture
+    islands: int = bounded(4, 1)
+    migration_interval: int = bounded(10, 1)  # steps between migrations of the best
+
+
+@dataclass
+class RewardConfig:
+    baseline: str = one_of("eager", "eager", "best")  # speed-up over eager, as in the paper, or over the best baseline
+    max: float = bounded(100.0, 1.0)  # rewards are cut here
+    per_task_smoothing: bool = True  # running statistics of a task's own rewards; false: one for all
+
+
+@dataclass
+class LimitsConfig:
+    """What one candidate may use. Each limit ends in a verdict, never in an exception."""
+
+    build_seconds: float = bounded(180.0, 1.0)
+    start_seconds: float = bounded(60.0, 1.0)  # import and construction
+    call_factor: float = bounded(1000.0, 1.0)  # a call may take this many times the reference (CUDA-L1 section 2.2)
+    call_seconds: float = bounded(10.0, 0.1)  # and never more than this
+    memory_gib: float = bounded(4.0, 0.1)
+    processes: int = bounded(64, 1)
+    output_mib: float = bounded(64.0, 1.0)  # the largest file it may write
+
+
+@dataclass
+class EvaluatorConfig:
+    arch: str = "cpu"
+    preset: str = one_of("fast", "fast", "thorough")
+    workers: int = bounded(1, 1)  # evaluators per architecture; one slot each
+    builders: int = bounded(1, 1)
+    threads: int = bounded(1, 1)  # torch threads of a runner on a CPU
+    baselines: list[str] = words_of(("eager",), BASELINES)
+    store: str = ""  # folder of baselines and build artifacts shared by runs; empty puts it in the run directory
+    limits: LimitsConfig = field(default_factory=LimitsConfig)
+
+
+@dataclass
+class AssessmentConfig:
+    """How the policy is measured at the start and after each phase: on fresh samples."""
+
+    samples: int = bounded(4, 1)  # responses per task
+    preset: str = one_of("fast", "fast", "thorough")
+    temperature: float = bounded(1.0, 0.0, 5.0)
+
+
+@dataclass
+class ScheduleConfig:
+    phases: list[str] = words_of(PHASES, PHASES)
+    cycles: int = bounded(1, 1)
+
+
+@dataclass
+class TrackingConfig:
+    enabled: bool = True
+    uri: str = ""  # MLflow's tracking URI; empty uses MLFLOW_TRACKING_URI, or SQLite in `root`
+    experiment: str = "warpsmith"
+    system_metrics: bool = True
+
+
+@dataclass
+class RayConfig:
+    address: str = ""  # empty joins the cluster that RAY_ADDRESS names, or starts a local one
+    num_cpus: int = bounded(0, 0)  # of a local Ray; 0 takes what the machine has, 8 at least
+    object_store_mib: int = bounded(256, 80)  # of a local Ray
+    dashboard: bool = False
+
+
+@dataclass
+class RunConfig:
+    name: str = MISSING
+    seed: int = bounded(0, 0)
+    root: str = "runs"  # any pyarrow file system: a path, s3://..., gs://...
+    checkpoint_every: int = bounded(5, 1)  # contrastive steps; phases end with one
+    keep_checkpoints: int = bounded(2, 1)
+    tasks: TasksConfig = field(default_factory=TasksConfig)
+    policy: PolicyConfig = field(default_factory=PolicyConfig)
+    schedule: ScheduleConfig = field(default_factory=ScheduleConfig)
+    sft: SftConfig = field(default_factory=SftConfig)
+    self_supervised: SelfSupervisedConfig = field(default_factory=SelfSupervisedConfig)
+    contrastive_rl: ContrastiveConfig = field(default_factory=ContrastiveConfig)
+    rollout: RolloutConfig = field(default_factory=RolloutConfig)
+    learner: LearnerConfig = field(default_factory=LearnerConfig)
+    evaluator: EvaluatorConfig = field(default_factory=EvaluatorConfig)
+    buffer: BufferConfig = field(default_factory=BufferConfig)
+    reward: RewardConfig = field(default_factory=RewardConfig)
+    assessment: AssessmentConfig = field(default_factory=AssessmentConfig)
+    tracking: TrackingConfig = field(default_factory=TrackingConfig)
+    ray: RayConfig = field(default_factory=RayConfig)

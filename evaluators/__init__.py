@@ -1,0 +1,1 @@
+"""Trusted evaluation: tasks, build, sandbox, timing, correctness, baselines, reward. Never imports ray."""

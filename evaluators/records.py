@@ -1,0 +1,266 @@
+"""The records that cross layers and processes, with their Arrow schemas (DESIGN.md section 3).
+
+Frozen, plain data; nothing here may import torch or ray. Parquet is their one storage format.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+import pyarrow as pa
+
+
+class Outcome(StrEnum):
+    """What became of a candidate. `INFRA` is our own failure, never the candidate's, and is always retried."""
+
+    OK = "ok"
+    WRONG = "wrong"
+    BUILD_ERROR = "build_error"
+    RUNTIME_ERROR = "runtime_error"
+    TIMEOUT = "timeout"
+    SUSPECT = "suspect"
+    HACK = "hack"
+    INFRA = "infra"
+
+
+def digest_of(text: str) -> str:
+    """The first 16 hexadecimal digits of the SHA-256 of `text`: the name of a thing by its content."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Task:
+    """A reference program in KernelBench's format.
+
+    `sizes` overrides module-level constants by name without touching `source`; `evaluators.tasks.program_source` gives
+    the text with the overrides applied. `tags` are free words (`matmul`, `reduction`).
+    """
+
+    id: str
+    level: int
+    name: str
+    source: str
+    tags: tuple[str, ...] = ()
+    sizes: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def digest(self) -> str:
+        """Names the task by its source and sizes: verdicts and baselines belong to one digest."""
+        return digest_of(self.source + repr(sorted(self.sizes.items())))
+
+    def with_sizes(self, **sizes: Any) -> Task:
+        """The same task at other sizes: `task.with_sizes(batch_size=64)`."""
+        return replace(self, sizes={**self.sizes, **sizes})
+
+
+def normalised_source(source: str) -> str:
+    """Source without comments, docstrings and layout, so that identical proposals share a digest.
+
+    Text that does not parse is only stripped of trailing blanks.
+    """
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return "\n".join(line.rstrip() for line in source.strip().splitlines())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            first = node.body[0] if node.body else None
+            value = first.value if isinstance(first, ast.Expr) else None
+            if isinstance(value, ast.Constant) and isinstance(value.value, str):
+                node.body = node.body[1:] or [ast.Pass()]
+    try:
+        return ast.unparse(tree)
+    except (RecursionError, ValueError):
+        return source.strip()
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """Source text that defines `ModelNew`, proposed for a task. `author`: `teacher:NAME`, `policy:VERSION`, a file."""
+
+    digest: str
+    task_id: str
+    source: str
+    author: str
+
+    @classmethod
+    def propose(cls, task_id: str, source: str, author: str) -> Candidate:
+        """Makes the candidate and its digest, which is of the task and the normalised source."""
+        return cls(digest_of(f"{task_id}\n{normalised_source(source)}"), task_id, source, author)
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """What a build left: a directory of compiled files, named by what went into it."""
+
+    digest: str
+    kind: str
+    path: str
+    arch: str
+
+
+@dataclass(frozen=True)
+class BuildError:
+    """Why a candidate did not build. `stage`: `parse`, `import` or `compile`; `message` is cut to what a model can
+    use."""
+
+    stage: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A measured figure and its 95 % confidence interval over `n` samples."""
+
+    value: float
+    low: float
+    high: float
+    n: int
+
+
+@dataclass(frozen=True)
+class Correctness:
+    """How the outputs compared. `error` and `tolerance` are relative (see `evaluators.correctness`); `trials` counts
+    the inputs on which outputs were compared, timed calls included."""
+
+    trials: int
+    error: float
+    tolerance: float
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds per call of both sides, from the judge's clock, and why sampling stopped.
+
+    `clock_disagreement` is the share of the candidate's time, by the judge's clock, that its own clock did not show
+    (beyond what the reference's showed); large values are evidence of work outside the timed region.
+    """
+
+    candidate_seconds: Estimate
+    reference_seconds: Estimate
+    pairs: int
+    stopped_by: str
+    clock_disagreement: float
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One piece of evidence, in a sentence a person understands. `severity`: `hint`, `suspect` or `hack`."""
+
+    kind: str
+    severity: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The outcome of evaluating one candidate on one architecture.
+
+    `speedups` maps a baseline's name to the speed-up over it, and is empty unless `outcome` is `ok`. `evaluator` says
+    how it was measured (preset, versions, active containment); `cost` holds seconds by stage.
+    """
+
+    candidate: str
+    task: str
+    arch: str
+    outcome: Outcome
+    message: str = ""
+    correctness: Correctness | None = None
+    speedups: Mapping[str, Estimate] = field(default_factory=dict)
+    timing: Timing | None = None
+    guard: tuple[Finding, ...] = ()
+    evaluator: Mapping[str, str] = field(default_factory=dict)
+    cost: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether the candidate built, ran and was correct."""
+        return self.outcome is Outcome.OK
+
+    @property
+    def best_baseline(self) -> str | None:
+        """The baseline that is hardest to beat, or None without speed-ups."""
+        return min(self.speedups, key=lambda name: self.speedups[name].value) if self.speedups else None
+
+    @property
+    def speedup(self) -> float | None:
+        """Speed-up over eager, or None without one."""
+        estimate = self.speedups.get("eager")
+        return estimate.value if estimate else None
+
+    def to_row(self) -> dict[str, Any]:
+        """The verdict as a row of `VERDICT_SCHEMA` (and, as it stands, as JSON)."""
+        return {**asdict(self), "outcome": str(self.outcome), "guard": [asdict(finding) for finding in self.guard]}
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> Verdict:
+        """The inverse of `to_row`; also takes what pyarrow's `to_pylist` makes of the map columns."""
+        timing, correctness = row["timing"], row["correctness"]
+        return cls(
+            candidate=row["candidate"],
+            task=row["task"],
+            arch=row["arch"],
+            outcome=Outcome(row["outcome"]),
+            message=row["message"],
+            correctness=Correctness(**correctness) if correctness else None,
+            speedups={name: Estimate(**estimate) for name, estimate in dict(row["speedups"]).items()},
+            timing=Timing(
+                **{
+                    **timing,
+                    "candidate_seconds": Estimate(**timing["candidate_seconds"]),
+                    "reference_seconds": Estimate(**timing["reference_seconds"]),
+                }
+            )
+            if timing
+            else None,
+            guard=tuple(Finding(**finding) for finding in row["guard"]),
+            evaluator=dict(row["evaluator"]),
+            cost=dict(row["cost"]),
+        )
+
+
+_ESTIMATE = pa.struct([("value", pa.float64()), ("low", pa.float64()), ("high", pa.float64()), ("n", pa.int64())])
+
+CANDIDATE_SCHEMA = pa.schema([(name, pa.string()) for name in ("digest", "task_id", "source", "author")])
+
+VERDICT_SCHEMA = pa.schema(
+    [
+        ("candidate", pa.string()),
+        ("task", pa.string()),
+        ("arch", pa.string()),
+        ("outcome", pa.string()),
+        ("message", pa.string()),
+        ("correctness", pa.struct([("trials", pa.int64()), ("error", pa.float64()), ("tolerance", pa.float64())])),
+        ("speedups", pa.map_(pa.string(), _ESTIMATE)),
+        (
+            "timing",
+            pa.struct(
+                [
+                    ("candidate_seconds", _ESTIMATE),
+                    ("reference_seconds", _ESTIMATE),
+                    ("pairs", pa.int64()),
+                    ("stopped_by", pa.string()),
+                    ("clock_disagreement", pa.float64()),
+                ]
+            ),
+        ),
+        ("guard", pa.list_(pa.struct([("kind", pa.string()), ("severity", pa.string()), ("message", pa.string())]))),
+        ("evaluator", pa.map_(pa.string(), pa.string())),
+        ("cost", pa.map_(pa.string(), pa.float64())),
+    ]
+)
+
+
+def verdict_table(verdicts: Iterable[Verdict]) -> pa.Table:
+    """Verdicts as an Arrow table of `VERDICT_SCHEMA`."""
+    return pa.Table.from_pylist([verdict.to_row() for verdict in verdicts], schema=VERDICT_SCHEMA)
+
+
+def candidate_table(candidates: Iterable[Candidate]) -> pa.Table:
+    """Candidates as an Arrow table of `CANDIDATE_SCHEMA`."""
+    return pa.Table.from_pylist([asdict(candidate) for candidate in candidates], schema=CANDIDATE_SCHEMA)

@@ -1,0 +1,1 @@
+"""Learning: losses, advantages, batching, the DeepSpeed engine, the policy and its weights. Never imports ray."""

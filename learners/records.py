@@ -1,0 +1,69 @@
+"""The records of learning: what the rollout engines hand over and what the learner trains on (DESIGN.md section 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+
+import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """One prompt and one sampled response.
+
+    `prompt_ids` and `response_ids` are token ids; `logprobs` has one natural log-probability per response token, as the
+    rollout engine computed it at the sampling temperature under `policy_version`. `group` is shared by the responses to
+    one prompt. `reward` and `advantage` are None until known.
+    """
+
+    task_id: str
+    group: str
+    prompt: str
+    response: str
+    prompt_ids: tuple[int, ...]
+    response_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    policy_version: int
+    finish_reason: str = "stop"
+    candidate_digest: str | None = None
+    outcome: str | None = None
+    reward: float | None = None
+    advantage: float | None = None
+
+
+ROLLOUT_SCHEMA = pa.schema(
+    [
+        ("task_id", pa.string()),
+        ("group", pa.string()),
+        ("prompt", pa.string()),
+        ("response", pa.string()),
+        ("prompt_ids", pa.list_(pa.int32())),
+        ("response_ids", pa.list_(pa.int32())),
+        ("logprobs", pa.list_(pa.float32())),
+        ("policy_version", pa.int64()),
+        ("finish_reason", pa.string()),
+        ("candidate_digest", pa.string()),
+        ("outcome", pa.string()),
+        ("reward", pa.float64()),
+        ("advantage", pa.float64()),
+    ]
+)
+
+
+def rollout_table(rollouts: Iterable[Rollout]) -> pa.Table:
+    """Rollouts as an Arrow table of `ROLLOUT_SCHEMA`."""
+    return pa.Table.from_pylist([asdict(rollout) for rollout in rollouts], schema=ROLLOUT_SCHEMA)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One sequence to train on: cross-entropy uses the ids alone; GRPO also `advantage` and the behaviour `logprobs`.
+
+    `logprobs` is empty, or has one entry per response token.
+    """
+
+    prompt_ids: tuple[int, ...]
+    response_ids: tuple[int, ...]
+    advantage: float = 1.0
+    logprobs: tuple[float, ...] = ()

@@ -1,0 +1,1 @@
+"""Contrastive prompts: templates, response parsing, exemplar selection, the buffer. Never imports ray."""
