@@ -1,0 +1,165 @@
+"""What a configuration must satisfy beyond its types: ranges, choices and agreement between keys.
+
+Looks only at values: never at the machine, the network or a file, so a config can be checked anywhere.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import Field, fields, is_dataclass
+from typing import Any
+
+from configs.schema import RunConfig
+
+UNSAFE_IN_NAMES = '/\\:*?"<>|\n'
+"""Characters that a run's name may not have: it becomes a folder on any file system."""
+
+
+def listed(words: Sequence[Any]) -> str:
+    """`a, b or c`."""
+    texts = [str(word) for word in words]
+    return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} or {texts[-1]}"
+
+
+def leaves(section: Any, prefix: str = "") -> Iterator[tuple[str, Any, Field[Any]]]:
+    """Every key of a (nested) config that is not a section: its dotted name, its value and its field."""
+    for item in fields(section):
+        value, key = getattr(section, item.name), f"{prefix}{item.name}"
+        if is_dataclass(value):
+            yield from leaves(value, f"{key}.")
+        else:
+            yield key, value, item
+
+
+def violations(config: RunConfig) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Everything wrong with a config whose types are right: (the keys concerned, a sentence with value and remedy)."""
+    for key, value, item in leaves(config):
+        choices = item.metadata.get("choices")
+        if choices is not None:
+            yield from _outside_choices(key, value, choices)
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            yield from _outside_range(key, value, item.metadata.get("low"), item.metadata.get("high"))
+    yield from _naming(config)
+    yield from _lists(config)
+    yield from _lengths(config)
+    yield from _model_shape(config)
+    yield from _agreement(config)
+
+
+Violations = Iterator[tuple[tuple[str, ...], str]]
+
+
+def _outside_choices(key: str, value: Any, choices: Sequence[Any]) -> Violations:
+    if not isinstance(value, list):
+        if value not in choices:
+            yield (key,), f"{key} must be {listed(choices)}, got {value!r}"
+        return
+    for word in value:
+        if word not in choices:
+            yield (key,), f"{key} must be a list of {listed(choices)}, got {word!r}"
+    if not value:
+        yield (key,), f"{key} must not be empty: name at least one of {listed(choices)}"
+    repeated = sorted({word for word in value if value.count(word) > 1})
+    if repeated:
+        yield (key,), f"{key} names {repeated[0]} more than once: name it once"
+
+
+def _outside_range(key: str, value: float, low: float | None, high: float | None) -> Violations:
+    if not math.isfinite(value):
+        yield (key,), f"{key} must be a finite number, got {value}"
+    elif low is not None and high is not None and not low <= value <= high:
+        yield (key,), f"{key} must be from {low:g} to {high:g}, got {value}"
+    elif low is not None and value < low:
+        yield (key,), f"{key} must be at least {low:g}, got {value}"
+    elif high is not None and value > high:
+        yield (key,), f"{key} must be at most {high:g}, got {value}"
+
+
+def _naming(config: RunConfig) -> Violations:
+    name = config.name
+    if not name.strip() or set(name) & set(UNSAFE_IN_NAMES) or name.startswith("."):
+        yield ("name",), f"name must be usable as a folder's name (letters, digits, '-', '_', '.'), got {name!r}"
+    for key, value in [("root", config.root), ("evaluator.arch", config.evaluator.arch)]:
+        if not value.strip():
+            yield (key,), f"{key} must not be empty, got {value!r}"
+    if not config.policy.model.strip():
+        yield ("policy.model",), "policy.model must be `scratch`, or a Hugging Face model id or path, got ''"
+
+
+def _lists(config: RunConfig) -> Violations:
+    if not config.tasks.levels:
+        yield ("tasks.levels",), "tasks.levels must not be empty: [1, 2, 3] takes every bundled task"
+    if "sft" in config.schedule.phases:
+        if not config.sft.teachers:
+            yield ("sft.teachers",), "sft.teachers must not be empty while schedule.phases has sft: try [bundled]"
+        endpoints = [teacher for teacher in config.sft.teachers if teacher.startswith(("http://", "https://"))]
+        if endpoints and not config.sft.teacher_model:
+            yield (
+                ("sft.teacher_model", "sft.teachers"),
+                f"sft.teacher_model must name the model to ask of {endpoints[0]}, got ''",
+            )
+
+
+def _lengths(config: RunConfig) -> Violations:
+    limit, response = config.policy.max_length, config.rollout.max_tokens
+    if response >= limit:
+        yield (
+            ("rollout.max_tokens", "policy.max_length"),
+            f"rollout.max_tokens must be less than policy.max_length ({limit}) to leave room for a prompt, "
+            f"got {response}",
+        )
+    if config.rollout.top_p <= 0:
+        yield ("rollout.top_p",), f"rollout.top_p must be above 0 (1 turns it off), got {config.rollout.top_p}"
+
+
+def _model_shape(config: RunConfig) -> Violations:
+    """The scratch model's attention must divide evenly, over its heads and over tensor-parallel ranks."""
+    if config.policy.model != "scratch":
+        return
+    shape, ranks = config.policy.scratch, config.rollout.tensor_parallel
+    key = "policy.scratch"
+    if shape.hidden_size % shape.heads:
+        yield (
+            (f"{key}.hidden_size", f"{key}.heads"),
+            f"{key}.hidden_size must be a multiple of {key}.heads ({shape.heads}), got {shape.hidden_size}",
+        )
+    elif (shape.hidden_size // shape.heads) % 2:
+        yield (
+            (f"{key}.hidden_size", f"{key}.heads"),
+            f"{key}.hidden_size / {key}.heads must be even (rotary embeddings turn pairs), "
+            f"got {shape.hidden_size // shape.heads}",
+        )
+    if shape.heads % shape.kv_heads:
+        yield (
+            (f"{key}.kv_heads", f"{key}.heads"),
+            f"{key}.heads must be a multiple of {key}.kv_heads ({shape.kv_heads}), got {shape.heads}",
+        )
+    if shape.heads % ranks or (shape.kv_heads % ranks and ranks % shape.kv_heads):
+        yield (
+            ("rollout.tensor_parallel", f"{key}.heads", f"{key}.kv_heads"),
+            f"rollout.tensor_parallel must divide {key}.heads ({shape.heads}) and divide, or be a multiple of, "
+            f"{key}.kv_heads ({shape.kv_heads}), got {ranks}",
+        )
+
+
+def _agreement(config: RunConfig) -> Violations:
+    if config.evaluator.baselines and "eager" not in config.evaluator.baselines:
+        yield (
+            ("evaluator.baselines",),
+            f"evaluator.baselines must contain eager, the reference of every speed-up, got "
+            f"[{', '.join(config.evaluator.baselines)}]",
+        )
+    if config.buffer.exemplars > config.buffer.capacity:
+        yield (
+            ("buffer.exemplars", "buffer.capacity"),
+            f"buffer.exemplars must be at most buffer.capacity ({config.buffer.capacity}), "
+            f"got {config.buffer.exemplars}",
+        )
+    rl = config.contrastive_rl
+    if rl.minibatches > rl.tasks_per_step * rl.group_size:
+        yield (
+            ("contrastive_rl.minibatches",),
+            f"contrastive_rl.minibatches must be at most tasks_per_step x group_size "
+            f"({rl.tasks_per_step * rl.group_size} rollouts), got {rl.minibatches}",
+        )

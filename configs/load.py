@@ -1,0 +1,233 @@
+"""Loads a run's configuration: a YAML file, the file it extends, and `key=value` overrides, all checked at once.
+
+Whatever is wrong with it ends in one `ConfigError` of one line. Imports neither torch nor ray, and writes nothing.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, is_dataclass
+from pathlib import Path
+from typing import Any, get_args, get_origin, get_type_hints
+
+import yaml
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from configs.checks import leaves, listed, violations
+from configs.schema import RunConfig
+
+PACKAGE = Path(__file__).resolve().parent
+
+CHANGEABLE: Mapping[str, str] = {
+    "root": "the run directory may have been moved",
+    "checkpoint_every": "only when state is saved, not what it is",
+    "keep_checkpoints": "only how many old checkpoints are kept",
+    "schedule.cycles": "more cycles extend the run",
+    "sft.epochs": "more epochs extend the phase",
+    "self_supervised.max_rounds": "more rounds extend the phase",
+    "contrastive_rl.steps": "more steps extend the phase",
+    "self_supervised.samples": "the next round draws more or fewer samples",
+    "assessment": "later assessments are measured differently, and say so",
+    "rollout.engines": "where responses are generated, not what they are",
+    "rollout.max_concurrent": "speed only",
+    "rollout.kv_cache_gib": "speed only",
+    "rollout.gpu_memory_utilization": "speed only",
+    "rollout.tensor_parallel": "speed only",
+    "rollout.cpu_cores": "speed only",
+    "rollout.compile": "speed only",
+    "rollout.start_timeout": "patience only",
+    "rollout.timeout": "patience only",
+    "learner.micro_batch_tokens": "how a batch is cut for memory, not its gradient",
+    "learner.gradient_checkpointing": "memory only",
+    "learner.threads": "speed only",
+    "learner.timeout": "patience only",
+    "evaluator.workers": "speed only",
+    "evaluator.builders": "speed only",
+    "evaluator.store": "baselines and artifacts are named by what went into them",
+    "tracking": "where the run is shown, not what it does",
+    "ray": "where the run runs",
+}
+"""Keys (or whole sections) that may differ when a run is resumed, and why that leaves its results comparable."""
+
+
+class ConfigError(Exception):
+    """A configuration that cannot be used; its text is one line that names file, key, value and remedy."""
+
+
+@dataclass(frozen=True)
+class _Layer:
+    """One source of settings: what to call it in an error, and its settings, not yet checked."""
+
+    origin: str
+    settings: DictConfig
+
+
+def load_config(path: str | Path, overrides: Sequence[str] = ()) -> RunConfig:
+    """The checked configuration of `path` with `key=value` overrides on top; raises ConfigError.
+
+    `path` is a YAML file, or the bare name of one of the package's (`local`, `experiments/h200`). A file may extend
+    another: `base: other.yaml`, relative to itself. `name` defaults to the stem of the file.
+    """
+    file, origin = _find(path)
+    layers = [*_file_layers(file, origin, ()), *(_override_layer(text) for text in overrides)]
+    return _merge(layers, origin, default_name=file.stem)
+
+
+def parse_config(text: str, origin: str) -> RunConfig:
+    """The checked configuration of YAML text, such as the `config.yaml` of a run; `origin` names it in errors."""
+    return _merge([_Layer(origin, _parse(text, origin))], origin, default_name="")
+
+
+def dump_config(config: RunConfig) -> str:
+    """The whole configuration as YAML, which `load_config` reads back as the same configuration."""
+    return OmegaConf.to_yaml(OmegaConf.structured(config))
+
+
+def changed_keys(old: RunConfig, new: RunConfig) -> list[str]:
+    """The dotted names of the keys that differ, in the schema's order."""
+    before = {key: value for key, value, _ in leaves(old)}
+    return [key for key, value, _ in leaves(new) if before[key] != value]
+
+
+def may_change(key: str) -> bool:
+    """Whether a run may be resumed with another value of `key` (see `CHANGEABLE`)."""
+    return key in CHANGEABLE or key.split(".")[0] in CHANGEABLE
+
+
+def _find(path: str | Path) -> tuple[Path, str]:
+    """The file that `path` means, and what to call it in an error."""
+    file = Path(path)
+    if file.is_file():
+        return file, str(path)
+    bundled = PACKAGE / file.with_name(f"{file.name}.yaml") if file.name and not file.suffix else None
+    if bundled is not None and not file.is_absolute() and bundled.is_file():
+        return bundled, f"configs/{file}.yaml"
+    if file.is_dir():
+        raise ConfigError(f"{path}: a config must be a YAML file, got a folder")
+    known = sorted(str(found.relative_to(PACKAGE).with_suffix("")) for found in PACKAGE.rglob("*.yaml"))
+    remedy = f"give a YAML file, or one of {listed(known)}" if known else "give a YAML file"
+    raise ConfigError(f"{path}: no such config; {remedy}")
+
+
+def _parse(text: str, origin: str) -> DictConfig:
+    try:
+        settings = OmegaConf.create(text)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = f"{origin}, line {mark.line + 1}" if mark else origin
+        raise ConfigError(f"{where}: not valid YAML: {_one_line(error.problem or error)}; correct the line") from error
+    except (yaml.YAMLError, OmegaConfBaseException, OSError) as error:
+        raise ConfigError(f"{origin}: not valid YAML: {_first_line(error)}; correct the file") from error
+    # A single word is read as a key without a value.
+    if not isinstance(settings, DictConfig) or (len(settings) == 1 and ":" not in text and "{" not in text):
+        raise ConfigError(f"{origin}: a config must be a mapping of keys to values, got {_shown(text.strip())}")
+    return settings
+
+
+def _file_layers(file: Path, origin: str, seen: tuple[Path, ...]) -> list[_Layer]:
+    """The settings of `file`, after those of the file it extends."""
+    if file.resolve() in seen:
+        raise ConfigError(f"{origin}: base must not lead back to a file that extends this one; remove one `base:`")
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{origin}: cannot be read as UTF-8 text: {_one_line(error)}") from error
+    settings = _parse(text, origin) if text.strip() else OmegaConf.create({})
+    if "base" not in settings:
+        return [_Layer(origin, settings)]
+    base = settings.pop("base")
+    if not isinstance(base, str) or not base:
+        raise ConfigError(f"{origin}: base must be a path relative to this file, got {_shown(base)}")
+    below = file.parent / base
+    if not below.is_file():
+        raise ConfigError(f"{origin}: base must name a file relative to this one, got {base}: no such file")
+    folder = Path(origin).parent
+    return [*_file_layers(below, str(folder / base), (*seen, file.resolve())), _Layer(origin, settings)]
+
+
+def _override_layer(text: str) -> _Layer:
+    origin = f"override {_shown(text)}"
+    key, equals, _ = text.partition("=")
+    if not equals or not all(part.isidentifier() for part in key.strip().split(".")):
+        raise ConfigError(f"{origin}: an override must read key=value, such as learner.zero_stage=2")
+    try:
+        return _Layer(origin, OmegaConf.from_dotlist([text.strip()]))
+    except (yaml.YAMLError, OmegaConfBaseException) as error:
+        raise ConfigError(f"{origin}: the value of {key} is not valid YAML; quote it: {key}='...'") from error
+
+
+def _merge(layers: Sequence[_Layer], file_origin: str, default_name: str) -> RunConfig:
+    """Lays the settings over the schema's defaults one key at a time, so that an error can say whose key it is."""
+    merged, origins = OmegaConf.structured(RunConfig), dict[str, str]()
+    for layer in layers:
+        for key, value, expected in _checked_leaves(OmegaConf.to_container(layer.settings), RunConfig, layer.origin):
+            try:
+                OmegaConf.update(merged, key, value, merge=False)
+            except OmegaConfBaseException as error:
+                raise _wrong_type(layer.origin, key, value, expected) from error
+            origins[key] = layer.origin
+    if OmegaConf.is_missing(merged, "name") and default_name:
+        merged.name = default_name
+    try:
+        config = OmegaConf.to_object(merged)
+    except OmegaConfBaseException as error:
+        key = getattr(error, "full_key", None) or "a key"
+        where = origins.get(str(key), file_origin)
+        raise ConfigError(f"{where}: {key} has no usable value: {_first_line(error)}; set it") from error
+    assert isinstance(config, RunConfig)
+    for keys, sentence in violations(config):
+        where = next((origins[key] for key in keys if key in origins), file_origin)
+        raise ConfigError(f"{where}: {_one_line(sentence)}")
+    return config
+
+
+def _checked_leaves(settings: Any, section: type, origin: str, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """The settings that are no sections: dotted key, value, expected type. Raises ConfigError at an unknown key."""
+    hints = get_type_hints(section)
+    for name, value in settings.items():
+        key = f"{prefix}{name}"
+        if name not in hints:
+            raise _unknown_key(origin, key, str(name), list(hints), prefix)
+        expected = hints[name]
+        if not is_dataclass(expected):
+            yield key, value, expected
+        elif isinstance(value, dict):
+            yield from _checked_leaves(value, expected, origin, f"{key}.")  # type: ignore[arg-type]
+        else:
+            inner = ", ".join(list(get_type_hints(expected))[:3])
+            raise ConfigError(f"{origin}: {key} must be a section with keys such as {inner}, got {_shown(value)}")
+
+
+def _unknown_key(origin: str, key: str, name: str, siblings: list[str], prefix: str) -> ConfigError:
+    """Suggests a similar key of the same section, else the same key of another section, else lists what there is."""
+    everywhere = [dotted for dotted, _, _ in leaves(RunConfig(name=""))]
+    close = [f"{prefix}{sibling}" for sibling in difflib.get_close_matches(name, siblings, n=1, cutoff=0.6)]
+    close += [dotted for dotted in everywhere if dotted.rsplit(".", 1)[-1] == name]
+    close += difflib.get_close_matches(key, everywhere, n=1, cutoff=0.7)
+    if close:
+        return ConfigError(f"{origin}: unknown key {key}; did you mean {close[0]}?")
+    return ConfigError(f"{origin}: unknown key {key}; {prefix.rstrip('.') or 'a config'} has {', '.join(siblings)}")
+
+
+_TYPE_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+_LIST_WORDS = {int: "a list of whole numbers", str: "a list of words"}
+
+
+def _wrong_type(origin: str, key: str, value: Any, expected: Any) -> ConfigError:
+    words = _LIST_WORDS[get_args(expected)[0]] if get_origin(expected) is list else _TYPE_WORDS[expected]
+    return ConfigError(f"{origin}: {key} must be {words}, got {_shown(value)}")
+
+
+def _one_line(thing: object, limit: int = 300) -> str:
+    text = " ".join(str(thing).split())
+    return text if len(text) <= limit else f"{text[:limit]}..."
+
+
+def _first_line(error: Exception) -> str:
+    return _one_line(str(error).splitlines()[0] if str(error) else type(error).__name__)
+
+
+def _shown(value: object) -> str:
+    return "null" if value is None else "true" if value is True else "false" if value is False else _one_line(value, 80)

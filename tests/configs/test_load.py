@@ -1,0 +1,171 @@
+"""A config is checked in full before anything runs, and whatever is wrong with it is one line."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from configs.checks import leaves
+from configs.load import CHANGEABLE, ConfigError, changed_keys, dump_config, load_config, may_change, parse_config
+from configs.schema import RunConfig
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def write(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def write(name: str, text: str) -> str:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return name
+
+    return write
+
+
+def error_of(path: str, *overrides: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load_config(path, overrides)
+    text = str(caught.value)
+    assert "\n" not in text
+    return text
+
+
+def test_an_empty_file_is_the_defaults_named_after_the_file(write):
+    assert load_config(write("small.yaml", "")) == RunConfig(name="small")
+
+
+def test_overrides_win_over_the_file_and_the_file_over_its_base(write):
+    write("base.yaml", "seed: 1\nname: low\nsft: {epochs: 7, batch_size: 3}\ntasks: {levels: [1]}\n")
+    path = write("folder/top.yaml", "base: ../base.yaml\nseed: 2\nsft: {batch_size: 4}\ntasks: {levels: [2, 3]}\n")
+    config = load_config(path, ["seed=3", "contrastive_rl.learning_rate=1e-5", "evaluator.baselines=[eager,cudnn]"])
+    assert (config.seed, config.sft.epochs, config.sft.batch_size, config.tasks.levels) == (3, 7, 4, [2, 3])
+    assert (config.name, config.contrastive_rl.learning_rate) == ("low", 1e-5)
+    assert config.evaluator.baselines == ["eager", "cudnn"]
+
+
+def test_a_dumped_config_reads_back_as_the_same_config(write):
+    config = load_config(write("a.yaml", "rollout: {cpu_cores: 0-3}\nseed: 5\n"))
+    assert parse_config(dump_config(config), "config.yaml") == config
+
+
+@pytest.mark.parametrize("path", sorted((REPOSITORY / "configs").rglob("*.yaml")), ids=lambda path: path.stem)
+def test_every_config_of_the_package_loads_by_path_and_by_bare_name(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    bare = str(path.relative_to(REPOSITORY / "configs").with_suffix(""))
+    assert load_config(path) == load_config(bare)
+
+
+BAD_VALUES = [
+    ("learner: {zero_stage: 4}", "bad.yaml: learner.zero_stage must be 0, 1, 2 or 3, got 4"),
+    ("seed: -1", "bad.yaml: seed must be at least 0, got -1"),
+    ("rollout: {top_p: 1.5}", "bad.yaml: rollout.top_p must be from 0 to 1, got 1.5"),
+    ("rollout: {top_p: 0}", "bad.yaml: rollout.top_p must be above 0 (1 turns it off), got 0.0"),
+    ("rollout: {temperature: .nan}", "bad.yaml: rollout.temperature must be a finite number, got nan"),
+    ("buffer: {strategy: bukket}", "bad.yaml: buffer.strategy must be bucket, island or random, got 'bukket'"),
+    ("sft: {epochs: many}", "bad.yaml: sft.epochs must be a whole number, got many"),
+    ("sft: {epochs: 1.5}", "bad.yaml: sft.epochs must be a whole number, got 1.5"),
+    ("sft: {epochs: }", "bad.yaml: sft.epochs must be a whole number, got null"),
+    ("sft: {learning_rate: fast}", "bad.yaml: sft.learning_rate must be a number, got fast"),
+    ("ray: {dashboard: maybe}", "bad.yaml: ray.dashboard must be true or false, got maybe"),
+    ("name: [a]", "bad.yaml: name must be text, got ['a']"),
+    ("name: ../x", "bad.yaml: name must be usable as a folder's name (letters, digits, '-', '_', '.'), got '../x'"),
+    ("tasks: {levels: all}", "bad.yaml: tasks.levels must be a list of whole numbers, got all"),
+    ("tasks: {levels: []}", "bad.yaml: tasks.levels must not be empty: [1, 2, 3] takes every bundled task"),
+    ("learner: 3", "bad.yaml: learner must be a section with keys such as ranks, zero_stage, micro_"),
+    ("schedule: {phases: [sft, sft]}", "bad.yaml: schedule.phases names sft more than once: name it once"),
+    ("schedule: {phases: []}", "bad.yaml: schedule.phases must not be empty: name at least one of "),
+    ("schedule: {phases: [stf]}", "bad.yaml: schedule.phases must be a list of sft, self_supervised or "),
+    ("sft: {teachers: []}", "bad.yaml: sft.teachers must not be empty while schedule.phases has sft: try [bundled]"),
+    ("sft: {teachers: ['http://h/v1']}", "bad.yaml: sft.teacher_model must name the model to ask of http://h/v1, got"),
+    ("evaluator: {baselines: [cudnn]}", "bad.yaml: evaluator.baselines must contain eager, "),
+    ("rollout: {max_tokens: 1536}", "bad.yaml: rollout.max_tokens must be less than policy.max_length (1536)"),
+    ("rollout: {tensor_parallel: 4}", "bad.yaml: rollout.tensor_parallel must divide policy.scratch.heads (6)"),
+    ("policy: {scratch: {hidden_size: 190}}", "bad.yaml: policy.scratch.hidden_size must be a multiple of"),
+    ("policy: {scratch: {kv_heads: 4}}", "bad.yaml: policy.scratch.heads must be a multiple of"),
+    ("buffer: {exemplars: 65}", "bad.yaml: buffer.exemplars must be at most buffer.capacity (64), got 65"),
+    ("contrastive_rl: {minibatches: 129}", "bad.yaml: contrastive_rl.minibatches must be at most tasks_per_step x"),
+    ("seed: ${oc.env:NO_SUCH_VARIABLE}", "bad.yaml: seed has no usable value: "),
+    ("learner: {zero_stag: 1}", "bad.yaml: unknown key learner.zero_stag; did you mean learner.zero_stage?"),
+    ("group_size: 4", "bad.yaml: unknown key group_size; did you mean contrastive_rl.group_size?"),
+    ("reward: {qqq: 4}", "bad.yaml: unknown key reward.qqq; reward has baseline, max, per_task_smoothing"),
+    ("seed: 1\nseed: 2", "bad.yaml, line 2: not valid YAML: found duplicate key seed; correct the line"),
+    ("seed: [1\nname: x", "bad.yaml, line 2: not valid YAML: "),
+    ("seed: ${x", "bad.yaml: not valid YAML: "),
+    ("[1, 2]", "bad.yaml: a config must be a mapping of keys to values, got [1"),
+    ("word", "bad.yaml: a config must be a mapping of keys to values, got word"),
+    ("base: gone.yaml", "bad.yaml: base must name a file relative to this one, got gone.yaml: no such file"),
+    ("base: [a]", "bad.yaml: base must be a path relative to this file, got ['a']"),
+    ("base: bad.yaml", "bad.yaml: base must not lead back to a file that extends this one; remove one `base:`"),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), BAD_VALUES, ids=[text[:40] for text, _ in BAD_VALUES])
+def test_a_bad_config_is_one_line_that_names_file_key_value_and_remedy(text, message, write):
+    assert error_of(write("bad.yaml", text)).startswith(message)
+
+
+BAD_OVERRIDES = [
+    ("learner.zero_stage=4", "override learner.zero_stage=4: learner.zero_stage must be 0, 1, 2 or 3, got 4"),
+    ("learner.zero_stage", "override learner.zero_stage: an override must read key=value, such as "),
+    ("=4", "override =4: an override must read key=value"),
+    ("a[0]=4", "override a[0]=4: an override must read key=value"),
+    ("sft.teachers=[", "override sft.teachers=[: the value of sft.teachers is not valid YAML; quote it"),
+    ("sede=4", "override sede=4: unknown key sede; did you mean seed?"),
+    ("sft=4", "override sft=4: sft must be a section with keys such as epochs, batch_size, learning_rate, got 4"),
+    ("seed=", "override seed=: seed must be a whole number, got null"),
+]
+
+
+@pytest.mark.parametrize(("override", "message"), BAD_OVERRIDES, ids=[text for text, _ in BAD_OVERRIDES])
+def test_a_bad_override_is_one_line_that_names_the_override(override, message, write):
+    assert error_of(write("good.yaml", "seed: 1"), override).startswith(message)
+
+
+def test_an_error_names_the_file_that_set_the_key_and_not_the_one_that_extends_it(write):
+    write("low.yaml", "learner: {zero_stage: 9}")
+    assert error_of(write("top.yaml", "base: low.yaml")).startswith("low.yaml: learner.zero_stage ")
+
+
+def test_a_missing_file_a_folder_and_an_unreadable_file_are_one_line(write, tmp_path):
+    write("folder/x.yaml", "")
+    (tmp_path / "bytes.yaml").write_bytes(b"\xff\xfe\x00")
+    assert error_of("nowhere").startswith("nowhere: no such config; give a YAML file")
+    assert error_of("folder") == "folder: a config must be a YAML file, got a folder"
+    assert error_of("bytes.yaml").startswith("bytes.yaml: cannot be read as UTF-8 text")
+
+
+def test_every_number_at_its_bound_is_accepted_and_beyond_it_refused(write):
+    path, tried = write("empty.yaml", ""), 0
+    for key, _, item in leaves(RunConfig(name="x")):
+        for bound, beyond in [("low", -1), ("high", 1)]:
+            limit = item.metadata.get(bound)
+            if limit is not None:
+                tried += 1
+                assert key in error_of(path, f"{key}={limit + beyond}")
+    assert tried > 50
+    assert load_config(path, ["rollout.gpu_memory_utilization=0.99"]).rollout.gpu_memory_utilization == 0.99
+
+
+def test_changed_keys_tells_what_differs_and_which_of_it_may(write):
+    old = load_config(write("a.yaml", "name: a"))
+    new = load_config("a.yaml", ["contrastive_rl.steps=7", "tracking.uri=http://x", "learner.ranks=2", "seed=1"])
+    assert changed_keys(old, old) == []
+    assert changed_keys(old, new) == ["seed", "contrastive_rl.steps", "learner.ranks", "tracking.uri"]
+    assert [key for key in changed_keys(old, new) if not may_change(key)] == ["seed", "learner.ranks"]
+
+
+def test_every_changeable_key_exists():
+    keys = {key for key, _, _ in leaves(RunConfig(name="x"))}
+    known = keys | {key.split(".")[0] for key in keys}
+    assert set(CHANGEABLE) <= known
+
+
+def test_configs_import_neither_torch_nor_ray():
+    code = "import sys, configs.load; sys.exit(any(name in sys.modules for name in ('torch', 'ray', 'transformers')))"
+    assert subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, timeout=60, check=False).returncode == 0
