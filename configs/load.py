@@ -202,10 +202,9 @@ def _checked_leaves(settings: Any, section: type, origin: str, prefix: str = "")
 
 def _unknown_key(origin: str, key: str, name: str, siblings: list[str], prefix: str) -> ConfigError:
     """Suggests a similar key of the same section, else the same key of another section, else lists what there is."""
-    everywhere = [dotted for dotted, _, _ in leaves(RunConfig(name=""))]
+    elsewhere = {dotted.rsplit(".", 1)[-1]: dotted for dotted, _, _ in leaves(RunConfig(name=""))}
     close = [f"{prefix}{sibling}" for sibling in difflib.get_close_matches(name, siblings, n=1, cutoff=0.6)]
-    close += [dotted for dotted in everywhere if dotted.rsplit(".", 1)[-1] == name]
-    close += difflib.get_close_matches(key, everywhere, n=1, cutoff=0.7)
+    close += [elsewhere[match] for match in difflib.get_close_matches(name, list(elsewhere), n=1, cutoff=0.75)]
     if close:
         return ConfigError(f"{origin}: unknown key {key}; did you mean {close[0]}?")
     return ConfigError(f"{origin}: unknown key {key}; {prefix.rstrip('.') or 'a config'} has {', '.join(siblings)}")

@@ -1,0 +1,184 @@
+"""Files below one folder of any pyarrow file system, written whole or not at all.
+
+On a local file system a write goes to a hidden file, is flushed to the disk and renamed. Object stores (S3, GCS) show
+an object only once it is complete, so a single write does the same. Nothing here knows what the files mean.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.fs as pafs
+
+from evaluators.records import digest_of
+
+
+@dataclass(frozen=True)
+class Storage:
+    """A folder: `filesystem` and the `base` path on it; every other path here is relative to that, with slashes."""
+
+    filesystem: pafs.FileSystem
+    base: str
+    label: str
+
+    @classmethod
+    def at(cls, root: str | Path, name: str) -> Storage:
+        """The folder `name` below `root`, a local path or a URI."""
+        text = str(root)
+        if "://" in text:
+            filesystem, base = pafs.FileSystem.from_uri(text)
+        else:
+            filesystem, base = pafs.LocalFileSystem(), os.path.abspath(os.path.expanduser(text))
+        return cls(filesystem, f"{base.rstrip('/')}/{name}", f"{text.split('?')[0].rstrip('/')}/{name}")
+
+    def __str__(self) -> str:
+        return self.label
+
+    @property
+    def local_path(self) -> Path | None:
+        """The folder on the local file system, or None on a remote one."""
+        return Path(self.base) if isinstance(self.filesystem, pafs.LocalFileSystem) else None
+
+    def full(self, path: str) -> str:
+        """The path on the file system."""
+        return f"{self.base}/{path}" if path else self.base
+
+    def _info(self, path: str) -> Any:
+        return self.filesystem.get_file_info(self.full(path))
+
+    def is_file(self, path: str) -> bool:
+        return self._info(path).type is pafs.FileType.File
+
+    def is_folder(self, path: str) -> bool:
+        return self._info(path).type is pafs.FileType.Directory
+
+    def read(self, path: str) -> bytes:
+        """The content of a file; raises FileNotFoundError without it."""
+        with self.filesystem.open_input_stream(self.full(path)) as stream:
+            return bytes(stream.read())
+
+    def write(self, path: str, content: bytes) -> None:
+        """Makes or replaces a file, at once and durably."""
+        target = self.full(path)
+        self.filesystem.create_dir(os.path.dirname(target), recursive=True)
+        if self.local_path is None:
+            with self.filesystem.open_output_stream(target) as stream:
+                stream.write(content)
+            return
+        folder, name = os.path.split(target)
+        partial = os.path.join(folder, f".{name}.{os.getpid()}.partial")
+        with open(partial, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, target)
+        _sync_folder(folder)
+
+    def delete(self, path: str) -> None:
+        """Removes a file, or a folder with all that is in it."""
+        if self.is_folder(path):
+            self.filesystem.delete_dir(self.full(path))
+        else:
+            self.filesystem.delete_file(self.full(path))
+
+    def _below(self, path: str, recursive: bool) -> list[Any]:
+        selector = pafs.FileSelector(self.full(path), allow_not_found=True, recursive=recursive)
+        return [info for info in self.filesystem.get_file_info(selector) if not info.base_name.startswith(".")]
+
+    def _relative(self, info: Any) -> str:
+        return str(info.path)[len(self.base) + 1 :]
+
+    def files(self, below: str, ending: str = "") -> list[str]:
+        """Files at any depth below a folder, hidden (half-written) ones left out, in the order of their names."""
+        found = (info for info in self._below(below, recursive=True) if info.type is pafs.FileType.File)
+        return sorted(path for path in map(self._relative, found) if path.endswith(ending))
+
+    def folders(self, below: str) -> list[str]:
+        """Folders directly below a folder, hidden (half-written) ones left out, in the order of their names."""
+        found = (info for info in self._below(below, recursive=False) if info.type is pafs.FileType.Directory)
+        return sorted(map(self._relative, found))
+
+    def modified(self, path: str) -> tuple[int, list[str | int]]:
+        """Sorts paths by when the file, or the newest file of the folder, was written; then by the numbers in them."""
+        infos = self._below(path, recursive=True) if self.is_folder(path) else [self._info(path)]
+        newest = max((info.mtime_ns or 0 for info in infos if info.type is pafs.FileType.File), default=0)
+        # Splitting at groups of digits alternates text and number, so that two such lists always compare.
+        return newest, [int(part) if part.isdecimal() else part for part in re.split(r"([0-9]+)", path)]
+
+    def staging_folder(self, path: str) -> Path:
+        """An empty local folder in which to prepare `path`; beside it when that is local, so that a rename moves it."""
+        if self.local_path is not None:
+            folder = self.local_path / path
+            staging = folder.with_name(f".{folder.name}.partial")
+        else:
+            staging = self._cache() / "staging" / path
+        shutil.rmtree(staging, ignore_errors=True)
+        staging.mkdir(parents=True)
+        return staging
+
+    def publish_folder(self, local: Path, path: str) -> None:
+        """Puts a local folder in the place of `path`: at once on a local file system, file by file on a remote one.
+
+        So on a remote one, only a path that a later write (the run's state) points to is known to be complete.
+        """
+        if self.local_path is None:
+            if self.is_folder(path):
+                self.filesystem.delete_dir(self.full(path))
+            pafs.copy_files(str(local), self.full(path), pafs.LocalFileSystem(), self.filesystem)
+            shutil.rmtree(local, ignore_errors=True)
+            return
+        target = self.local_path / path
+        for folder, _, names in os.walk(local):
+            for name in names:
+                _sync(os.path.join(folder, name))
+            _sync_folder(folder)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        retired = target.with_name(f".{target.name}.retired")
+        shutil.rmtree(retired, ignore_errors=True)
+        if target.exists():
+            os.replace(target, retired)
+        shutil.move(local, target)
+        _sync_folder(str(target.parent))
+        shutil.rmtree(retired, ignore_errors=True)
+
+    def restore_folder(self, path: str) -> None:
+        """Undoes a `publish_folder` that a kill cut off after it had set the old folder aside."""
+        if self.local_path is not None:
+            target = self.local_path / path
+            retired = target.with_name(f".{target.name}.retired")
+            if retired.is_dir() and not target.exists():
+                os.replace(retired, target)
+
+    def fetch_folder(self, path: str) -> Path:
+        """A local folder with the content of `path`: the folder itself where that is local, else a downloaded copy."""
+        if self.local_path is not None:
+            return self.local_path / path
+        local = self._cache() / "fetched" / path
+        shutil.rmtree(local, ignore_errors=True)
+        local.mkdir(parents=True)
+        pafs.copy_files(self.full(path), str(local), self.filesystem, pafs.LocalFileSystem())
+        return local
+
+    def _cache(self) -> Path:
+        """A private local folder for what belongs to a remote one."""
+        return Path(tempfile.gettempdir()) / f"warpsmith-{os.getuid()}" / digest_of(self.label)
+
+
+def _sync(path: str) -> None:
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+
+
+def _sync_folder(path: str) -> None:
+    """Makes renames in a folder durable."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
