@@ -1,0 +1,88 @@
+"""Whether an output is the reference's: relative error against float64, scaled by the reference's own error.
+
+Two measures per output tensor, both relative to its magnitude: the root mean square of the error and the largest error.
+A candidate may be a small factor worse than the reference itself is at the task's dtype, and no worse: a lower
+precision, an approximation or a constant does not fit in. NaN never passes where the reference has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+ERROR_FACTOR = 16.0  # times the reference's own error
+ERROR_FLOOR = 64.0  # times the machine epsilon of the dtype, where the reference is (nearly) exact
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """`error` over `tolerance`: at most 1 passes. Both relative to the magnitude of the expected output."""
+
+    error: float
+    tolerance: float
+    reason: str | None = None
+
+    @property
+    def passes(self) -> bool:
+        return self.reason is None and self.error <= self.tolerance
+
+
+def relative_errors(actual: Tensor, expected: Tensor) -> tuple[float, float]:
+    """(root mean square error over root mean square, largest error over largest magnitude), in float64.
+
+    Infinities must stand in the same places with the same sign and are left out of the sums; a NaN in `actual` where
+    `expected` has none, or the reverse, gives infinity.
+    """
+    actual, expected = actual.to(torch.float64), expected.to(torch.float64)
+    if actual.numel() == 0:
+        return 0.0, 0.0
+    finite = torch.isfinite(expected)
+    if not bool(finite.all()):
+        special_actual, special_expected = actual[~finite], expected[~finite]
+        same = (special_actual == special_expected) | (special_actual.isnan() & special_expected.isnan())
+        if not bool(same.all()):
+            return float("inf"), float("inf")
+        actual, expected = actual[finite], expected[finite]
+        if actual.numel() == 0:
+            return 0.0, 0.0
+    error = (actual - expected).abs()
+    largest = float(error.max())
+    if largest != largest:
+        return float("inf"), float("inf")
+    magnitude = expected.abs()
+    scale = float(magnitude.max())
+    tiny = torch.finfo(torch.float32).tiny
+    rms = float(error.square().mean().sqrt()) / max(float(magnitude.square().mean().sqrt()), tiny)
+    return rms, largest / max(scale, tiny)
+
+
+def compare(actual: Tensor, expected: Tensor, own: tuple[float, float], dtype: torch.dtype) -> Comparison:
+    """Compares one output tensor with what was expected (in float64, or by the reference at the task's `dtype`).
+
+    `own` is the reference's own error at that dtype, as `relative_errors` measures it. Integer and boolean outputs must
+    be equal.
+    """
+    if not dtype.is_floating_point:
+        wrong = int((actual != expected).sum())
+        return Comparison(wrong / max(expected.numel(), 1), 0.0, None if wrong == 0 else f"{wrong} elements differ")
+    floor = ERROR_FLOOR * torch.finfo(dtype).eps
+    margins = [max(ERROR_FACTOR * one, floor) for one in own]
+    errors = relative_errors(actual, expected)
+    error, tolerance = max(zip(errors, margins, strict=True), key=lambda pair: pair[0] / pair[1])
+    if error <= tolerance:
+        return Comparison(error, tolerance)
+    if bool(torch.isnan(actual).any()) and not bool(torch.isnan(expected).any()):
+        return Comparison(error, tolerance, "the output holds NaN")
+    return Comparison(error, tolerance, f"relative error {error:.2e}, at most {tolerance:.2e} allowed")
+
+
+def worst_of(comparisons: Sequence[Comparison]) -> Comparison:
+    """The first that fails, or else the one nearest to failing. Names the output when there are several."""
+    for index, found in enumerate(comparisons):
+        if not found.passes:
+            where = f"output[{index}]: " if len(comparisons) > 1 else ""
+            return Comparison(found.error, found.tolerance, f"{where}{found.reason}")
+    return max(comparisons, key=lambda one: one.error / one.tolerance if one.tolerance else 0.0)

@@ -1,0 +1,228 @@
+"""The front door of evaluation: a task and a source in, a verdict out. Usable without Ray.
+
+with Evaluator(arch="cpu") as evaluator:
+    print(evaluator.evaluate("level1/gelu", source).outcome)
+"""
+
+from __future__ import annotations
+
+import logging
+import tempfile
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from configs.schema import LimitsConfig
+from evaluators.baselines import EXISTING, BaselineResult, BaselineStore, baseline_source
+from evaluators.build.builder import Builder, build_environment, needs_build, runner_limits
+from evaluators.device import Slot, open_device
+from evaluators.judge import CallLimits, Judge, Judgement
+from evaluators.records import Artifact, BuildError, Candidate, Estimate, Outcome, Task, Verdict
+from evaluators.runner_handle import InfraError, RunnerFailure, RunnerHandle, ZygotePool
+from evaluators.tasks import TaskProgram, find_task
+from evaluators.timing import Preset, divide, preset_named
+
+_log = logging.getLogger(__name__)
+_ATTEMPTS = 3
+_SLOT_SECONDS = 600.0
+_CACHED_TASKS = 64
+_MESSAGE_CHARACTERS = 2000
+
+
+class Evaluator:
+    """Evaluates candidates on one architecture, one at a time. Not thread-safe."""
+
+    def __init__(
+        self,
+        arch: str = "auto",
+        *,
+        preset: str = "fast",
+        threads: int = 1,
+        baselines: Sequence[str] = ("eager",),
+        limits: LimitsConfig | None = None,
+        store: Path | None = None,
+    ) -> None:
+        """`store` keeps baselines and build artifacts between evaluators; without one they last as long as this one.
+
+        Raises ValueError for an architecture, preset or baseline that does not exist.
+        """
+        self.device = open_device("cpu" if arch == "auto" else arch, threads=threads)
+        self.preset = preset_named(preset)
+        self.limits = limits or LimitsConfig()
+        if unknown := set(baselines) - set(EXISTING[self.device.arch]):
+            raise ValueError(f"evaluator.baselines: {', '.join(sorted(unknown))} does not exist on {self.device.arch}")
+        self.baselines = tuple(baselines)
+        self._own_store = tempfile.TemporaryDirectory(prefix="warpsmith-store-") if store is None else None
+        self.store = Path(self._own_store.name) if self._own_store else Path(store or "")
+        self.store.mkdir(parents=True, exist_ok=True)
+        self._baseline_store = BaselineStore(self.store)
+        self.builder = Builder(self.device, self.store, self.limits)
+        self._zygote = ZygotePool(self.device)
+        self._programs: OrderedDict[str, TaskProgram] = OrderedDict()
+        self._verdicts: dict[tuple[str, str, str], Verdict] = {}
+
+    def __enter__(self) -> Evaluator:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends every process that this evaluator started."""
+        self.builder.close()
+        self._zygote.close()
+        if self._own_store:
+            self._own_store.cleanup()
+
+    def start(self) -> None:
+        """Starts the zygote now rather than at the first evaluation."""
+        self._zygote.start()
+
+    def evaluate(
+        self,
+        task: Task | str,
+        source: str,
+        *,
+        preset: str | None = None,
+        author: str = "",
+        artifact: Artifact | BuildError | None = None,
+    ) -> Verdict:
+        """Judges `source` (which defines `ModelNew`) against the task's reference.
+
+        `artifact` is what a builder made of it; without one, what needs building is built first. An identical candidate
+        at the same preset is measured once. Never raises for anything a candidate does; a task whose reference fails,
+        or an evaluator that fails three times, gives an `infra` verdict.
+        """
+        task = find_task(task, self.device.arch) if isinstance(task, str) else task
+        candidate = Candidate.propose(task.id, source, author)
+        chosen = preset_named(preset) if preset else self.preset
+        key = (task.digest, candidate.digest, chosen.name)
+        if key in self._verdicts:
+            return self._verdicts[key]
+        for attempt in range(1, _ATTEMPTS + 1):
+            start = time.perf_counter()
+            try:
+                verdict = self._evaluate(task, candidate, chosen, artifact)
+            except (InfraError, TimeoutError, OSError) as error:
+                _log.warning("%s: evaluation attempt %d of %d failed: %s", task.id, attempt, _ATTEMPTS, error)
+                verdict = self._verdict(task, candidate, chosen, Judgement(Outcome.INFRA, str(error)))
+                continue
+            verdict = replace(verdict, cost={**verdict.cost, "total": time.perf_counter() - start})
+            self._verdicts[key] = verdict
+            return verdict
+        return verdict
+
+    def _evaluate(
+        self, task: Task, candidate: Candidate, preset: Preset, artifact: Artifact | BuildError | None
+    ) -> Verdict:
+        start = time.perf_counter()
+        try:
+            compile(candidate.source, "<candidate>", "exec", dont_inherit=True)
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            return self._verdict(task, candidate, preset, Judgement(Outcome.BUILD_ERROR, f"does not parse: {error}"))
+        if artifact is None and needs_build(candidate.source):
+            artifact = self.builder.build(task, candidate)
+        build_seconds = time.perf_counter() - start
+        if isinstance(artifact, BuildError):
+            message = f"{artifact.stage}: {artifact.message}"
+            return self._verdict(task, candidate, preset, Judgement(Outcome.BUILD_ERROR, message))
+        judgement, active = self._judge(task, candidate.source, preset, artifact)
+        verdict = self._verdict(task, candidate, preset, judgement, active)
+        if judgement.speedup is not None:
+            verdict = replace(verdict, speedups=self._speedups(task, judgement.speedup))
+        return replace(verdict, cost={"build": build_seconds, **judgement.cost})
+
+    def _judge(
+        self, task: Task, source: str, preset: Preset, artifact: Artifact | None
+    ) -> tuple[Judgement, tuple[str, ...]]:
+        """One judgement in the measuring slot, and the containment that was active."""
+        program = self._program(task)
+        slot = self.device.acquire(_SLOT_SECONDS)
+        threads = torch.get_num_threads()
+        torch.set_num_threads(self.device.threads)
+        start = time.perf_counter()
+        runners: list[RunnerHandle] = []
+        try:
+            runners.append(self._fork(slot, 0, None))
+            runners.append(self._fork(slot, 1, artifact))
+            fork_seconds = time.perf_counter() - start
+            limits = CallLimits(self.limits.start_seconds, self.limits.call_factor, self.limits.call_seconds)
+            judgement = Judge(program, self.device, runners[0], runners[1], preset, limits).judge(source)
+            judgement.cost["fork"] = fork_seconds
+            return judgement, runners[1].active
+        finally:
+            for runner in runners:
+                runner.close()
+            torch.set_num_threads(threads)
+            self.device.release()
+
+    def _fork(self, slot: Slot, side: int, artifact: Artifact | None) -> RunnerHandle:
+        environment = build_environment(artifact) if artifact else None
+        return RunnerHandle(self._zygote, self.device, slot, side, runner_limits(self.limits), environment)
+
+    def _program(self, task: Task) -> TaskProgram:
+        """The task's executed program, from a small cache. Raises InfraError when it does not run."""
+        if task.digest not in self._programs:
+            try:
+                self._programs[task.digest] = TaskProgram(task)
+            except Exception as error:
+                raise InfraError(f"task {task.id}: the reference program fails: {error!r}") from error
+            if len(self._programs) > _CACHED_TASKS:
+                self._programs.popitem(last=False)
+        self._programs.move_to_end(task.digest)
+        return self._programs[task.digest]
+
+    def _speedups(self, task: Task, over_eager: Estimate) -> dict[str, Estimate]:
+        """Over eager as measured, and over each other baseline through its own stored speed-up over eager."""
+        speedups = {"eager": over_eager}
+        for name in self.baselines:
+            if name != "eager":
+                result = self.baseline(task, name)
+                if result.speedup is not None:
+                    speedups[name] = divide(over_eager, result.speedup)
+        return speedups
+
+    def baseline(self, task: Task, name: str) -> BaselineResult:
+        """The speed-up of a baseline over eager: stored, or measured now. Raises InfraError when that is our fault."""
+        versions = self.device.versions()
+        known = self._baseline_store.get(task, name, versions)
+        if known is not None:
+            return known
+        candidate = Candidate.propose(task.id, baseline_source(task, name), f"baseline:{name}")
+        artifact = self.builder.build(task, candidate)
+        if isinstance(artifact, BuildError):
+            result = BaselineResult(None, f"{artifact.stage}: {artifact.message}")
+        else:
+            judgement, _ = self._judge(task, candidate.source, self.preset, artifact)
+            result = BaselineResult(judgement.speedup, judgement.message)
+        if result.speedup is None:
+            _log.warning("%s: baseline %s is absent: %s", task.id, name, result.reason)
+        self._baseline_store.put(task, name, versions, result)
+        return result
+
+    def _verdict(
+        self, task: Task, candidate: Candidate, preset: Preset, judgement: Judgement, active: tuple[str, ...] = ()
+    ) -> Verdict:
+        doubtful = any(finding.severity == "suspect" for finding in judgement.findings)
+        outcome = Outcome.SUSPECT if doubtful and judgement.outcome is Outcome.OK else judgement.outcome
+        about: dict[str, Any] = {**self.device.versions(), "preset": preset.name, "task_digest": task.digest}
+        return Verdict(
+            candidate=candidate.digest,
+            task=task.id,
+            arch=self.device.arch,
+            outcome=outcome,
+            message=judgement.message[:_MESSAGE_CHARACTERS],
+            correctness=judgement.correctness,
+            timing=judgement.timing,
+            guard=judgement.findings,
+            evaluator={**about, "containment": " ".join(active)},
+            cost=judgement.cost,
+        )
+
+
+__all__ = ["Evaluator", "RunnerFailure"]

@@ -1,0 +1,155 @@
+"""The untrusted side: loads one program and calls it when the judge says so. It holds the program and the input.
+
+Reference and candidate are served by this same code. Nothing it reports decides a verdict: its clock is only compared
+with the judge's, and its outputs are judged by what stands in the judge's memory.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib.util
+import io
+import mmap
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from evaluators import tree
+from evaluators.protocol import Channel, PeerClosed
+
+MAX_MESSAGE_CHARACTERS = 4000
+
+
+class Runner:
+    """Serves one judge over one channel, until it is killed."""
+
+    def __init__(self, channel: Channel, active: list[str], threads: int) -> None:
+        self.channel = channel
+        self.active = active
+        self.threads = threads
+        self.model: nn.Module
+        self.example: tuple[Any, ...] = ()
+        self.inputs: list[tuple[Any, ...]] = []
+        self.output_spec: tree.Spec | None = None
+        self.outputs: list[list[Tensor]] = []
+
+    def serve(self) -> None:
+        handlers: dict[str, Callable[..., dict[str, Any]]] = {
+            "load": self.load,
+            "set_state": self.set_state,
+            "bind_inputs": self.bind_inputs,
+            "bind_outputs": self.bind_outputs,
+            "probe": self.probe,
+            "call": self.call,
+        }
+        while True:
+            try:
+                message, descriptors = self.channel.receive()
+            except PeerClosed:
+                return
+            try:
+                reply = handlers[message["op"]](message, *descriptors)
+            except BaseException as error:  # noqa: BLE001  (a candidate may raise anything, SystemExit included)
+                reply = {"error": type(error).__name__, "message": _explain(error)}
+            self.channel.send(reply)
+
+    def load(self, message: dict[str, Any], arguments: int) -> dict[str, Any]:
+        """Imports the program and constructs its model, both under the judge's seed."""
+        torch.set_num_threads(self.threads)
+        program = Path.cwd() / "candidate.py"
+        program.write_text(message["source"], encoding="utf-8", errors="surrogatepass")
+        spec = importlib.util.spec_from_file_location("candidate", program)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["candidate"] = module
+        spec.loader.exec_module(module)
+        kind = getattr(module, message["entry"], None)
+        if kind is None:
+            return {"error": "NoEntry", "message": f"the program does not define {message['entry']}"}
+        with os.fdopen(arguments, "rb") as file:
+            init_inputs = torch.load(io.BytesIO(file.read()), weights_only=False)
+        torch.manual_seed(message["seed"])
+        self.model = kind(*init_inputs)
+        state = self.model.state_dict()
+        gc.freeze()
+        return {
+            "active": self.active,
+            "state": [
+                [name, str(value.dtype).removeprefix("torch."), list(value.shape)] for name, value in state.items()
+            ],
+        }
+
+    def set_state(self, message: dict[str, Any], region: int) -> dict[str, Any]:
+        """Overwrites the model's parameters and buffers with the judge's."""
+        specs = message["specs"]
+        values = tree.views(specs, _map(region, message["bytes"]))
+        own = self.model.state_dict()
+        with torch.no_grad():
+            for name, value in zip(message["names"], values, strict=True):
+                own[name].copy_(value)
+        return {}
+
+    def bind_inputs(self, message: dict[str, Any], example: int, region: int) -> dict[str, Any]:
+        """Maps the judge's input slots: one set of inputs a slot, at addresses that stay the same."""
+        with os.fdopen(example, "rb") as file:
+            values = torch.load(io.BytesIO(file.read()), weights_only=False)
+        memory = _map(region, message["bytes"] * message["slots"])
+        self.inputs = []
+        for slot in range(message["slots"]):
+            part = memory[slot * message["bytes"] : (slot + 1) * message["bytes"]]
+            self.inputs.append(tuple(tree.unflatten(values, tree.views(message["specs"], part))))
+        return {}
+
+    def bind_outputs(self, message: dict[str, Any], region: int) -> dict[str, Any]:
+        """Maps the judge's output slots and learns what an output must look like."""
+        self.output_spec = message["spec"]
+        specs = tree.tensor_specs(message["spec"])
+        memory = _map(region, message["bytes"] * message["slots"])
+        size = message["bytes"]
+        self.outputs = [tree.views(specs, memory[slot * size : (slot + 1) * size]) for slot in range(message["slots"])]
+        return {}
+
+    def probe(self, message: dict[str, Any]) -> dict[str, Any]:
+        """One call on slot 0, for the description of its output."""
+        torch.manual_seed(message["seed"])
+        with torch.no_grad():
+            spec, _ = tree.flatten(self.model(*self.inputs[0]))
+        return {"spec": spec}
+
+    def call(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Calls the model once per seed, on slot 0, 1, ...; copies each output to its slot; reports its own seconds."""
+        seconds = []
+        with torch.no_grad():
+            for slot, seed in enumerate(message["seeds"]):
+                inputs = self.inputs[slot]
+                torch.manual_seed(seed)
+                start = perf_counter()
+                output = self.model(*inputs)
+                seconds.append(perf_counter() - start)
+                spec, tensors = tree.flatten(output)
+                if spec != self.output_spec:
+                    return {"mismatch": spec}
+                for target, tensor in zip(self.outputs[slot], tensors, strict=True):
+                    target.copy_(tensor)
+        return {"seconds": seconds}
+
+
+def _map(descriptor: int, length: int) -> Tensor:
+    """The judge's memory as a uint8 tensor."""
+    with os.fdopen(descriptor, "rb+") as file:
+        return torch.frombuffer(mmap.mmap(file.fileno(), max(length, 1)), dtype=torch.uint8)
+
+
+def _explain(error: BaseException) -> str:
+    """The exception and the lines of the candidate that it passed through."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.endswith("candidate.py")]
+    where = "".join(f"\nline {frame.lineno}: {frame.line}" for frame in frames[-3:])
+    return f"{type(error).__name__}: {error}"[:MAX_MESSAGE_CHARACTERS] + where

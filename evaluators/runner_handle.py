@@ -1,0 +1,317 @@
+"""The judge's ends of the pipes: the zygote it forks runners from, and one handle a runner.
+
+Whatever goes wrong on the other side ends in a `RunnerFailure` with an outcome; our own failures are `InfraError`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from evaluators import tree
+from evaluators.device import Device, Region, Slot
+from evaluators.protocol import Channel, PeerClosed, PeerTimeout, ProtocolViolation
+from evaluators.records import Outcome
+from evaluators.sandbox import Containment
+
+_FIRST_USER = 61000
+_ZYGOTE_START_SECONDS = 120.0
+_ZYGOTE_REPLY_SECONDS = 30.0
+_COMPILER_WORDS = ("Error building extension", "CppCompileError", "ninja", "error: ", "compiler")
+_STATUS_NAMES = {signal.SIGXCPU: "used up its CPU time", signal.SIGSEGV: "crashed with a segmentation fault"}
+
+
+class InfraError(Exception):
+    """The evaluator itself failed; the candidate is not to blame."""
+
+
+class RunnerFailure(Exception):
+    """What the program on the other side did instead of answering."""
+
+    def __init__(self, outcome: Outcome, message: str, stage: str = "run") -> None:
+        super().__init__(message)
+        self.outcome = outcome
+        self.message = message
+        self.stage = stage
+
+
+@dataclass(frozen=True)
+class RunnerLimits:
+    """Limits of one runner; bytes, counts, seconds."""
+
+    memory_bytes: int = 4 << 30
+    processes: int = 64
+    file_bytes: int = 64 << 20
+    cpu_seconds: int = 600
+
+
+class ZygotePool:
+    """One zygote process, restarted when it dies. Not thread-safe: one judge, one zygote."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._process: subprocess.Popen[bytes] | None = None
+        self._channel: Channel | None = None
+
+    def start(self) -> None:
+        """Starts the zygote and waits until it has torch imported."""
+        ours, theirs = socket.socketpair()
+        root = Path(__file__).resolve().parent.parent
+        environment = {
+            "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', '/usr/bin:/bin')}",
+            "PYTHONPATH": str(root),
+            "LANG": "C.UTF-8",
+            "HOME": tempfile.gettempdir(),
+            **({"LD_LIBRARY_PATH": os.environ["LD_LIBRARY_PATH"]} if "LD_LIBRARY_PATH" in os.environ else {}),
+            **self._device.environment(),
+        }
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "evaluators.zygote", str(theirs.fileno())],
+            pass_fds=[theirs.fileno()],
+            env=environment,
+            cwd=tempfile.gettempdir(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        theirs.close()
+        self._channel = Channel(ours)
+        try:
+            self._channel.receive(_ZYGOTE_START_SECONDS)
+        except (PeerClosed, PeerTimeout, ProtocolViolation) as error:
+            self._process.kill()
+            _, stderr = self._process.communicate()
+            raise InfraError(f"the zygote did not start: {stderr.decode(errors='replace')[-1000:]}") from error
+
+    def request(self, message: dict[str, Any], descriptors: Sequence[int] = ()) -> dict[str, Any]:
+        """Asks the zygote, starting it when needed. Raises InfraError when it dies meanwhile."""
+        if self._process is None or self._process.poll() is not None:
+            self.close()
+            self.start()
+        assert self._channel is not None
+        try:
+            self._channel.send(message, descriptors)
+            return self._channel.receive(_ZYGOTE_REPLY_SECONDS)[0]
+        except (PeerClosed, PeerTimeout, ProtocolViolation) as error:
+            self.close()
+            raise InfraError(f"the zygote stopped answering: {type(error).__name__}") from error
+
+    def close(self) -> None:
+        """Ends the zygote and every runner it forked."""
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+        if self._process is not None:
+            try:
+                self._process.wait(timeout=5)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+            if self._process.stderr is not None:
+                self._process.stderr.close()
+            self._process = None
+
+
+class RunnerHandle:
+    """One runner: reference or candidate."""
+
+    def __init__(
+        self,
+        zygote: ZygotePool,
+        device: Device,
+        slot: Slot,
+        side: int,
+        limits: RunnerLimits,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """Forks the runner. `side` (0 or 1) keeps the two users of a slot apart."""
+        self._zygote = zygote
+        self._folder = Path(tempfile.mkdtemp(prefix="warpsmith-runner-"))
+        self._regions: list[Region] = []
+        self.active: tuple[str, ...] = ()
+        user = _FIRST_USER + 2 * slot.index + side
+        for folder in (self._folder, *(Path(value) for value in (environment or {}).values())):
+            give_to(folder, user)
+        containment = Containment(
+            limits.memory_bytes,
+            limits.processes,
+            limits.file_bytes,
+            limits.cpu_seconds,
+            user,
+            str(self._folder),
+            slot.cores,
+        )
+        home = str(self._folder)
+        variables = {"HOME": home, "TMPDIR": home, "TORCHINDUCTOR_CACHE_DIR": f"{home}/inductor"}
+        variables |= {"TORCH_EXTENSIONS_DIR": f"{home}/extensions", "USER": "candidate", **(environment or {})}
+        ours, theirs = socket.socketpair()
+        try:
+            reply = zygote.request(
+                {
+                    "op": "fork",
+                    "containment": asdict(containment),
+                    "environment": variables,
+                    "threads": device.threads,
+                },
+                [theirs.fileno()],
+            )
+        except InfraError:
+            ours.close()
+            shutil.rmtree(self._folder, ignore_errors=True)
+            raise
+        finally:
+            theirs.close()
+        self.pid = int(reply["pid"])
+        self._channel = Channel(ours)
+        self._device = device
+
+    def ask(self, message: dict[str, Any], timeout: float, descriptors: Sequence[int] = ()) -> dict[str, Any]:
+        """Sends one request and returns the reply. Raises RunnerFailure for whatever else happens."""
+        try:
+            self._channel.send(message, descriptors)
+            reply, extra = self._channel.receive(timeout)
+        except PeerTimeout:
+            raise RunnerFailure(Outcome.TIMEOUT, f"no answer within {timeout:.1f} s") from None
+        except (PeerClosed, ProtocolViolation) as error:
+            raise RunnerFailure(Outcome.RUNTIME_ERROR, self._post_mortem(error)) from None
+        for descriptor in extra:
+            os.close(descriptor)
+        if "error" in reply:
+            raise _failure_of(reply, message["op"])
+        return reply
+
+    def _post_mortem(self, error: Exception) -> str:
+        """Why a runner went silent: how its process ended and the last it printed."""
+        if isinstance(error, ProtocolViolation):
+            return f"the program wrote to the judge's pipe ({error})"
+        time.sleep(0.05)  # a dying process closes its socket a moment before it can be waited for
+        status = self._zygote.request({"op": "reap", "pid": self.pid})["status"]
+        self.pid = 0
+        if status is None:
+            return "the program closed the judge's pipe"
+        if os.WIFSIGNALED(status):
+            number = os.WTERMSIG(status)
+            known = next((text for key, text in _STATUS_NAMES.items() if key == number), None)
+            ended = f"the process {known or f'was ended by signal {number}'}"
+        else:
+            ended = f"the process ended with exit code {os.WEXITSTATUS(status)}"
+        printed = self.printed(500)
+        return f"{ended}: {printed}" if printed else ended
+
+    def printed(self, limit: int) -> str:
+        """The end of what the program printed, at most `limit` bytes of it."""
+        with contextlib.suppress(OSError), open(self._folder / "output.txt", "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - limit))
+            return file.read(limit).decode(errors="replace").strip()
+        return ""
+
+    def load(self, source: str, entry: str, seed: int, init_inputs: list[Any], timeout: float) -> list[list[Any]]:
+        """Imports the program and constructs `entry(*init_inputs)`; returns names, dtypes and shapes of its state."""
+        message = {"op": "load", "source": source, "entry": entry, "seed": seed}
+        with _saved(init_inputs) as descriptor:
+            reply = self.ask(message, timeout, [descriptor])
+        self.active = tuple(str(name) for name in reply.get("active", ()))
+        state = reply.get("state")
+        return state if isinstance(state, list) else []
+
+    def set_state(self, state: Mapping[str, torch.Tensor], timeout: float) -> None:
+        """Overwrites the model's parameters and buffers."""
+        spec, tensors = tree.flatten(list(state.values()))
+        specs = tree.tensor_specs(spec)
+        region = self._allocate(tree.layout(specs)[1])
+        for target, value in zip(tree.views(specs, region.memory), tensors, strict=True):
+            target.copy_(value)
+        message = {"op": "set_state", "names": list(state), "specs": specs, "bytes": region.size}
+        self.ask(message, timeout, [region.descriptor])
+
+    def bind_inputs(self, example: list[Any], slots: int, timeout: float) -> list[list[torch.Tensor]]:
+        """Gives the runner `slots` sets of input tensors like `example`; returns the judge's views of them."""
+        spec, _ = tree.flatten(example)
+        specs = tree.tensor_specs(spec)
+        size = tree.layout(specs)[1]
+        region = self._allocate(size * slots)
+        message = {"op": "bind_inputs", "specs": specs, "bytes": size, "slots": slots}
+        placeholders = tree.unflatten(example, [torch.empty(0) for _ in specs])
+        with _saved(placeholders) as descriptor:
+            self.ask(message, timeout, [descriptor, region.descriptor])
+        return [tree.views(specs, region.memory[slot * size : (slot + 1) * size]) for slot in range(slots)]
+
+    def bind_outputs(self, spec: tree.Spec, slots: int, timeout: float) -> list[list[torch.Tensor]]:
+        """Gives the runner `slots` output buffers of the expected form; returns the judge's views of them."""
+        specs = tree.tensor_specs(spec)
+        size = tree.layout(specs)[1]
+        region = self._allocate(size * slots)
+        message = {"op": "bind_outputs", "spec": spec, "bytes": size, "slots": slots}
+        self.ask(message, timeout, [region.descriptor])
+        return [tree.views(specs, region.memory[slot * size : (slot + 1) * size]) for slot in range(slots)]
+
+    def _allocate(self, size: int) -> Region:
+        region = self._device.allocate(size)
+        self._regions.append(region)
+        return region
+
+    def close(self) -> None:
+        """Kills the runner with everything it started, and removes its folder."""
+        self._channel.close()
+        try:
+            if self.pid:
+                self._zygote.request({"op": "reap", "pid": self.pid})
+        finally:
+            self.pid = 0
+            for region in self._regions:
+                region.close()
+            self._regions.clear()
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def give_to(folder: Path, user: int) -> None:
+    """Makes a folder (and what is in it) a runner's own, where we may: only root can give files away."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if os.geteuid() == 0:
+        for place, _, files in os.walk(folder):
+            os.chown(place, user, user)
+            for name in files:
+                with contextlib.suppress(OSError):
+                    os.chown(Path(place) / name, user, user, follow_symlinks=False)
+
+
+@contextlib.contextmanager
+def _saved(value: Any):  # type: ignore[no-untyped-def]
+    """A descriptor of a memory file with `value` in it, for the runner to load (the judge never loads the runner's)."""
+    buffer = io.BytesIO()
+    torch.save(value, buffer)
+    descriptor = os.memfd_create("warpsmith-value")
+    try:
+        os.write(descriptor, buffer.getbuffer())
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _failure_of(reply: Mapping[str, Any], operation: str) -> RunnerFailure:
+    kind, message = str(reply["error"]), str(reply.get("message", ""))
+    if kind in ("SyntaxError", "IndentationError", "TabError"):
+        return RunnerFailure(Outcome.BUILD_ERROR, message, "parse")
+    if kind == "NoEntry":
+        return RunnerFailure(Outcome.BUILD_ERROR, message, "import")
+    if kind in ("RuntimeError", "CppCompileError", "InductorError") and any(
+        word in message for word in _COMPILER_WORDS
+    ):
+        return RunnerFailure(Outcome.BUILD_ERROR, message, "compile")
+    return RunnerFailure(Outcome.RUNTIME_ERROR, message, operation)

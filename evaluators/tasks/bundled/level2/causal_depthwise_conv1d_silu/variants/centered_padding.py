@@ -1,0 +1,17 @@
+# expect: wrong
+# analysis: A python loop launches one small convolution per channel.
+# design: Use one grouped convolution with equal padding on both sides.
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class ModelNew(nn.Module):
+    def __init__(self, channels, kernel_size):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(channels, 1, kernel_size))
+        self.bias = nn.Parameter(torch.randn(channels))
+
+    def forward(self, x):
+        y = F.conv1d(x, self.weight, self.bias, padding="same", groups=x.size(1))
+        return F.silu(y, inplace=True)

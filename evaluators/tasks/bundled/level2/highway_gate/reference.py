@@ -1,0 +1,30 @@
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    """Highway layer: a gate mixes a transformed input with the input itself."""
+
+    def __init__(self, features):
+        super().__init__()
+        self.transform = nn.Linear(features, features)
+        self.gate = nn.Linear(features, features)
+
+    def forward(self, x):
+        transformed = torch.tanh(self.transform(x))
+        kept = torch.sigmoid(self.gate(x)) * transformed
+        carry = torch.ones_like(x) - torch.sigmoid(self.gate(x))
+        carried = carry * x.clone()
+        return kept + carried
+
+
+batch_size = 8192
+features = 1024
+
+
+def get_inputs():
+    return [torch.randn(batch_size, features)]
+
+
+def get_init_inputs():
+    return [features]

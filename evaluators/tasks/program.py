@@ -1,0 +1,78 @@
+"""A task's reference program, with its sizes overridden by name, run in the judge's own process (tasks are trusted)."""
+
+from __future__ import annotations
+
+import ast
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import nn
+
+from evaluators.records import Task
+
+
+def program_source(task: Task) -> str:
+    """The task's source with the values of its size constants replaced by `task.sizes`.
+
+    Only module-level assignments are touched (`batch_size = 16`, `height, width = 32, 32`), so constants derived from
+    them follow. Raises ValueError for a size that the program does not define.
+    """
+    if not task.sizes:
+        return task.source
+    tree = ast.parse(task.source)
+    missing = set(task.sizes)
+    spans: list[tuple[ast.expr, str]] = []
+    for node in tree.body:
+        if not isinstance(node, ast.Assign):
+            continue
+        for target in node.targets:
+            if isinstance(target, ast.Name) and target.id in task.sizes:
+                spans.append((node.value, repr(task.sizes[target.id])))
+                missing.discard(target.id)
+            elif isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+                for name, value in zip(target.elts, node.value.elts, strict=True):
+                    if isinstance(name, ast.Name) and name.id in task.sizes:
+                        spans.append((value, repr(task.sizes[name.id])))
+                        missing.discard(name.id)
+    if missing:
+        raise ValueError(f"task {task.id}: no module-level constant named {', '.join(sorted(missing))}")
+    lines = task.source.encode().splitlines(keepends=True)  # ast columns count UTF-8 bytes
+    for value, text in sorted(spans, key=lambda span: (span[0].lineno, span[0].col_offset), reverse=True):
+        first, last = value.lineno - 1, (value.end_lineno or value.lineno) - 1
+        head, tail = lines[first][: value.col_offset], lines[last][value.end_col_offset :]
+        lines[first : last + 1] = [head + text.encode() + tail]
+    return b"".join(lines).decode()
+
+
+class TaskProgram:
+    """The executed reference module of a task."""
+
+    def __init__(self, task: Task) -> None:
+        """Raises whatever the program raises on import, and ValueError when it is not in KernelBench's format."""
+        self.task = task
+        self.source = program_source(task)
+        module = ModuleType(f"task_{task.digest}")
+        exec(compile(self.source, f"<task {task.id}>", "exec"), module.__dict__)
+        self._module = module
+        for name in ("Model", "get_inputs", "get_init_inputs"):
+            if not hasattr(module, name):
+                raise ValueError(f"task {task.id}: the program does not define {name}")
+
+    def init_inputs(self, seed: int) -> list[Any]:
+        """The constructor's arguments."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            return list(self._module.get_init_inputs())
+
+    def inputs(self, seed: int) -> list[Any]:
+        """Fresh inputs of one call."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            return list(self._module.get_inputs())
+
+    def model(self, seed: int, init_inputs: list[Any]) -> nn.Module:
+        """The reference model, constructed under a seed."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            return self._module.Model(*init_inputs)

@@ -1,0 +1,120 @@
+"""Estimates from paired timings, and the objects that decide when there are enough of them.
+
+A speed-up is the median of ratios of neighbouring measurements of both sides, so that what slows the machine for a
+while slows both. Its interval is distribution-free.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Protocol
+
+import numpy as np
+from scipy import stats
+
+from evaluators.records import Estimate
+
+CONFIDENCE = 0.95
+
+
+@lru_cache(maxsize=4096)
+def _interval_ranks(n: int, confidence: float) -> tuple[int, int]:
+    """Zero-based ranks of the order statistics that bracket the median with at least `confidence` (binomial)."""
+    low = int(stats.binom.ppf((1 - confidence) / 2, n, 0.5)) - 1
+    low = max(low, 0)
+    return low, n - 1 - low
+
+
+def median_estimate(values: Sequence[float], confidence: float = CONFIDENCE) -> Estimate:
+    """The median and its interval by order statistics (David and Nagaraja, Order Statistics, section 7.1).
+
+    Below 6 values no such interval reaches 95 %: the smallest and the largest are given. Raises ValueError for none.
+    """
+    if not values:
+        raise ValueError("no values to estimate from")
+    ordered = np.sort(np.asarray(values, dtype=np.float64))
+    low, high = _interval_ranks(len(ordered), confidence)
+    return Estimate(float(np.median(ordered)), float(ordered[low]), float(ordered[high]), len(ordered))
+
+
+def divide(numerator: Estimate, denominator: Estimate) -> Estimate:
+    """The ratio of two independent positive estimates; relative half-widths add in quadrature on the log scale."""
+    value = numerator.value / denominator.value
+
+    def spread(one: Estimate, bound: float) -> float:
+        return math.log(max(bound, 1e-12) / one.value)
+
+    low = math.hypot(spread(numerator, numerator.low), spread(denominator, denominator.high))
+    high = math.hypot(spread(numerator, numerator.high), spread(denominator, denominator.low))
+    return Estimate(value, value * math.exp(-low), value * math.exp(high), min(numerator.n, denominator.n))
+
+
+class StoppingCriterion(Protocol):
+    """Says why sampling may stop, or None to go on."""
+
+    def reason(self, ratios: Sequence[float], elapsed: float) -> str | None: ...
+
+
+@dataclass(frozen=True)
+class IntervalTight:
+    """Stops when the interval of the speed-up is within `width` of its value, relative, from `minimum` pairs on."""
+
+    width: float
+    minimum: int
+
+    def reason(self, ratios: Sequence[float], elapsed: float) -> str | None:
+        if len(ratios) < self.minimum:
+            return None
+        estimate = median_estimate(ratios)
+        return "interval" if estimate.high - estimate.low <= self.width * estimate.value else None
+
+
+@dataclass(frozen=True)
+class PairBudget:
+    """Stops after `maximum` pairs."""
+
+    maximum: int
+
+    def reason(self, ratios: Sequence[float], elapsed: float) -> str | None:
+        return "pairs" if len(ratios) >= self.maximum else None
+
+
+@dataclass(frozen=True)
+class TimeBudget:
+    """Stops after `seconds`, once there are `minimum` pairs."""
+
+    seconds: float
+    minimum: int = 6
+
+    def reason(self, ratios: Sequence[float], elapsed: float) -> str | None:
+        return "time" if elapsed >= self.seconds and len(ratios) >= self.minimum else None
+
+
+@dataclass(frozen=True)
+class Preset:
+    """How much measuring a verdict is worth: `trials` inputs are checked before timing starts."""
+
+    name: str
+    trials: int
+    warmup: int
+    criteria: tuple[StoppingCriterion, ...]
+
+    def stop(self, ratios: Sequence[float], elapsed: float) -> str | None:
+        """Why sampling may stop now, or None."""
+        return next((why for criterion in self.criteria if (why := criterion.reason(ratios, elapsed))), None)
+
+
+PRESETS = {
+    "fast": Preset("fast", 2, 2, (IntervalTight(0.08, 10), PairBudget(60), TimeBudget(1.5))),
+    "thorough": Preset("thorough", 5, 5, (IntervalTight(0.02, 30), PairBudget(600), TimeBudget(15.0, 12))),
+}
+
+
+def preset_named(name: str) -> Preset:
+    """Raises ValueError for a name that is not a preset's."""
+    if name not in PRESETS:
+        raise ValueError(f"preset must be one of {', '.join(PRESETS)}, got {name}")
+    return PRESETS[name]

@@ -1,0 +1,111 @@
+"""Nested inputs and outputs as a JSON description plus a flat list of tensors, and their layout in shared memory.
+
+Both sides of the pipe use it, so nothing in here trusts a description: sizes are computed, never taken.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Spec = dict[str, Any]
+_ALIGNMENT = 64
+_DTYPES = {str(value).removeprefix("torch."): value for value in vars(torch).values() if isinstance(value, torch.dtype)}
+
+
+def flatten(value: Any) -> tuple[Spec, list[Tensor]]:
+    """Describes a value of tensors, numbers, strings, None, and tuples, lists and dicts of them."""
+    tensors: list[Tensor] = []
+    return _describe(value, tensors), tensors
+
+
+def _describe(value: Any, tensors: list[Tensor]) -> Spec:
+    if isinstance(value, Tensor):
+        tensors.append(value)
+        return {
+            "kind": "tensor",
+            "type": type(value).__name__,
+            "device": value.device.type,
+            "dtype": str(value.dtype).removeprefix("torch."),
+            "shape": list(value.shape),
+            "stride": list(value.stride()) if value.layout is torch.strided else [],
+        }
+    if isinstance(value, tuple | list):
+        return {"kind": type(value).__name__, "items": [_describe(item, tensors) for item in value]}
+    if isinstance(value, dict):
+        items = [_describe(item, tensors) for item in value.values()]
+        return {"kind": "dict", "keys": [str(key) for key in value], "items": items}
+    if value is None or isinstance(value, bool | int | float | str):
+        return {"kind": "value", "value": repr(value)}
+    return {"kind": "other", "type": type(value).__name__}
+
+
+def tensor_specs(spec: Spec) -> list[Spec]:
+    """The descriptions of the tensors, in the order of `flatten`."""
+    if spec["kind"] == "tensor":
+        return [spec]
+    return [leaf for item in spec.get("items", ()) for leaf in tensor_specs(item)]
+
+
+def difference(expected: Spec, actual: Spec, place: str = "output") -> str | None:
+    """What differs between two descriptions, in words, or None. Type, dtype, shape, device and strides are exact."""
+    if expected["kind"] != actual.get("kind"):
+        return f"{place} is a {actual.get('kind')}, expected a {expected['kind']}"
+    if expected["kind"] == "tensor":
+        for key in ("type", "device", "dtype", "shape", "stride"):
+            if expected[key] != actual.get(key):
+                return f"{place} has {key} {actual.get(key)}, expected {expected[key]}"
+    elif expected["kind"] in ("value", "other"):
+        return None if expected == actual else f"{place} is {str(actual)[:80]}, expected {str(expected)[:80]}"
+    elif expected.get("keys") != actual.get("keys") or len(expected["items"]) != len(actual["items"]):
+        return f"{place} has {len(actual['items'])} items, expected {len(expected['items'])}"
+    for index, (one, other) in enumerate(zip(expected.get("items", ()), actual.get("items", ()), strict=True)):
+        if found := difference(one, other, f"{place}[{index}]"):
+            return found
+    return None
+
+
+def _extent(spec: Spec) -> int:
+    """Elements between the first and the last one in memory, inclusive."""
+    if any(size == 0 for size in spec["shape"]):
+        return 0
+    return 1 + sum((size - 1) * stride for size, stride in zip(spec["shape"], spec["stride"], strict=True))
+
+
+def layout(specs: list[Spec]) -> tuple[list[int], int]:
+    """Byte offsets of the tensors in one region, aligned, and the bytes that the region needs."""
+    offsets, total = [], 0
+    for spec in specs:
+        offsets.append(total)
+        needed = _extent(spec) * _DTYPES[spec["dtype"]].itemsize
+        total += -(-max(needed, 1) // _ALIGNMENT) * _ALIGNMENT
+    return offsets, total
+
+
+def views(specs: list[Spec], region: Tensor) -> list[Tensor]:
+    """Tensors with the described dtypes, shapes and strides that live in `region` (uint8, from its start)."""
+    offsets, _ = layout(specs)
+    made = []
+    for spec, offset in zip(specs, offsets, strict=True):
+        dtype = _DTYPES[spec["dtype"]]
+        flat = region[offset : offset + _extent(spec) * dtype.itemsize].view(dtype)
+        made.append(torch.as_strided(flat, spec["shape"], spec["stride"]))
+    return made
+
+
+def unflatten(value: Any, tensors: list[Tensor]) -> Any:
+    """`value` with its tensors replaced, in the order of `flatten`."""
+    queue = iter(tensors)
+
+    def build(item: Any) -> Any:
+        if isinstance(item, Tensor):
+            return next(queue)
+        if isinstance(item, dict):
+            return {key: build(part) for key, part in item.items()}
+        if isinstance(item, tuple | list):
+            return type(item)(build(part) for part in item)
+        return item
+
+    return build(value)
