@@ -1,0 +1,289 @@
+"""Reads a model's answer: the analysis, the design and the program.
+
+Takes what models really write: headings missing or at another level, several code blocks, fences left open. Never
+executes or imports what it reads, never raises on any text, and takes time linear in the text's length.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import textwrap
+from bisect import bisect
+from dataclasses import dataclass
+
+MAX_SOURCE = 200_000  # characters of one program; a longer one is refused
+_PARSE_BUDGET = 1_000_000  # characters given to Python's parser for one answer, so that no answer is slow to read
+_PARSE_OVERHEAD = 200  # what a call of the parser costs besides
+_FENCES_AHEAD = 16  # fences looked at for the end of a block
+_CLOSERS_TRIED = 6  # ends tried for a block that does not parse: its fence may stand inside a string
+
+_REASONING_END = re.compile(r"</think(?:ing)?>")
+_REASONING_START = re.compile(r"\s*<think(?:ing)?>")
+_CLASS = re.compile(r"^class[ \t]+ModelNew\b", re.MULTILINE)
+_HEADING = re.compile(  # matched against a short prefix whose blanks are single
+    r"(?P<hash>#{1,6})? ?(?P<bold>\*\*|__)? ?(?:(?:step|part|section) )?(?:\d{1,2} ?[.):]? ?)?"
+    r"(?P<full>performance |algorithm(?:ic)? |code )?(?P<name>analysis|design|implementation)(?![A-Za-z0-9])"
+    r"(?P<after>[ :*_#]*)(?P<more>.?)",
+    re.IGNORECASE,
+)
+_HEADING_PREFIX = 100  # characters of a line in which a heading must show itself
+
+
+@dataclass(frozen=True)
+class ParsedResponse:
+    """What an answer held. Either `code` is the program, or `problem` says in a few words why there is none."""
+
+    analysis: str | None
+    design: str | None
+    code: str | None
+    problem: str | None
+
+
+@dataclass(frozen=True)
+class _Fence:
+    line: int
+    indent: str
+    mark: str
+    info: str
+
+
+@dataclass(frozen=True)
+class _Heading:
+    line: int
+    name: str
+    rest: str
+
+
+@dataclass(frozen=True)
+class _Block:
+    """A code block: `start` is the line of its opening fence, `end` the first line after it."""
+
+    start: int
+    end: int
+    code: str
+    tree: ast.Module | None
+    closed: bool
+
+    @property
+    def defines_model(self) -> bool:
+        return _defines_model(self.tree) if self.tree else bool(_CLASS.search(self.code))
+
+    @property
+    def is_cut(self) -> bool:
+        return not self.closed and self.tree is None
+
+
+def parse_response(text: str, finish_reason: str = "stop") -> ParsedResponse:
+    """Finds the three parts of an answer.
+
+    The program is the last block that defines `ModelNew`, in the implementation section first. A block that was never
+    closed counts when it parses. With `finish_reason` "length", a program quoted in the analysis is not taken for the
+    answer. A complete program with a syntax error is handed on: the build says what is wrong with it.
+    """
+    was_cut = finish_reason == "length"
+    answer = _without_reasoning(_clean(text))
+    document = _Document(answer)
+    code, problem = _find_code(document, was_cut)
+    if code is not None and len(code) > MAX_SOURCE:
+        code, problem = None, f"longer than {MAX_SOURCE} characters"
+    return ParsedResponse(document.section("analysis"), document.section("design"), code, problem)
+
+
+def _clean(text: str) -> str:
+    text = text.replace("\0", "").replace("\r\n", "\n").replace("\r", "\n").removeprefix("\ufeff")
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _without_reasoning(text: str) -> str:
+    """Drops the reasoning before an answer; some chat templates leave only its closing tag in the response."""
+    position = 0
+    while (end := _REASONING_END.search(text, position)) and (position == 0 or _REASONING_START.match(text, position)):
+        position = end.end()
+    return "" if _REASONING_START.match(text, position) else text[position:]
+
+
+def _find_code(document: _Document, was_cut: bool) -> tuple[str | None, str | None]:
+    """The program and None, or None and the problem."""
+    implementation = [block for block in document.blocks if document.is_implementation(block.start)]
+    groups = [implementation, document.blocks]
+    if was_cut and document.headings:
+        groups = [implementation]
+    for group in groups:
+        usable = [block for block in group if block.defines_model and not block.is_cut]
+        if usable:
+            return usable[-1].code, None
+        if any(block.is_cut for block in group):
+            return None, "truncated"
+    if not was_cut or not document.headings or document.has_implementation:
+        bare = document.bare_code()
+        if bare is not None:
+            return bare, None
+    if was_cut:
+        return None, "truncated"
+    return None, "does not define ModelNew" if document.blocks else "no code block"
+
+
+class _Document:
+    """An answer, read once from top to bottom into blocks and the headings between them."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._lines = text.split("\n")
+        self._starts = [0]
+        for line in self._lines:
+            self._starts.append(self._starts[-1] + len(line) + 1)
+        self._budget = _PARSE_BUDGET
+        self._fences = [fence for index, line in enumerate(self._lines) if (fence := _fence(index, line))]
+        self.blocks: list[_Block] = []
+        self.headings: list[_Heading] = []
+        self._outside: list[int] = []  # lines of prose
+        self._read()
+
+    @property
+    def has_implementation(self) -> bool:
+        return any(heading.name == "implementation" for heading in self.headings)
+
+    def is_implementation(self, line: int) -> bool:
+        """Whether the last heading before `line` is that of the implementation."""
+        after = bisect(self.headings, line, key=lambda heading: heading.line)
+        return after > 0 and self.headings[after - 1].name == "implementation"
+
+    def section(self, name: str) -> str | None:
+        """The text of the first section `name`, or None. Text before the design stands in for a missing analysis."""
+        for index, heading in enumerate(self.headings):
+            if heading.name == name:
+                last = self.headings[index + 1].line if index + 1 < len(self.headings) else len(self._lines)
+                body = self._slice(heading.line + 1, last)
+                return f"{heading.rest}\n{body}".strip() or None
+        if name == "analysis" and self.headings and self.headings[0].name == "design":
+            return self._slice(0, self.headings[0].line).strip() or None
+        return None
+
+    def bare_code(self) -> str | None:
+        """A program written without fences, if it parses: from the first import, and up to the last indented line."""
+        lines = [self._lines[line] for line in self._outside]
+        if self.has_implementation:
+            last = max(heading.line for heading in self.headings if heading.name == "implementation")
+            lines = [self._lines[line] for line in self._outside if line > last]
+        starts = (i for i, line in enumerate(lines) if re.match(r"(?:import|from)[ \t]|class[ \t]+ModelNew\b", line))
+        start = next(starts, None)
+        if start is None:
+            return None
+        indented = max((i for i, line in enumerate(lines) if line[:1] in (" ", "\t") and line.strip()), default=start)
+        for end in (len(lines), indented + 1):
+            code = "\n".join(lines[start:end]).strip()
+            tree = self._parse(code)
+            if tree is not None and _defines_model(tree):
+                return code
+        return None
+
+    def _read(self) -> None:
+        line = fence = 0
+        while line < len(self._lines):
+            while fence < len(self._fences) and self._fences[fence].line < line:
+                fence += 1
+            if fence < len(self._fences) and self._fences[fence].line == line:
+                block = self._block(fence)
+                if block.code.strip():
+                    self.blocks.append(block)
+                line = block.end
+                continue
+            heading = _heading(line, self._lines[line])
+            if heading:
+                self.headings.append(heading)
+            else:
+                self._outside.append(line)
+            line += 1
+
+    def _block(self, index: int) -> _Block:
+        """The block that fence `index` opens.
+
+        It ends at the first closing fence that leaves a program that parses (a fence inside a docstring does not). When
+        none does, a heading or another opening fence shows that the closing one was forgotten.
+        """
+        opening = self._fences[index]
+        ahead = self._fences[index + 1 : index + 1 + _FENCES_AHEAD]
+        bare = [fence for fence in ahead if not fence.info and fence.mark[0] == opening.mark[0]]
+        closers = [fence.line for fence in bare if len(fence.mark) >= len(opening.mark)] or [f.line for f in bare]
+        for line in closers[:_CLOSERS_TRIED] if self._budget > 0 else []:
+            block = self._cut(opening, line, line + 1, closed=True)
+            if block.tree is not None:
+                return block
+        last = closers[0] if closers else len(self._lines)
+        next_opening = min((fence.line for fence in ahead if fence.info and fence.line < last), default=last)
+        for line in range(opening.line + 1, next_opening):
+            if self._lines[line].startswith("##") and _heading(line, self._lines[line]):
+                next_opening = line
+                break
+        if next_opening < last:
+            return self._cut(opening, next_opening, next_opening, closed=True)
+        return self._cut(opening, last, min(last + 1, len(self._lines)), closed=bool(closers))
+
+    def _cut(self, opening: _Fence, last: int, end: int, *, closed: bool) -> _Block:
+        first = opening.line + 1
+        code = self._slice(first, last)
+        if opening.indent:
+            code = textwrap.dedent(code)
+        if not closed:
+            code = code.rstrip().rstrip("`").rstrip()  # a closing fence glued to the last line
+        return _Block(opening.line, end, code, self._parse(code), closed)
+
+    def _slice(self, first: int, last: int) -> str:
+        return (
+            self._text[self._starts[first] : max(self._starts[last] - 1, self._starts[first])] if first < last else ""
+        )
+
+    def _parse(self, code: str) -> ast.Module | None:
+        if len(code) > min(MAX_SOURCE, self._budget):
+            return None
+        self._budget -= len(code) + _PARSE_OVERHEAD
+        try:
+            return ast.parse(code)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return None
+
+
+def _fence(index: int, line: str) -> _Fence | None:
+    text = line.strip()
+    if text[:3] not in ("```", "~~~"):
+        return None
+    info = text.lstrip(text[0])
+    if text[0] == "`" and "`" in info:
+        return None  # inline code
+    return _Fence(index, line[: len(line) - len(line.lstrip())], text[: len(text) - len(info)], info.strip())
+
+
+def _heading(index: int, line: str) -> _Heading | None:
+    """The heading that a line is: with hashes, in bold (text may follow), or a full title alone on its line."""
+    match = _HEADING.match(" ".join(line[:_HEADING_PREFIX].split()))
+    if match is None:
+        return None
+    after, more, full = match["after"], match["more"], match["full"]
+    rest = ""
+    if match["bold"] and match["bold"] in after and full:
+        name = re.search(match["name"], line)
+        rest = line[name.end() :].lstrip(" \t:*_") if name else ""
+    elif more and not (match["hash"] and full):
+        return None  # a sentence that begins like a heading
+    elif not match["hash"] and not full:
+        return None
+    return _Heading(index, match["name"].lower(), rest)
+
+
+def _defines_model(tree: ast.Module) -> bool:
+    """Whether a module binds `ModelNew` at its top level, conditions and `try` included."""
+    waiting: list[ast.stmt] = list(tree.body)
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.ClassDef) and node.name == "ModelNew":
+            return True
+        if isinstance(node, ast.Assign) and any(isinstance(t, ast.Name) and t.id == "ModelNew" for t in node.targets):
+            return True
+        if isinstance(node, ast.If | ast.Try | ast.With):
+            waiting += node.body
+        if isinstance(node, ast.If | ast.Try):
+            waiting += node.orelse
+        if isinstance(node, ast.Try):
+            waiting += [statement for handler in node.handlers for statement in handler.body]
+    return False
