@@ -166,6 +166,14 @@ def test_the_best_moves_one_island_on_at_each_migration() -> None:
         assert {i for i, island in enumerate(islands) if best in island} == {(home + k) % 4 for k in range(reach)}
 
 
+def test_nobody_migrates_before_arriving() -> None:
+    late = scored(9.0, step=15)[0]
+    early = scored(*(1 + i / 10 for i in range(8)), start=1)
+    for now, reach in ((19, 1), (20, 2), (30, 3)):
+        islands = IslandSelection(4, 10, 0.5).populations([late, *early, *scored(0.1, step=now, start=20)])
+        assert sum(late in island for island in islands) == reach
+
+
 def test_a_long_run_ends_with_the_best_on_every_island() -> None:
     members = (
         scored(*(1 + i / 10 for i in range(10))) + scored(5.0, step=777, start=50) + scored(1.0, step=990, start=60)
