@@ -48,6 +48,7 @@ class ScratchConfig:
     layers: int = bounded(4, 1)
     heads: int = bounded(6, 1)
     kv_heads: int = bounded(2, 1)
+    max_token_length: int = bounded(24, 1)  # bytes; merges cross blanks, so that idioms become one token
 
 
 @dataclass
@@ -92,6 +93,7 @@ class LearnerConfig:
     adam_beta2: float = bounded(0.95, 0.0, 1.0)
     gradient_checkpointing: bool = False
     autocast: bool = True  # bf16 autocast over float32 weights
+    share_prompts: bool = True  # compute a prompt once for its responses; only for models of plain full attention
     lora: LoraConfig = field(default_factory=LoraConfig)
     threads: int = bounded(0, 0)  # torch threads per rank on a CPU; 0 takes all cores
     timeout: float = bounded(600.0, 1.0)  # seconds for one call to a rank; bounds every collective
@@ -135,7 +137,6 @@ class ContrastiveConfig:
     importance_cap: float = bounded(2.0, 0.0)  # truncated importance sampling, vLLM against trainer; 0 turns it off
     smoothing_clip: float = bounded(1.5, 0.0)  # clip((r - mu) / sigma, -c, c) (CUDA-L1 section 2.4.4)
     smoothing_decay: float = bounded(0.9, 0.0, 1.0)  # of the running mean and deviation
-    max_staleness: int = bounded(0, 0)  # policy versions that rollouts may lag behind the learner
 
 
 @dataclass

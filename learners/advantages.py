@@ -1,0 +1,141 @@
+"""Rewards to advantages: smoothing with running statistics (CUDA-L1, arXiv 2507.14111, section 2.4.4), then
+group-relative normalisation (section 2.4.5). Pure arithmetic: no engine, no I/O; never reorders the rewards of a task.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from statistics import fmean
+
+import torch
+from torch import Tensor
+
+# Below this share of the rewards' magnitude a deviation is rounding error of equal rewards, not signal.
+_RELATIVE_NOISE = 1e-9
+_EVERYTHING = "*"  # the key of statistics that are shared by all tasks
+
+
+def group_advantages(rewards: Tensor, *, epsilon: float = 1e-6) -> Tensor:
+    """Normalises each group of rewards to zero mean and unit deviation (CUDA-L1 section 2.4.5).
+
+    rewards: [groups, samples], after smoothing. Returns the same shape. A group whose rewards are all equal carries no
+    signal: its advantages are zero, not noise divided by epsilon.
+    """
+    centred = rewards - rewards.mean(dim=1, keepdim=True)
+    deviation = centred.pow(2).mean(dim=1, keepdim=True).sqrt()
+    return torch.where(deviation > epsilon, centred / deviation.clamp_min(epsilon), torch.zeros_like(centred))
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Mean and variance of the rewards seen so far, in the reward's units (and their square)."""
+
+    mean: float
+    variance: float
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation; 0 where what is left of it is rounding error."""
+        deviation = math.sqrt(self.variance)
+        return deviation if deviation > _RELATIVE_NOISE * abs(self.mean) else 0.0
+
+
+class RunningStatistics:
+    """Exponentially weighted mean and variance of rewards, one pair per key.
+
+    The first batch of a key is taken as it is; later ones mix in with weight `1 - decay`, as the mean and variance of
+    the mixture of the two distributions (so both follow any shift and scale of the rewards exactly).
+    `per_key=False` keeps one pair for all keys.
+    """
+
+    def __init__(self, decay: float, *, per_key: bool = True) -> None:
+        if not 0.0 <= decay <= 1.0:
+            raise ValueError(f"the decay of running statistics must lie in [0, 1], got {decay}")
+        self.decay = decay
+        self.per_key = per_key
+        self._moments: dict[str, Moments] = {}
+
+    def update(self, key: str, rewards: Iterable[float]) -> None:
+        """Takes one step's rewards of `key` in; no rewards change nothing.
+
+        Raises ValueError where a reward is not finite: one would spoil every later step.
+        """
+        values = list(rewards)
+        for value in values:
+            if not math.isfinite(value):
+                raise ValueError(f"a reward of {key} is {value}; rewards must be finite (cut them at reward.max)")
+        if not values:
+            return
+        mean = fmean(values)
+        variance = fmean((value - mean) ** 2 for value in values)
+        slot = self._slot(key)
+        before = self._moments.get(slot)
+        if before is not None:
+            old, new = self.decay, 1.0 - self.decay
+            gap = before.mean - mean
+            mean = old * before.mean + new * mean
+            variance = old * before.variance + new * variance + old * new * gap**2
+        self._moments[slot] = Moments(mean, variance)
+
+    def of(self, key: str) -> Moments:
+        """The moments of `key`. Raises KeyError before its first `update`."""
+        return self._moments[self._slot(key)]
+
+    def state_dict(self) -> dict[str, dict[str, float]]:
+        """The moments as plain data that JSON takes."""
+        return {key: asdict(moments) for key, moments in self._moments.items()}
+
+    def load_state_dict(self, state: Mapping[str, Mapping[str, float]]) -> None:
+        """Replaces the moments by those of `state_dict`."""
+        self._moments = {key: Moments(value["mean"], value["variance"]) for key, value in state.items()}
+
+    def _slot(self, key: str) -> str:
+        return key if self.per_key else _EVERYTHING
+
+
+def smooth_rewards(rewards: Sequence[float], moments: Moments, clip: float) -> list[float]:
+    """clip((r - mu) / sigma, -clip, clip) of each reward (CUDA-L1 section 2.4.4, with clip = 1.5).
+
+    Non-decreasing in the reward, so no two of them change places. Without deviation, a reward at the mean gives 0 and
+    any other the bound on its side.
+    """
+    tolerance = _RELATIVE_NOISE * abs(moments.mean)
+    smoothed = []
+    for reward in rewards:
+        centred = reward - moments.mean
+        if moments.deviation > 0.0:
+            smoothed.append(min(max(centred / moments.deviation, -clip), clip))
+        else:
+            smoothed.append(0.0 if abs(centred) <= tolerance else math.copysign(clip, centred))
+    return smoothed
+
+
+def advantages_of(
+    rewards: Sequence[Sequence[float | None]], keys: Sequence[str], statistics: RunningStatistics, clip: float
+) -> list[list[float]]:
+    """Advantages of one step's groups, in the shape of `rewards`; `keys[i]` names the task of group i.
+
+    `statistics` first takes the step's rewards in, failures' zeros too: the first step is normalised by its own.
+    A reward of None is neutral (a suspect verdict): it stands for the group's mean, so its advantage is 0, and it tells
+    the statistics nothing. Raises ValueError where there is not one key for each group.
+    """
+    if len(rewards) != len(keys):
+        raise ValueError(f"advantages need one key for each group: {len(rewards)} groups, {len(keys)} keys")
+    known = [[reward for reward in group if reward is not None] for group in rewards]
+    observed: dict[str, list[float]] = {}
+    for key, values in zip(keys, known, strict=True):
+        observed.setdefault(key if statistics.per_key else _EVERYTHING, []).extend(values)
+    for key, values in observed.items():
+        statistics.update(key, values)
+
+    advantages = []
+    for group, key, values in zip(rewards, keys, known, strict=True):
+        if not values:
+            advantages.append([0.0] * len(group))
+            continue
+        smoothed = torch.tensor([smooth_rewards(values, statistics.of(key), clip)], dtype=torch.float64)
+        normalised = iter(group_advantages(smoothed)[0].tolist())
+        advantages.append([0.0 if reward is None else next(normalised) for reward in group])
+    return advantages

@@ -1,0 +1,115 @@
+"""The training objectives: functions from a `LossInputs` record to `LossOutputs`. They see log-probabilities of
+response tokens only, and never the model, the optimiser or other ranks.
+
+Losses and metrics are sums over the given tokens divided by `normaliser`. With the whole step's token count as
+normaliser, what micro-batches and ranks compute adds up to what one big batch would give. Metrics ending in `_max` are
+maxima instead, and merge by the maximum.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class LossInputs:
+    """Per-token inputs, each [tokens], over the response tokens of a micro-batch; only `logprobs` carries a gradient.
+
+    `logprobs`: of the policy that is trained. `old_logprobs`: of the policy at the start of the step (detached current
+    ones in the first optimiser step). `behaviour_logprobs`: what the rollout engine reported, NaN where it is unknown.
+    `normaliser`: response tokens of the whole step, over all micro-batches and ranks.
+    """
+
+    logprobs: Tensor
+    normaliser: float
+    advantages: Tensor | None = None
+    old_logprobs: Tensor | None = None
+    behaviour_logprobs: Tensor | None = None
+    reference_logprobs: Tensor | None = None
+    entropy: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class LossOutputs:
+    """`loss`: a scalar to differentiate. `metrics`: detached scalars, shares of a mean over the whole step."""
+
+    loss: Tensor
+    metrics: dict[str, Tensor] = field(default_factory=dict)
+
+
+def cross_entropy_loss(inputs: LossInputs) -> LossOutputs:
+    """Mean negative log-likelihood of the response tokens (SFT; REINFORCE with reward 1 on successes alone)."""
+    loss = -inputs.logprobs.sum() / inputs.normaliser
+    return LossOutputs(loss, {"loss": loss.detach()})
+
+
+def k3_divergence(logprobs: Tensor, reference_logprobs: Tensor) -> Tensor:
+    """The k3 estimate of KL(policy || reference) per token: exp(d) - d - 1 with d = reference - policy; never negative.
+
+    Both [tokens], returns [tokens]. From "Approximating KL Divergence" (Schulman, 2020), as GRPO uses it.
+    """
+    difference = reference_logprobs - logprobs
+    return torch.expm1(difference) - difference
+
+
+def truncated_importance_weights(old_logprobs: Tensor, behaviour_logprobs: Tensor | None, cap: float) -> Tensor:
+    """min(exp(old - behaviour), cap) per token, detached: corrects for sampling from an engine whose numbers differ.
+
+    [tokens] each. The weight is 1 where `cap` is 0 or the behaviour log-probability is unknown (NaN).
+    """
+    if cap == 0.0 or behaviour_logprobs is None:
+        return torch.ones_like(old_logprobs)
+    weights = (old_logprobs - behaviour_logprobs).detach().exp().clamp_max(cap)
+    return torch.where(torch.isnan(behaviour_logprobs), torch.ones_like(weights), weights)
+
+
+def grpo_loss(
+    inputs: LossInputs, *, clip_low: float, clip_high: float, kl: float, importance_cap: float
+) -> LossOutputs:
+    """Clipped policy-gradient objective with a KL term, averaged over tokens (CUDA-L1 section 2.4.5, eq. of GRPO).
+
+    Per token: -w * min(ratio * A, clip(ratio, 1 - clip_low, 1 + clip_high) * A) + kl * k3, where ratio = exp(logprobs -
+    old_logprobs) and w is the truncated importance weight. The mean is over all tokens of the step, so long responses
+    are not discounted. Raises ValueError without advantages, or without reference log-probabilities when kl > 0.
+    """
+    if inputs.advantages is None:
+        raise ValueError("grpo_loss needs advantages")
+    old = inputs.logprobs.detach() if inputs.old_logprobs is None else inputs.old_logprobs
+    advantages = inputs.advantages
+    ratio = (inputs.logprobs - old).exp()
+    clipped = ratio.clamp(1.0 - clip_low, 1.0 + clip_high)
+    weights = truncated_importance_weights(old, inputs.behaviour_logprobs, importance_cap)
+    token_loss = -weights * torch.minimum(ratio * advantages, clipped * advantages)
+    metrics: dict[str, Tensor] = {}
+    if kl > 0.0:
+        if inputs.reference_logprobs is None:
+            raise ValueError(f"grpo_loss needs reference log-probabilities when kl > 0, got kl = {kl}")
+        divergence = k3_divergence(inputs.logprobs, inputs.reference_logprobs)
+        token_loss = token_loss + kl * divergence
+        metrics["kl"] = _share(divergence, inputs.normaliser)
+    loss = token_loss.sum() / inputs.normaliser
+
+    gone = ((advantages > 0) & (ratio > 1.0 + clip_high)) | ((advantages < 0) & (ratio < 1.0 - clip_low))
+    metrics["loss"] = loss.detach()
+    metrics["clip_fraction"] = _share(gone.float(), inputs.normaliser)
+    metrics["ratio_mean"] = _share(ratio, inputs.normaliser)
+    metrics["ratio_max"] = _maximum(ratio)
+    metrics["importance_weight"] = _share(weights, inputs.normaliser)
+    if inputs.entropy is not None:
+        metrics["entropy"] = _share(inputs.entropy, inputs.normaliser)
+    if inputs.behaviour_logprobs is not None:
+        mismatch = (old - inputs.behaviour_logprobs).abs().nan_to_num(nan=0.0)
+        metrics["mismatch"] = _share(mismatch, inputs.normaliser)
+        metrics["mismatch_max"] = _maximum(mismatch)
+    return LossOutputs(loss, metrics)
+
+
+def _share(values: Tensor, normaliser: float) -> Tensor:
+    return values.detach().sum() / normaliser
+
+
+def _maximum(values: Tensor) -> Tensor:
+    return values.detach().max() if values.numel() else values.new_zeros(())

@@ -1,0 +1,163 @@
+"""The policy as a Hugging Face folder: made from scratch, or loaded, and the one way text becomes token ids.
+
+Never trains a model: the engine does. From scratch it needs no model hub, and is the same bytes for the same seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+)
+
+from configs.schema import ScratchConfig
+
+BOS, EOS, PAD = "<|bos|>", "<|eos|>", "<|pad|>"
+
+
+class PolicyError(Exception):
+    """A policy that cannot be made or loaded. The message is one line that names the model and the remedy."""
+
+
+def make_policy(
+    folder: Path, texts: Iterable[str], config: ScratchConfig, max_length: int, seed: int
+) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
+    """Writes a randomly initialised Qwen2 model and a byte-level BPE tokenizer trained on `texts` to `folder`.
+
+    `max_length` is the longest sequence in tokens. The same arguments give the same bytes. Raises PolicyError where the
+    sizes do not fit each other.
+    """
+    if config.hidden_size % config.heads or config.heads % config.kv_heads or config.hidden_size // config.heads % 2:
+        raise PolicyError(
+            f"policy.scratch: hidden_size must be an even multiple of heads, and heads a multiple of kv_heads, "
+            f"got hidden_size={config.hidden_size}, heads={config.heads}, kv_heads={config.kv_heads}"
+        )
+    tokenizer = train_tokenizer(texts, config.vocab_size, config.max_token_length, max_length)
+    model_config = Qwen2Config(
+        vocab_size=len(tokenizer),
+        hidden_size=config.hidden_size,
+        intermediate_size=config.intermediate_size,
+        num_hidden_layers=config.layers,
+        num_attention_heads=config.heads,
+        num_key_value_heads=config.kv_heads,
+        max_position_embeddings=max_length,
+        tie_word_embeddings=True,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        dtype="float32",
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = Qwen2ForCausalLM(model_config)
+    folder.mkdir(parents=True, exist_ok=True)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return model, tokenizer
+
+
+def train_tokenizer(
+    texts: Iterable[str], vocab_size: int, max_token_length: int, max_length: int
+) -> PreTrainedTokenizerFast:
+    """A byte-level BPE tokenizer for programs: any text comes back exactly, byte by byte.
+
+    Text is cut at line ends only, so merges cross blanks and a token can be a whole idiom of up to `max_token_length`
+    bytes: on a small policy the length of a sequence is what costs.
+    """
+    bpe = Tokenizer(models.BPE())
+    bpe.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex("\n"), behavior="merged_with_previous"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    bpe.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=[PAD, BOS, EOS],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        max_token_length=max_token_length,
+        show_progress=False,
+    )
+    bpe.train_from_iterator(texts, trainer)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=bpe,
+        bos_token=BOS,
+        eos_token=EOS,
+        pad_token=PAD,
+        model_max_length=max_length,
+        clean_up_tokenization_spaces=False,
+    )
+
+
+def load_policy(model: str | Path, dtype: torch.dtype) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Loads a causal language model and its tokenizer from a folder or by its Hugging Face id.
+
+    Raises PolicyError where either does not load, and where the weights are incomplete: transformers would fill the
+    rest with random numbers.
+    """
+    tokenizer = load_tokenizer(model)
+    loader: Any = AutoModelForCausalLM  # with loading info it returns a pair, which its annotations leave out
+    try:
+        loaded, report = loader.from_pretrained(str(model), dtype=dtype, output_loading_info=True)
+    except (OSError, ValueError, RuntimeError, KeyError, ImportError, SafetensorError) as error:
+        raise _does_not_load("model", model, error) from error
+    missing = sorted(report["missing_keys"])
+    if missing:
+        raise PolicyError(
+            f"policy.model: {model} lacks {len(missing)} weights ({missing[0]}, ...): give a complete checkpoint"
+        )
+    return loaded, tokenizer
+
+
+def load_tokenizer(model: str | Path) -> PreTrainedTokenizerBase:
+    """The tokenizer of a policy. Raises PolicyError where it does not load or has no end-of-text token."""
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(str(model))
+    except (OSError, ValueError, RuntimeError, KeyError, ImportError) as error:
+        raise _does_not_load("tokenizer", model, error) from error
+    if tokenizer.eos_token_id is None:
+        raise PolicyError(f"policy.model: the tokenizer of {model} has no eos token: responses could not end")
+    return tokenizer
+
+
+def _does_not_load(part: str, model: str | Path, error: Exception) -> PolicyError:
+    reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return PolicyError(
+        f"policy.model: the {part} of {model} does not load ({reason[:200]}): give `scratch`, a folder with a Hugging "
+        "Face causal language model, or the id of one that this machine can download"
+    )
+
+
+def encode_prompt(tokenizer: PreTrainedTokenizerBase, text: str, chat_template: bool) -> list[int]:
+    """Token ids of a prompt: one user turn in the tokenizer's chat template when it has one and `chat_template` is set,
+    otherwise bos (where there is one) and the text."""
+    if chat_template and tokenizer.chat_template:
+        ids = tokenizer.apply_chat_template(
+            [{"role": "user", "content": text}], tokenize=True, add_generation_prompt=True, return_dict=False
+        )
+        return list(ids)
+    start = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
+    return start + _encode(tokenizer, text)
+
+
+def encode_response(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
+    """Token ids of a whole response: the text, then eos."""
+    return [*_encode(tokenizer, text), tokenizer.eos_token_id]
+
+
+def _encode(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
+    # Programs and responses are data: `<|eos|>` written in one is those characters, not the end of the text.
+    return list(tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"])

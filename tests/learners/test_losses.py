@@ -1,0 +1,149 @@
+"""The objectives against numbers worked out by hand, and their gradients where they must vanish."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from learners.losses import (
+    LossInputs,
+    LossOutputs,
+    cross_entropy_loss,
+    grpo_loss,
+    k3_divergence,
+    truncated_importance_weights,
+)
+
+SETTINGS: dict[str, float] = {"clip_low": 0.2, "clip_high": 0.28, "kl": 0.0, "importance_cap": 2.0}
+
+
+def logs(*probabilities: float) -> Tensor:
+    return torch.tensor(probabilities, dtype=torch.float64).log()
+
+
+def run(inputs: dict[str, Any], **changes: float) -> tuple[LossOutputs, Tensor]:
+    logprobs = inputs["logprobs"].clone().requires_grad_()
+    outputs = grpo_loss(LossInputs(**{**inputs, "logprobs": logprobs}), **{**SETTINGS, **changes})
+    outputs.loss.backward()
+    assert logprobs.grad is not None
+    return outputs, logprobs.grad
+
+
+def test_cross_entropy_is_the_token_mean_of_negative_log_likelihood() -> None:
+    outputs = cross_entropy_loss(LossInputs(logs(0.5, 0.25), normaliser=2))
+    assert outputs.loss.item() == pytest.approx(math.log(8) / 2)
+
+
+def test_micro_batches_add_up_to_the_whole() -> None:
+    logprobs, advantages, old = logs(0.5, 0.3, 0.2), torch.tensor([1.0, -1.0, 0.5]), logs(0.4, 0.4, 0.2)
+
+    def loss_of(part: slice) -> LossOutputs:
+        inputs = LossInputs(logprobs[part], 3, advantages[part], old[part])
+        return grpo_loss(inputs, **SETTINGS)
+
+    whole, parts = loss_of(slice(0, 3)), [loss_of(slice(0, 1)), loss_of(slice(1, 3))]
+    assert sum(part.loss.item() for part in parts) == pytest.approx(whole.loss.item())
+    assert sum(part.metrics["ratio_mean"].item() for part in parts) == pytest.approx(whole.metrics["ratio_mean"].item())
+
+
+def test_grpo_matches_hand_computed_numbers() -> None:
+    # Ratios 1.5 (clipped to 1.28), 0.5 (clipped to 0.8), 1.1 (free); advantages 1, -1, 2.
+    inputs = {
+        "logprobs": logs(0.3, 0.2, 0.22),
+        "old_logprobs": logs(0.2, 0.4, 0.2),
+        "advantages": torch.tensor([1.0, -1.0, 2.0], dtype=torch.float64),
+        "normaliser": 3,
+    }
+    outputs, gradient = run(inputs)
+    assert outputs.loss.item() == pytest.approx(-(1.28 - 0.8 + 2.2) / 3)
+    assert gradient.tolist() == pytest.approx([0.0, 0.0, -2.2 / 3])
+    assert outputs.metrics["clip_fraction"].item() == pytest.approx(2 / 3)
+    assert outputs.metrics["ratio_mean"].item() == pytest.approx((1.5 + 0.5 + 1.1) / 3)
+    assert outputs.metrics["ratio_max"].item() == pytest.approx(1.5)
+
+
+def test_clipping_never_stops_a_ratio_from_coming_back() -> None:
+    inputs = {
+        "logprobs": logs(0.3, 0.2),
+        "old_logprobs": logs(0.2, 0.4),
+        "advantages": torch.tensor([-1.0, 1.0], dtype=torch.float64),
+        "normaliser": 2,
+    }
+    _, gradient = run(inputs)
+    assert gradient.tolist() == pytest.approx([1.5 / 2, -0.5 / 2])
+
+
+def test_the_first_step_is_the_plain_policy_gradient() -> None:
+    advantages = torch.tensor([1.0, -2.0], dtype=torch.float64)
+    outputs, gradient = run({"logprobs": logs(0.3, 0.6), "advantages": advantages, "normaliser": 2})
+    assert gradient.tolist() == pytest.approx((-advantages / 2).tolist())
+    assert outputs.metrics["ratio_max"].item() == 1.0
+
+
+def test_no_advantage_and_no_divergence_move_nothing() -> None:
+    logprobs = logs(0.3, 0.6)
+    inputs = {"logprobs": logprobs, "advantages": torch.zeros(2), "reference_logprobs": logprobs, "normaliser": 2}
+    outputs, gradient = run(inputs, kl=0.1)
+    assert outputs.loss.item() == 0.0
+    assert gradient.tolist() == [0.0, 0.0]
+    assert outputs.metrics["kl"].item() == 0.0
+
+
+def test_kl_term_matches_hand_computed_numbers_and_pulls_to_the_reference() -> None:
+    inputs = {
+        "logprobs": logs(0.5, 0.2),
+        "advantages": torch.zeros(2),
+        "reference_logprobs": logs(0.25, 0.4),
+        "normaliser": 2,
+    }
+    outputs, gradient = run(inputs, kl=0.1)
+    k3 = (0.5 + math.log(2) - 1) + (2 - math.log(2) - 1)
+    assert outputs.metrics["kl"].item() == pytest.approx(k3 / 2)
+    assert outputs.loss.item() == pytest.approx(0.1 * k3 / 2)
+    assert gradient.tolist() == pytest.approx([0.1 * (1 - 0.5) / 2, 0.1 * (1 - 2) / 2])
+
+
+@given(st.lists(st.tuples(st.floats(-20, 0), st.floats(-20, 0)), min_size=1))
+def test_k3_is_never_negative(pairs: list[tuple[float, float]]) -> None:
+    policy, reference = torch.tensor(pairs, dtype=torch.float64).unbind(1)
+    assert (k3_divergence(policy, reference) >= 0).all()
+
+
+def test_importance_weights_are_truncated_and_neutral_where_the_behaviour_is_unknown() -> None:
+    behaviour = torch.tensor([math.log(0.2), math.log(0.1), math.nan], dtype=torch.float64)
+    old = logs(0.1, 0.9, 0.5)
+    assert truncated_importance_weights(old, behaviour, 2.0).tolist() == pytest.approx([0.5, 2.0, 1.0])
+    assert truncated_importance_weights(old, behaviour, 0.0).tolist() == [1.0, 1.0, 1.0]
+
+
+def test_importance_weights_scale_the_gradient_but_carry_none() -> None:
+    inputs = {
+        "logprobs": logs(0.1, 0.9),
+        "behaviour_logprobs": logs(0.2, 0.1),
+        "advantages": torch.ones(2, dtype=torch.float64),
+        "normaliser": 2,
+    }
+    outputs, gradient = run(inputs)
+    assert gradient.tolist() == pytest.approx([-0.5 / 2, -2.0 / 2])
+    assert outputs.metrics["mismatch_max"].item() == pytest.approx(math.log(9))
+    assert outputs.metrics["mismatch"].item() == pytest.approx((math.log(2) + math.log(9)) / 2)
+
+
+def test_missing_inputs_are_named() -> None:
+    with pytest.raises(ValueError, match="advantages"):
+        grpo_loss(LossInputs(logs(0.5), 1), **SETTINGS)
+    with pytest.raises(ValueError, match="reference"):
+        grpo_loss(LossInputs(logs(0.5), 1, advantages=torch.ones(1)), **{**SETTINGS, "kl": 0.1})
+
+
+def test_a_batch_without_tokens_contributes_nothing() -> None:
+    nothing = torch.empty(0)
+    outputs = grpo_loss(LossInputs(nothing, 5, nothing, behaviour_logprobs=nothing), **SETTINGS)
+    assert outputs.loss.item() == 0.0
+    assert all(value.item() == 0.0 for value in outputs.metrics.values())
