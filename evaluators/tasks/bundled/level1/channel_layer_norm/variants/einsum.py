@@ -1,4 +1,4 @@
-# expect: faster
+# expect: slower
 # analysis: The reference transposes twice and makes many passes over memory.
 # design: Sum the squares with one einsum and apply weight and bias together.
 import torch

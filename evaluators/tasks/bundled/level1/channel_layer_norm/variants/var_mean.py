@@ -1,6 +1,6 @@
 # expect: slower
 # analysis: The reference transposes twice and makes many passes over memory.
-# design: Compute mean and variance in one pass over the channels.
+# design: Compute mean and variance with one call over the channels.
 import torch
 import torch.nn as nn
 

@@ -14,7 +14,6 @@ class ModelNew(nn.Module):
 
     def forward(self, x):
         taps, length = self.weight.shape[2], x.shape[2]
-        result = F.conv2d(
-            x.unsqueeze(2), self.weight.unsqueeze(2), self.bias, padding=(0, taps - 1), groups=x.shape[1]
-        )
+        weight = self.weight.unsqueeze(2)
+        result = F.conv2d(x.unsqueeze(2), weight, self.bias, padding=(0, taps - 1), groups=x.shape[1])
         return result[:, :, 0, :length].contiguous()

@@ -1,5 +1,5 @@
 # expect: slower
-# analysis: The reference multiplies a dense matrix that is almost all zeros.
+# analysis: The reference multiplies by a dense matrix that is almost all zeros.
 # design: Multiply in double precision and convert back.
 import torch
 import torch.nn as nn
@@ -9,6 +9,6 @@ class ModelNew(nn.Module):
     def __init__(self):
         super().__init__()
 
-    def forward(self, diagonal, x):
-        result = torch.matmul(torch.diag(diagonal.double()), x.double())
-        return result.float()
+    def forward(self, diagonal, a, b):
+        product = torch.matmul(a.double(), b.double())
+        return torch.matmul(torch.diag(diagonal.double()), product).float()

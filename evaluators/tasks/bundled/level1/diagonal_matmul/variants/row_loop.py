@@ -1,6 +1,6 @@
-# expect: faster
-# analysis: The reference multiplies a dense matrix that is almost all zeros.
-# design: Scale one row at a time into a new buffer.
+# expect: slower
+# analysis: The reference multiplies by a dense matrix that is almost all zeros.
+# design: Handle one row at a time and stack the results.
 import torch
 import torch.nn as nn
 
@@ -9,8 +9,8 @@ class ModelNew(nn.Module):
     def __init__(self):
         super().__init__()
 
-    def forward(self, diagonal, x):
-        result = torch.empty_like(x)
-        for row in range(x.shape[0]):
-            torch.mul(x[row], diagonal[row], out=result[row])
-        return result
+    def forward(self, diagonal, a, b):
+        rows = []
+        for scale, row in zip(diagonal.unbind(0), a.unbind(0)):
+            rows.append(torch.matmul(scale * row, b))
+        return torch.stack(rows)

@@ -1,5 +1,5 @@
 # expect: slower
-# analysis: The reference multiplies a dense matrix that is almost all zeros.
+# analysis: The reference multiplies by a dense matrix that is almost all zeros.
 # design: Multiply the transposed matrices and transpose back.
 import torch
 import torch.nn as nn
@@ -9,7 +9,7 @@ class ModelNew(nn.Module):
     def __init__(self):
         super().__init__()
 
-    def forward(self, diagonal, x):
-        columns = x.t().contiguous()
-        result = torch.matmul(columns, torch.diag(diagonal))
+    def forward(self, diagonal, a, b):
+        product = torch.matmul(b.t().contiguous(), a.t().contiguous())
+        result = torch.matmul(product, torch.diag(diagonal))
         return result.t().contiguous()

@@ -1,4 +1,4 @@
-# expect: slower
+# expect: same
 # analysis: The reference makes many separate passes over memory.
 # design: Write the tanh with two exponentials.
 import math

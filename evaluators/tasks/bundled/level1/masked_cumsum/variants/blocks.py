@@ -1,8 +1,9 @@
 # expect: faster
 # analysis: The reference scans along a strided dimension and masks in extra passes.
-# design: Scan small blocks with a triangular matmul and carry the sums over.
+# design: Scan small blocks with a triangular matmul, then add the totals before each.
 import torch
 import torch.nn as nn
+import torch.nn.functional as F
 
 
 class ModelNew(nn.Module):
@@ -10,13 +11,12 @@ class ModelNew(nn.Module):
         super().__init__()
 
     def forward(self, x, mask):
-        ones = torch.ones(32, 32, dtype=x.dtype, device=x.device)
-        result = torch.empty_like(x)
-        carry = torch.zeros_like(x[:, :1])
-        for start in range(0, x.shape[1], 32):
-            rows = x[:, start : start + 32]
-            kept = mask[:, start : start + 32].unsqueeze(1)
-            weights = torch.tril(ones[: rows.shape[1], : rows.shape[1]]) * kept
-            result[:, start : start + 32] = torch.baddbmm(carry, weights, rows)
-            carry = result[:, start : start + 32][:, -1:]
-        return result
+        batch, length, channels = x.shape
+        extra = -length % 16
+        rows = F.pad(x, (0, 0, 0, extra)).view(-1, 16, channels)
+        kept = F.pad(mask, (0, extra)).view(-1, 1, 16)
+        weights = torch.tril(torch.ones(16, 16, dtype=x.dtype, device=x.device)) * kept
+        sums = torch.bmm(weights, rows).view(batch, -1, 16, channels)
+        totals = torch.cumsum(sums[:, :, -1], dim=1)
+        sums[:, 1:] += totals[:, :-1].unsqueeze(2)
+        return sums.view(batch, -1, channels)[:, :length].contiguous()

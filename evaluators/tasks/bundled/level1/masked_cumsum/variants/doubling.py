@@ -1,4 +1,4 @@
-# expect: slower
+# expect: same
 # analysis: The reference scans along a strided dimension and masks in extra passes.
 # design: Add shifted copies with doubling distance.
 import torch

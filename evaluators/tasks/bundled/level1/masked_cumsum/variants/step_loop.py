@@ -1,6 +1,6 @@
 # expect: faster
 # analysis: The reference scans along a strided dimension and masks in extra passes.
-# design: Walk along the sequence and add one step at a time.
+# design: Walk along the sequence, keep a running total and stack it.
 import torch
 import torch.nn as nn
 
@@ -10,7 +10,9 @@ class ModelNew(nn.Module):
         super().__init__()
 
     def forward(self, x, mask):
-        result = x * mask.unsqueeze(-1)
-        for step in range(1, x.shape[1]):
-            result[:, step] += result[:, step - 1]
-        return result
+        total = torch.zeros_like(x[:, 0])
+        totals = []
+        for step in (x * mask.unsqueeze(-1)).unbind(1):
+            total = total + step
+            totals.append(total)
+        return torch.stack(totals, dim=1)

@@ -1,4 +1,4 @@
-# expect: faster
+# expect: same
 # analysis: The reference scans along a strided dimension and masks in extra passes.
 # design: Move the sequence last, so that the scan reads memory in order.
 import torch

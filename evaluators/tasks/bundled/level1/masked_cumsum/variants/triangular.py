@@ -1,4 +1,4 @@
-# expect: faster
+# expect: slower
 # analysis: The reference scans along a strided dimension and masks in extra passes.
 # design: Fold the mask into a triangular matrix and use one matmul.
 import torch
