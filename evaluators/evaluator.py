@@ -7,6 +7,7 @@ with Evaluator(arch="cpu") as evaluator:
 from __future__ import annotations
 
 import logging
+import os
 import tempfile
 import time
 from collections import OrderedDict
@@ -143,8 +144,9 @@ class Evaluator:
         """One judgement in the measuring slot, and the containment that was active."""
         program = self._program(task)
         slot = self.device.acquire(_SLOT_SECONDS)
-        threads = torch.get_num_threads()
+        threads, cores = torch.get_num_threads(), os.sched_getaffinity(0)
         torch.set_num_threads(self.device.threads)
+        os.sched_setaffinity(0, slot.cores)  # judge and runners take turns, so they share the slot's cores
         start = time.perf_counter()
         runners: list[RunnerHandle] = []
         try:
@@ -159,6 +161,7 @@ class Evaluator:
             for runner in runners:
                 runner.close()
             torch.set_num_threads(threads)
+            os.sched_setaffinity(0, cores)
             self.device.release()
 
     def _fork(self, slot: Slot, side: int, artifact: Artifact | None) -> RunnerHandle:

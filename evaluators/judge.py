@@ -264,17 +264,17 @@ class Judge:
         overhead = median(reference.judged - reference.own for reference, _ in pairs)
         hidden = [candidate.judged - overhead - candidate.own for _, candidate in pairs]
         judged = [max(candidate.judged - overhead, 0.01 * candidate.judged) for _, candidate in pairs]
-        disagreement = median(hidden) / median(judged)
+        shares = median_estimate([one / total for one, total in zip(hidden, judged, strict=True)])
         timing = Timing(
             candidate_seconds=median_estimate([one / pairs[0][1].calls for one in judged]),
             reference_seconds=median_estimate([reference.own / reference.calls for reference, _ in pairs]),
             pairs=len(pairs),
             stopped_by=reason,
-            clock_disagreement=disagreement,
+            clock_disagreement=shares.value,
         )
         findings: tuple[Finding, ...] = ()
-        if disagreement > _DISAGREEMENT_SHARE and median(hidden) > _DISAGREEMENT_SECONDS:
-            message = f"{disagreement:.0%} of the time by the judge's clock is missing from the program's own"
+        if shares.low > _DISAGREEMENT_SHARE and median(hidden) > _DISAGREEMENT_SECONDS:
+            message = f"{shares.value:.0%} of the time by the judge's clock is missing from the program's own"
             findings = (Finding("clocks", "suspect", message),)
         return median_estimate(self._ratios(pairs)), timing, findings
 

@@ -1,6 +1,7 @@
 """Messages between judge, zygote and runner: length-prefixed JSON over a Unix socket, file descriptors beside it.
 
-What comes from a runner is data of an untrusted process: it is parsed as JSON, bounded in size, and never unpickled.
+What comes from a runner is data of an untrusted process: it is parsed as JSON, bounded in size, depth and time, comes
+without descriptors, and is never unpickled.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from collections.abc import Sequence
 from typing import Any
 
 MAX_MESSAGE = 4 << 20
+_MAX_DEPTH = 64
+_SEND_SECONDS = 60.0
 _HEADER = struct.Struct("<I")
 
 
@@ -26,27 +29,42 @@ class PeerTimeout(Exception):
 
 
 class ProtocolViolation(Exception):
-    """What came is not a message: too long, or not JSON."""
+    """What came is not a message: too long, too deep, unasked for, or not JSON."""
 
 
 class Channel:
-    """One end of a socket pair."""
+    """One end of a socket pair. `trusted` ends take file descriptors; from a runner the kernel discards them."""
 
-    def __init__(self, end: socket.socket) -> None:
+    def __init__(self, end: socket.socket, *, trusted: bool = True) -> None:
         self.socket = end
+        self.trusted = trusted
 
     def send(self, message: dict[str, Any], descriptors: Sequence[int] = ()) -> None:
-        """Sends one message. Raises PeerClosed when nobody reads."""
+        """Sends one message. Raises PeerClosed when the other end is gone, PeerTimeout when it does not read."""
         body = json.dumps(message).encode()
         data = _HEADER.pack(len(body)) + body
+        self.socket.settimeout(_SEND_SECONDS)
         try:
             if descriptors:
                 sent = socket.send_fds(self.socket, [data], list(descriptors))
                 data = data[sent:]
             if data:
                 self.socket.sendall(data)
-        except (BrokenPipeError, ConnectionResetError, OSError) as error:
+        except TimeoutError:
+            raise PeerTimeout from None
+        except OSError as error:
             raise PeerClosed(str(error)) from error
+        finally:
+            self.socket.settimeout(None)
+
+    def pending(self) -> bool:
+        """Whether something came that has not been read, the end of the stream included."""
+        return self._readable(0.0)
+
+    def _readable(self, seconds: float) -> bool:
+        poll = select.poll()  # select() fails on descriptors above 1023
+        poll.register(self.socket, select.POLLIN)
+        return bool(poll.poll(1000 * seconds))
 
     def receive(self, timeout: float | None = None) -> tuple[dict[str, Any], list[int]]:
         """The next message and the descriptors that came with it, waiting at most `timeout` seconds for all of it."""
@@ -63,6 +81,8 @@ class Channel:
             raise ProtocolViolation(f"not JSON: {error}") from error
         if not isinstance(message, dict):
             raise ProtocolViolation("not a JSON object")
+        if not self.trusted and _is_deeper(message, _MAX_DEPTH):
+            raise ProtocolViolation(f"nested more than {_MAX_DEPTH} deep")
         return message, descriptors
 
     def _read(self, length: int, deadline: float | None, descriptors: list[int]) -> bytes:
@@ -71,13 +91,16 @@ class Channel:
         while missing:
             if deadline is not None:
                 left = deadline - time.monotonic()
-                if left <= 0 or not select.select([self.socket], [], [], left)[0]:
+                if left <= 0 or not self._readable(left):
                     raise PeerTimeout
             try:
-                data, received, _, _ = socket.recv_fds(self.socket, missing, 16)
+                if self.trusted:
+                    data, received, _, _ = socket.recv_fds(self.socket, missing, 16)
+                    descriptors.extend(received)
+                else:
+                    data = self.socket.recv(missing)
             except OSError as error:
                 raise PeerClosed(str(error)) from error
-            descriptors.extend(received)
             if not data:
                 raise PeerClosed("end of stream")
             parts.append(data)
@@ -86,3 +109,18 @@ class Channel:
 
     def close(self) -> None:
         self.socket.close()
+
+
+def _is_deeper(value: Any, limit: int) -> bool:
+    """Whether JSON nests deeper than `limit`, so that nobody has to recurse into what a stranger sent."""
+    level = [value]
+    for _ in range(limit):
+        level = [
+            part
+            for one in level
+            if isinstance(one, dict | list)
+            for part in (one.values() if isinstance(one, dict) else one)
+        ]
+        if not level:
+            return False
+    return True

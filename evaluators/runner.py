@@ -42,6 +42,7 @@ class Runner:
 
     def serve(self) -> None:
         handlers: dict[str, Callable[..., dict[str, Any]]] = {
+            "containment": self.containment,
             "load": self.load,
             "set_state": self.set_state,
             "bind_inputs": self.bind_inputs,
@@ -59,6 +60,10 @@ class Runner:
             except BaseException as error:  # noqa: BLE001  (a candidate may raise anything, SystemExit included)
                 reply = {"error": type(error).__name__, "message": _explain(error)}
             self.channel.send(reply)
+
+    def containment(self, message: dict[str, Any]) -> dict[str, Any]:
+        """What contains this process: asked before any line of the program has run."""
+        return {"active": self.active}
 
     def load(self, message: dict[str, Any], arguments: int) -> dict[str, Any]:
         """Imports the program and constructs its model, both under the judge's seed."""
@@ -81,7 +86,6 @@ class Runner:
         state = self.model.state_dict()
         gc.freeze()
         return {
-            "active": self.active,
             "state": [
                 [name, str(value.dtype).removeprefix("torch."), list(value.shape)] for name, value in state.items()
             ],
@@ -152,4 +156,4 @@ def _explain(error: BaseException) -> str:
     """The exception and the lines of the candidate that it passed through."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.endswith("candidate.py")]
     where = "".join(f"\nline {frame.lineno}: {frame.line}" for frame in frames[-3:])
-    return f"{type(error).__name__}: {error}"[:MAX_MESSAGE_CHARACTERS] + where
+    return f"{type(error).__name__}: {error}"[:MAX_MESSAGE_CHARACTERS] + where[:MAX_MESSAGE_CHARACTERS]

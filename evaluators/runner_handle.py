@@ -145,7 +145,8 @@ class RunnerHandle:
         self._regions: list[Region] = []
         self.active: tuple[str, ...] = ()
         user = _FIRST_USER + 2 * slot.index + side
-        for folder in (self._folder, *(Path(value) for value in (environment or {}).values())):
+        writable = tuple((environment or {}).values())
+        for folder in (self._folder, *map(Path, writable)):
             give_to(folder, user)
         containment = Containment(
             limits.memory_bytes,
@@ -155,6 +156,7 @@ class RunnerHandle:
             user,
             str(self._folder),
             slot.cores,
+            writable,
         )
         home = str(self._folder)
         variables = {"HOME": home, "TMPDIR": home, "TORCHINDUCTOR_CACHE_DIR": f"{home}/inductor"}
@@ -177,23 +179,69 @@ class RunnerHandle:
         finally:
             theirs.close()
         self.pid = int(reply["pid"])
-        self._channel = Channel(ours)
+        self._process: int | None = os.pidfd_open(self.pid)  # the zygote reaps it only when we say so
+        self._paused: list[int] = []
+        self._channel = Channel(ours, trusted=False)
         self._device = device
+        self.seconds = 0.0  # that the last request took
 
     def ask(self, message: dict[str, Any], timeout: float, descriptors: Sequence[int] = ()) -> dict[str, Any]:
-        """Sends one request and returns the reply. Raises RunnerFailure for whatever else happens."""
+        """Sends one request and returns the reply. Raises RunnerFailure for whatever else happens.
+
+        The runner runs from the request to its reply and at no other time: it cannot work ahead on inputs that it has
+        not been called with, finish after it has answered, or slow the other side down.
+        """
         try:
+            if self._channel.pending():
+                self._channel.receive(0.0)
+                raise ProtocolViolation("an answer that nobody asked for")
+            start = time.perf_counter()
+            self._resume()
             self._channel.send(message, descriptors)
-            reply, extra = self._channel.receive(timeout)
+            reply, _ = self._channel.receive(timeout)
+            self.seconds = time.perf_counter() - start
         except PeerTimeout:
             raise RunnerFailure(Outcome.TIMEOUT, f"no answer within {timeout:.1f} s") from None
         except (PeerClosed, ProtocolViolation) as error:
             raise RunnerFailure(Outcome.RUNTIME_ERROR, self._post_mortem(error)) from None
-        for descriptor in extra:
-            os.close(descriptor)
+        finally:
+            self._pause()
         if "error" in reply:
             raise _failure_of(reply, message["op"])
         return reply
+
+    def _pause(self) -> None:
+        """Stops the runner and the processes that it started."""
+        if self._process is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._process, signal.SIGSTOP)
+        for child in _children(self.pid):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(child, signal.SIGSTOP)
+                self._paused.append(child)
+
+    def _resume(self) -> None:
+        for child in self._paused:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(child, signal.SIGCONT)
+        self._paused.clear()
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._process, signal.SIGCONT)
+
+    def _end(self) -> int | None:
+        """Kills the runner with everything it started; the status it had ended with, or None if it was alive."""
+        process, self._process = self._process, None
+        if process is None:
+            return None
+        try:
+            with contextlib.suppress(ProcessLookupError):
+                if not select.select([process], [], [], 0)[0]:
+                    return self._kill(process)
+            return self._zygote.request({"op": "reap", "pid": self.pid})["status"]
+        finally:
+            os.close(process)
 
     def _post_mortem(self, error: Exception) -> str:
         """Why a runner went silent: how its process ended and the last it printed."""
@@ -222,12 +270,25 @@ class RunnerHandle:
 
     def load(self, source: str, entry: str, seed: int, init_inputs: list[Any], timeout: float) -> list[list[Any]]:
         """Imports the program and constructs `entry(*init_inputs)`; returns names, dtypes and shapes of its state."""
+        try:
+            self.active = tuple(self.ask({"op": "containment"}, timeout)["active"])
+        except RunnerFailure as failure:  # no line of the program has run yet
+            raise InfraError(f"the runner did not start: {failure.message}") from failure
         message = {"op": "load", "source": source, "entry": entry, "seed": seed}
         with _saved(init_inputs) as descriptor:
-            reply = self.ask(message, timeout, [descriptor])
-        self.active = tuple(str(name) for name in reply.get("active", ()))
-        state = reply.get("state")
+            state = self.ask(message, timeout, [descriptor]).get("state")
         return state if isinstance(state, list) else []
+
+    def call(self, seeds: list[int], timeout: float) -> tuple[list[float], tree.Spec | None]:
+        """Calls the model once a seed, on slot 0, 1, ...: the seconds that it claims, or the form of an output that is
+        not what was expected. Both are claims of an untrusted process, but of these types."""
+        reply = self.ask({"op": "call", "seeds": seeds}, timeout)
+        seconds, mismatch = reply.get("seconds"), reply.get("mismatch")
+        if isinstance(mismatch, dict):
+            return [], mismatch
+        if not isinstance(seconds, list) or len(seconds) != len(seeds) or not all(map(_is_duration, seconds)):
+            raise RunnerFailure(Outcome.RUNTIME_ERROR, self._post_mortem(ProtocolViolation("not an answer to a call")))
+        return [float(one) for one in seconds], None
 
     def set_state(self, state: Mapping[str, torch.Tensor], timeout: float) -> None:
         """Overwrites the model's parameters and buffers."""

@@ -16,7 +16,7 @@ import time
 from typing import Any
 
 from evaluators.protocol import Channel, PeerClosed
-from evaluators.sandbox import Containment, contain_self, enter_user_namespace, new_pid_namespace
+from evaluators.sandbox import Containment, contain_self, enter_user_namespace, hide_memory, new_pid_namespace
 
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -44,6 +44,7 @@ class Zygote:
         self.channel = channel
         self.runners: set[int] = set()
         self.can_make_namespaces = enter_user_namespace()
+        hide_memory()  # runners may be of the same user
 
     def serve(self) -> None:
         while True:
@@ -59,7 +60,7 @@ class Zygote:
                 self.channel.send(self.reap(message["pid"]))
 
     def fork(self, message: dict[str, Any], descriptor: int) -> dict[str, Any]:
-        containment = Containment(**{**message["containment"], "cores": tuple(message["containment"]["cores"])})
+        containment = Containment(**message["containment"])
         with contextlib.ExitStack() as stack:
             namespaced = self.can_make_namespaces and stack.enter_context(new_pid_namespace())
             process = os.fork()

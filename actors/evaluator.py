@@ -1,0 +1,46 @@
+"""An evaluator as a Ray actor: one measuring slot of one host, one verdict at a time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import ray
+from ray.rllib.utils.actor_manager import FaultAwareApply
+
+from configs.schema import EvaluatorConfig
+from evaluators.evaluator import Evaluator
+from evaluators.records import Artifact, BuildError, Candidate, Task, Verdict
+
+
+@dataclass(frozen=True)
+class EvaluationRequest:
+    """A candidate to be judged at a preset, with what a builder made of it (None: it compiles nothing)."""
+
+    task: Task
+    candidate: Candidate
+    preset: str
+    artifact: Artifact | BuildError | None = None
+
+
+@ray.remote(num_cpus=1)
+class EvaluatorActor(FaultAwareApply):
+    """Holds one `Evaluator`, whose processes end with it."""
+
+    def __init__(self, config: EvaluatorConfig, store: str) -> None:
+        self._evaluator = Evaluator(
+            config.arch,
+            preset=config.preset,
+            threads=config.threads,
+            baselines=config.baselines,
+            limits=config.limits,
+            store=Path(store),
+        )
+        self._evaluator.start()
+
+    def evaluate(self, request: EvaluationRequest) -> Verdict:
+        """Judges one candidate; never raises for anything that it does."""
+        candidate = request.candidate
+        return self._evaluator.evaluate(
+            request.task, candidate.source, preset=request.preset, author=candidate.author, artifact=request.artifact
+        )

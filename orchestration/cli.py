@@ -1,0 +1,152 @@
+"""The command line: `warpsmith run`, `evaluate`, `tasks` and `report`.
+
+Bad input is one line that names the thing and the remedy, exit code 2, and nothing written.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+app = typer.Typer(
+    help="Train a language model to write faster GPU code, from speed-up rewards alone (CUDA-L1).",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+_BAD_INPUT = 2
+_INTERRUPTED = 130
+
+
+def _refuse(error: object) -> typer.Exit:
+    """One line on standard error, and exit code 2."""
+    line = " ".join(str(error).split())
+    print(f"error: {line}", file=sys.stderr)
+    return typer.Exit(_BAD_INPUT)
+
+
+@app.command()
+def run(
+    config: Annotated[str, typer.Argument(help="A configuration file, or the name of one of ours (`local`).")],
+    overrides: Annotated[list[str] | None, typer.Argument(help="key=value ...", show_default=False)] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check everything, print the plan, start nothing.")
+    ] = False,
+) -> None:
+    """Train: SFT, self-supervised learning and contrastive RL, as configured. The same command again resumes."""
+    from configs.load import ConfigError, load_config
+    from evaluators.tasks import TaskError
+
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    try:
+        settings = load_config(config, overrides or [])
+        if dry_run:
+            from orchestration.plan import print_plan
+
+            print_plan(settings, Console())
+            return
+    except (ConfigError, TaskError) as error:
+        raise _refuse(error) from None
+    from learners.policy import PolicyError
+    from orchestration.driver import run as train
+    from orchestration.progress import Progress
+    from orchestration.run_directory import RunDirectoryError
+    from orchestration.teachers import TeacherError
+
+    try:
+        with Progress() as progress:
+            train(settings, progress)
+    except (ConfigError, TaskError, PolicyError, TeacherError, RunDirectoryError) as error:
+        raise _refuse(error) from None
+    except KeyboardInterrupt:
+        print("stopped; the same command again goes on after the last committed step", file=sys.stderr)
+        raise typer.Exit(_INTERRUPTED) from None
+
+
+@app.command()
+def evaluate(
+    task: Annotated[str, typer.Argument(help="A bundled task's id, or a file in KernelBench's format.")],
+    file: Annotated[Path, typer.Argument(help="A file that defines ModelNew.")],
+    arch: Annotated[str, typer.Option(help="What to measure on.")] = "cpu",
+    preset: Annotated[str, typer.Option(help="fast or thorough.")] = "fast",
+    baselines: Annotated[str, typer.Option(help="Comma-separated baselines.")] = "eager",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the verdict record alone.")] = False,
+) -> None:
+    """Judge one program against a task's reference. Exit code 0 when it is correct, 1 when it is not."""
+    from evaluators.evaluator import Evaluator
+    from evaluators.tasks import TaskError, find_task
+
+    try:
+        reference = find_task(task, arch)
+        source = file.read_text()
+        evaluator = Evaluator(arch, preset=preset, baselines=baselines.split(","))
+    except (TaskError, ValueError, OSError) as error:
+        raise _refuse(error) from None
+    with evaluator:
+        verdict = evaluator.evaluate(reference, source, author=f"file:{file.name}")
+    if as_json:
+        print(json.dumps(verdict.to_row(), default=dict))
+    else:
+        from orchestration.report.verdict import print_verdict
+
+        print_verdict(verdict, Console())
+    raise typer.Exit(0 if verdict.succeeded else 1)
+
+
+@app.command()
+def tasks(
+    path: Annotated[
+        str, typer.Argument(help="A KernelBench folder or a JSONL file; the bundled tasks if left out.")
+    ] = ("bundled"),
+) -> None:
+    """List tasks; the last line is their count."""
+    from evaluators.tasks import TaskError, load_tasks
+    from evaluators.tasks.loader import load_variants
+
+    try:
+        found = load_tasks(path)
+    except TaskError as error:
+        raise _refuse(error) from None
+    table = Table("id", "level", "name", "tags", "variants", box=None)
+    for task in found:
+        variants = len(load_variants(task.id)) if path == "bundled" else 0
+        table.add_row(task.id, str(task.level), task.name, " ".join(task.tags), str(variants or ""))
+    console = Console()
+    (console if console.is_terminal else Console(width=160)).print(table)
+    print(f"{len(found)} tasks")
+
+
+@app.command()
+def report(
+    directory: Annotated[Path, typer.Argument(metavar="RUN", help="A run's directory.")],
+) -> None:
+    """Show a run's tables and write report/index.html."""
+    from configs.load import ConfigError
+    from orchestration.report import build_report, print_report, render_html
+    from orchestration.run_directory import RunDirectory, RunDirectoryError
+
+    run_directory = RunDirectory(str(directory.parent), directory.name)
+    try:
+        made = build_report(run_directory)
+    except (RunDirectoryError, ConfigError) as error:
+        raise _refuse(error) from None
+    print_report(made, Console())
+    print(run_directory.write_report(render_html(made)))
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    app()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,103 @@
+"""The training run as CUDA-L1 describes it: phase by phase, step by step.
+
+Every line is a step of the algorithm; resuming, committing and recovering live in the session.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from actors.learner import LearnerLost
+from configs.schema import RunConfig
+from orchestration.phases import Phase, schedule
+from orchestration.progress import Progress
+from orchestration.report import build_report, render_html
+from orchestration.session import Session
+
+_log = logging.getLogger(__name__)
+_MAX_RECOVERIES = 3
+BASE = "base"
+
+
+def run(config: RunConfig, progress: Progress) -> None:
+    """Trains to the end of the schedule, from where the run directory stands. Raises what cannot be recovered from."""
+    session = Session(config, progress)
+    if session.state.finished:
+        progress.report(build_report(session.run))
+        return
+    with session:
+        recoveries = 0
+        while not session.state.finished:
+            committed = session.state
+            try:
+                train(session)
+                session.finish()
+            except LearnerLost as error:
+                recoveries = recoveries + 1 if session.state == committed else 1
+                if recoveries > _MAX_RECOVERIES:
+                    raise
+                _log.warning("%s; going back to the last commit", error)
+                session.roles.restart_learner()
+                session.restore()
+        report(session)
+
+
+def train(session: Session) -> None:
+    """The schedule: SFT, self-supervised learning and contrastive RL, for as many cycles as configured."""
+    assess(session, BASE)
+    for phase in schedule(session):
+        done = steps_done(session, phase)
+        if done is None:
+            continue
+        phase.restore(session.state.extra.get(phase.key, {}))
+        if done == 0:
+            phase.begin()
+        for step in phase.remaining(done):
+            started = time.monotonic()
+            result = phase.gather(step)
+            result.rollouts = phase.credit(result)
+            session.remember(result, session.roles.version)
+            session.store(phase.key, step, result)
+            metrics = phase.learn(step, result.rollouts)
+            metrics["sync_seconds"] = session.roles.push_weights(session.roles.version + 1)
+            metrics["step_seconds"] = time.monotonic() - started
+            session.commit(phase, step, {**result.metrics, **metrics})
+            done = step + 1
+        session.complete(phase, done)
+        assess(session, phase.key)
+
+
+def steps_done(session: Session, phase: Phase) -> int | None:
+    """Committed steps of a phase; None when it is complete."""
+    if phase.key in session.state.extra.get("completed", ()):
+        return None
+    state = session.state
+    return state.step if (state.cycle, state.phase) == (phase.cycle, phase.name) else 0
+
+
+def assess(session: Session, stage: str) -> None:
+    """Measures the policy on fresh samples of every task, at the assessment's own preset."""
+    if stage in session.state.extra.get("assessed", ()):
+        return
+    settings = session.config.assessment
+    session.progress.stage(stage)
+    result = session.pipeline.run(
+        [session.one_shot(task.id) for task in session.tasks],
+        samples=settings.samples,
+        temperature=settings.temperature,
+        preset=settings.preset,
+    )
+    session.store(f"assess/{stage}", 0, result)
+    session.run.write_metrics(f"assess/{stage}", 0, result.metrics)
+    session.tracker.log_metrics(None, {f"assess/{k}": v for k, v in result.metrics.items()}, session.roles.version)
+    session.commit_assessment(stage)
+    session.progress.assessed(stage, result.metrics)
+
+
+def report(session: Session) -> None:
+    """Writes the report and shows the tables; the report and the best programs go to MLflow."""
+    made = build_report(session.run)
+    session.run.write_report(render_html(made))
+    session.tracker.log_run_directory(session.run)
+    session.progress.report(made)

@@ -1,0 +1,114 @@
+"""What the driver asks of a phase: which prompts a step needs, and what to learn from their judged rollouts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from learners.records import Rollout, Sample
+from orchestration.pipeline import Prompt, StepResult
+
+if TYPE_CHECKING:
+    from orchestration.session import Session
+
+
+def phase_key(cycle: int, name: str) -> str:
+    """How a phase is called in the run directory and in MLflow: `1-sft`."""
+    return f"{cycle}-{name}"
+
+
+class Phase:
+    """One phase of one cycle. Keeps what must survive a restart in `memory`, plain JSON that the state carries."""
+
+    name: ClassVar[str]
+
+    def __init__(self, session: Session, cycle: int) -> None:
+        self.session = session
+        self.cycle = cycle
+        self.memory: dict[str, object] = {}
+
+    @property
+    def key(self) -> str:
+        return phase_key(self.cycle, self.name)
+
+    @property
+    def steps(self) -> int:
+        """The most steps that the phase takes."""
+        raise NotImplementedError
+
+    @property
+    def commit_every(self) -> int:
+        """Steps between commits."""
+        return 1
+
+    def restore(self, memory: Mapping[str, object]) -> None:
+        """Continues with what was committed."""
+        self.memory = dict(memory)
+
+    def begin(self) -> None:
+        """Called before the first step, and never on a resume in the middle."""
+
+    def remaining(self, done: int) -> Iterator[int]:
+        """The steps still to take; a phase that ends by a criterion stops here."""
+        return iter(range(done, self.steps))
+
+    def prompts(self, step: int) -> list[Prompt]:
+        """What to generate from in this step; empty for none."""
+        return []
+
+    @property
+    def samples(self) -> int:
+        """Responses per prompt."""
+        return 1
+
+    def gather(self, step: int) -> StepResult:
+        """The step's judged rollouts: by default, generated from the prompts by the current policy."""
+        config = self.session.config
+        return self.session.pipeline.run(
+            self.prompts(step),
+            samples=self.samples,
+            temperature=config.rollout.temperature,
+            preset=config.evaluator.preset,
+        )
+
+    def credit(self, result: StepResult) -> list[Rollout]:
+        """The rollouts with rewards and advantages."""
+        return result.rollouts
+
+    def learn(self, step: int, rollouts: Sequence[Rollout]) -> dict[str, float]:
+        """Trains the policy on the step; returns the metrics."""
+        raise NotImplementedError
+
+    def rng(self, step: int) -> np.random.Generator:
+        """Random numbers that depend on the run's seed, the phase and the step alone, so that a redone step repeats."""
+        return np.random.default_rng([self.session.config.seed, step, *self.key.encode()])
+
+
+def train_in_batches(
+    session: Session,
+    samples: Sequence[Sample],
+    *,
+    epochs: int,
+    batch_size: int,
+    rates: Sequence[float] | float,
+    rng: np.random.Generator,
+) -> dict[str, float]:
+    """Cross-entropy over shuffled batches; the mean metrics over the optimiser steps. No samples train nothing.
+
+    `rates` is one learning rate, or one for each optimiser step.
+    """
+    history: list[dict[str, float]] = []
+    for _ in range(epochs):
+        order = rng.permutation(len(samples))
+        for start in range(0, len(order), batch_size):
+            batch = [samples[index] for index in order[start : start + batch_size]]
+            rate = rates if isinstance(rates, float) else rates[min(len(history), len(rates) - 1)]
+            history.append(session.learner.train_cross_entropy(batch, rate))
+    if not history:
+        return {}
+    return {name: float(np.mean([metrics[name] for metrics in history])) for name in history[0]} | {
+        "optimiser_steps": float(len(history)),
+        "train_seconds": float(sum(metrics["seconds"] for metrics in history)),
+    }

@@ -1,0 +1,98 @@
+"""Contrastive reinforcement learning: GRPO on prompts that show scored programs (CUDA-L1 section 2.4).
+
+The policy must first say why one exemplar is faster than another; only the measured speed-up rewards it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from evaluators.reward import reward_of
+from learners.advantages import RunningStatistics, advantages_of
+from learners.records import Rollout, Sample
+from orchestration.phases.base import Phase
+from orchestration.pipeline import Prompt, StepResult
+from orchestration.session import Session
+
+
+class ContrastiveRl(Phase):
+    """Groups of responses to contrastive prompts; smoothed, group-normalised rewards; the clipped objective."""
+
+    name = "contrastive_rl"
+
+    def __init__(self, session: Session, cycle: int) -> None:
+        super().__init__(session, cycle)
+        config = session.config
+        self._statistics = RunningStatistics(
+            config.contrastive_rl.smoothing_decay, per_key=config.reward.per_task_smoothing
+        )
+
+    @property
+    def steps(self) -> int:
+        return self.session.config.contrastive_rl.steps
+
+    @property
+    def samples(self) -> int:
+        return self.session.config.contrastive_rl.group_size
+
+    @property
+    def commit_every(self) -> int:
+        return self.session.config.checkpoint_every
+
+    def restore(self, memory: Mapping[str, object]) -> None:
+        super().restore(memory)
+        self._statistics.load_state_dict(memory.get("statistics", {}))  # type: ignore[arg-type]
+
+    def begin(self) -> None:
+        """The policy that the phase starts from is the reference of the KL term."""
+        if self.session.config.contrastive_rl.kl > 0:
+            self.session.learner.set_reference()
+
+    def prompts(self, step: int) -> list[Prompt]:
+        """The next tasks of a shuffled round over all of them, each with exemplars drawn from the buffer."""
+        tasks, wanted = self.session.tasks, self.session.config.contrastive_rl.tasks_per_step
+        chosen = []
+        for position in range(step * wanted, (step + 1) * wanted):
+            turn, index = divmod(position, len(tasks))
+            order = np.random.default_rng([self.session.config.seed, turn, *self.key.encode()]).permutation(len(tasks))
+            chosen.append(tasks[order[index]].id)
+        return [self.session.contrastive(task_id) for task_id in dict.fromkeys(chosen)]
+
+    def credit(self, result: StepResult) -> list[Rollout]:
+        """Rewards from verdicts; advantages by smoothing and group normalisation."""
+        config = self.session.config
+        groups: dict[str, list[Rollout]] = {}
+        for rollout in result.rollouts:
+            verdict = result.verdicts.get(rollout.candidate_digest or "")
+            reward = reward_of(verdict, config.reward) if verdict else 0.0
+            groups.setdefault(rollout.group, []).append(replace(rollout, reward=reward))
+        rewards = [[rollout.reward for rollout in group] for group in groups.values()]
+        keys = [group[0].task_id for group in groups.values()]
+        advantages = advantages_of(rewards, keys, self._statistics, config.contrastive_rl.smoothing_clip)
+        self.memory["statistics"] = self._statistics.state_dict()
+        return [
+            replace(rollout, advantage=advantage)
+            for group, values in zip(groups.values(), advantages, strict=True)
+            for rollout, advantage in zip(group, values, strict=True)
+        ]
+
+    def learn(self, step: int, rollouts: Sequence[Rollout]) -> dict[str, float]:
+        config = self.session.config
+        samples = [
+            Sample(rollout.prompt_ids, rollout.response_ids, rollout.advantage or 0.0, rollout.logprobs)
+            for rollout in rollouts
+        ]
+        rewards = [rollout.reward for rollout in rollouts if rollout.reward is not None]
+        metrics = self.session.learner.train_grpo(
+            samples, config.contrastive_rl.learning_rate, config.contrastive_rl, config.rollout.temperature
+        )
+        informative = {rollout.group for rollout in rollouts if rollout.advantage}
+        return {
+            **metrics,
+            "train_seconds": metrics["seconds"],
+            "reward": float(np.mean(rewards)) if rewards else 0.0,
+            "groups_with_signal": len(informative) / max(len({rollout.group for rollout in rollouts}), 1),
+        }

@@ -1,0 +1,62 @@
+"""Self-supervised learning: sample, evaluate, fine-tune on the successes alone (CUDA-L1 section 2.3).
+
+REINFORCE with reward 0 or 1 and no baseline: failures leave no gradient, and speed plays no part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from evaluators.records import Outcome
+from learners.records import Rollout, Sample
+from orchestration.phases.base import Phase, train_in_batches
+from orchestration.pipeline import Prompt, StepResult
+
+
+class SelfSupervised(Phase):
+    """Rounds over all tasks, until the success rate stops rising."""
+
+    name = "self_supervised"
+
+    @property
+    def steps(self) -> int:
+        return self.session.config.self_supervised.max_rounds
+
+    @property
+    def samples(self) -> int:
+        return self.session.config.self_supervised.samples
+
+    def remaining(self, done: int) -> Iterator[int]:
+        """Ends early when a round's success rate is not `min_gain` above the best before it."""
+        for step in range(done, self.steps):
+            rates: list[float] = list(self.memory.get("success_rates", ()))  # type: ignore[call-overload]
+            if len(rates) >= 2 and rates[-1] < max(rates[:-1]) + self.session.config.self_supervised.min_gain:
+                return
+            yield step
+
+    def prompts(self, step: int) -> list[Prompt]:
+        share = self.session.config.self_supervised.contrastive_share
+        rng = self.rng(step)
+        return [
+            self.session.contrastive(task.id) if rng.random() < share else self.session.one_shot(task.id)
+            for task in self.session.tasks
+        ]
+
+    def credit(self, result: StepResult) -> list[Rollout]:
+        return [replace(rollout, reward=float(rollout.outcome == Outcome.OK)) for rollout in result.rollouts]
+
+    def learn(self, step: int, rollouts: Sequence[Rollout]) -> dict[str, float]:
+        config = self.session.config.self_supervised
+        successes = [rollout for rollout in rollouts if rollout.reward]
+        rates: list[float] = list(self.memory.get("success_rates", ()))  # type: ignore[call-overload]
+        self.memory["success_rates"] = [*rates, len(successes) / max(len(rollouts), 1)]
+        samples = [Sample(rollout.prompt_ids, rollout.response_ids) for rollout in successes]
+        return train_in_batches(
+            self.session,
+            samples,
+            epochs=config.epochs,
+            batch_size=config.batch_size,
+            rates=float(config.learning_rate),
+            rng=self.rng(step + self.steps),
+        )

@@ -1,0 +1,236 @@
+"""From prompts to judged rollouts, streamed: each response is built and evaluated as soon as it is complete.
+
+Generation, building and evaluation run side by side in their pools; an identical candidate is judged once in a run.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from actors.builder import BuildRequest
+from actors.evaluator import EvaluationRequest
+from actors.pool import ActorPool, PoolFailure
+from actors.rollout import Completion, GenerationRequest
+from configs.schema import RolloutConfig
+from evaluators.build import needs_build
+from evaluators.records import Artifact, BuildError, Candidate, Outcome, Task, Verdict
+from learners.records import Rollout
+from prompts.parse import parse_response
+
+_log = logging.getLogger(__name__)
+_POLL_SECONDS = 0.02
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """One prompt on a task; its responses form the group of that name."""
+
+    task_id: str
+    group: str
+    text: str
+    ids: tuple[int, ...]
+
+
+@dataclass
+class StepResult:
+    """What a step brought: rollouts (no reward yet), the candidates in them and their verdicts, by digest."""
+
+    rollouts: list[Rollout] = field(default_factory=list)
+    candidates: dict[str, Candidate] = field(default_factory=dict)
+    verdicts: dict[str, Verdict] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
+
+
+class Pipeline:
+    """Moves work between the pools of one run. `verdicts` holds what the run has judged, by (candidate, preset)."""
+
+    def __init__(
+        self,
+        tasks: Iterable[Task],
+        engines: ActorPool,
+        builders: ActorPool,
+        evaluators: ActorPool,
+        rollout: RolloutConfig,
+        on_progress: Callable[[dict[str, float]], None] | None = None,
+    ) -> None:
+        self.tasks = {task.id: task for task in tasks}
+        self.engines, self.builders, self.evaluators = engines, builders, evaluators
+        self.rollout = rollout
+        self.verdicts: dict[tuple[str, str], Verdict] = {}
+        self.on_progress = on_progress or (lambda _: None)
+
+    def run(self, prompts: Sequence[Prompt], *, samples: int, temperature: float, preset: str) -> StepResult:
+        """Samples `samples` responses a prompt and judges what they propose."""
+        return _Run(self, preset).generate(prompts, samples, temperature)
+
+    def evaluate(self, candidates: Sequence[Candidate], preset: str) -> dict[str, Verdict]:
+        """Verdicts on candidates that are there already (a teacher's), by digest."""
+        return _Run(self, preset).evaluate(candidates).verdicts
+
+
+class _Run:
+    """One pass through the pools, until nothing is under way."""
+
+    def __init__(self, pipeline: Pipeline, preset: str) -> None:
+        self.pipeline = pipeline
+        self.preset = preset
+        self.result = StepResult()
+        self.started = time.monotonic()
+        self.tokens = 0
+        self.generated_at = self.started
+        self.measured = 0
+
+    def generate(self, prompts: Sequence[Prompt], samples: int, temperature: float) -> StepResult:
+        by_group = {prompt.group: prompt for prompt in prompts}
+        rollout = self.pipeline.rollout
+        for prompt in prompts:
+            request = GenerationRequest(
+                prompt.group, prompt.ids, samples, rollout.max_tokens, temperature, rollout.top_p, None
+            )
+            self.pipeline.engines.submit(request, "generate")
+        while self.pipeline.engines.pending or self._evaluating():
+            for request, outcome in self.pipeline.engines.poll(_POLL_SECONDS):
+                if isinstance(outcome, PoolFailure):
+                    _log.warning("group %s is lost: %s", request.key, outcome.error)
+                    continue
+                for completion in outcome:
+                    self._take(by_group[request.key], completion)
+            self._evaluating_step()
+        self._finish_metrics()
+        return self.result
+
+    def evaluate(self, candidates: Sequence[Candidate]) -> StepResult:
+        for candidate in candidates:
+            self._propose(candidate)
+        while self._evaluating():
+            self._evaluating_step()
+        self._finish_metrics()
+        return self.result
+
+    def _take(self, prompt: Prompt, completion: Completion) -> None:
+        """Turns a response into a rollout, and sends the program in it on its way."""
+        self.tokens += len(completion.token_ids)
+        self.generated_at = time.monotonic()
+        parsed = parse_response(completion.text, completion.finish_reason)
+        rollout = Rollout(
+            task_id=prompt.task_id,
+            group=prompt.group,
+            prompt=prompt.text,
+            response=completion.text,
+            prompt_ids=prompt.ids,
+            response_ids=tuple(completion.token_ids),
+            logprobs=tuple(completion.logprobs),
+            policy_version=completion.policy_version,
+            finish_reason=completion.finish_reason,
+        )
+        if parsed.code is None:
+            self.result.rollouts.append(replace(rollout, outcome=str(Outcome.BUILD_ERROR)))
+            return
+        candidate = Candidate.propose(prompt.task_id, parsed.code, f"policy:{completion.policy_version}")
+        self.result.rollouts.append(replace(rollout, candidate_digest=candidate.digest))
+        self._propose(candidate)
+
+    def _propose(self, candidate: Candidate) -> None:
+        if candidate.digest in self.result.candidates:
+            return
+        self.result.candidates[candidate.digest] = candidate
+        known = self.pipeline.verdicts.get((candidate.digest, self.preset))
+        if known is not None:
+            self.result.verdicts[candidate.digest] = known
+            return
+        task = self.pipeline.tasks[candidate.task_id]
+        if needs_build(candidate.source):
+            self.pipeline.builders.submit(BuildRequest(task, candidate), "build")
+        else:
+            self.pipeline.evaluators.submit(EvaluationRequest(task, candidate, self.preset), "evaluate")
+
+    def _evaluating(self) -> bool:
+        return bool(self.pipeline.builders.pending or self.pipeline.evaluators.pending)
+
+    def _evaluating_step(self) -> None:
+        """Collects finished builds and verdicts; what was built goes on to the evaluators."""
+        pipeline = self.pipeline
+        if pipeline.builders.pending:
+            for request, outcome in pipeline.builders.poll(_POLL_SECONDS):
+                if isinstance(outcome, PoolFailure):
+                    self._judged(request.candidate, _infra(request, pipeline, self.preset, str(outcome.error)))
+                else:
+                    built: Artifact | BuildError = outcome
+                    pipeline.evaluators.submit(
+                        EvaluationRequest(request.task, request.candidate, self.preset, built), "evaluate"
+                    )
+        if pipeline.evaluators.pending:
+            for request, outcome in pipeline.evaluators.poll(_POLL_SECONDS):
+                failed = isinstance(outcome, PoolFailure)
+                verdict = _infra(request, pipeline, self.preset, str(outcome.error)) if failed else outcome
+                self._judged(request.candidate, verdict)
+        pipeline.on_progress(self._rates())
+
+    def _judged(self, candidate: Candidate, verdict: Verdict) -> None:
+        self.result.verdicts[candidate.digest] = verdict
+        self.measured += 1
+        if verdict.outcome is not Outcome.INFRA:  # ours: to be tried again when it is proposed again
+            self.pipeline.verdicts[candidate.digest, self.preset] = verdict
+
+    def _rates(self) -> dict[str, float]:
+        """Tokens and evaluations per second so far."""
+        return {
+            "tokens_per_second": self.tokens / max(self.generated_at - self.started, 1e-9),
+            "evaluations_per_second": self.measured / max(time.monotonic() - self.started, 1e-9),
+        }
+
+    def _finish_metrics(self) -> None:
+        """Outcomes on the rollouts, and the step's figures."""
+        verdicts = self.result.verdicts
+        self.result.rollouts = [
+            replace(rollout, outcome=str(verdicts[rollout.candidate_digest].outcome))
+            if rollout.candidate_digest
+            else rollout
+            for rollout in self.result.rollouts
+        ]
+        self.result.metrics = {
+            **self._rates(),
+            **summary(self.result.rollouts, verdicts),
+            "generated_tokens": float(self.tokens),
+            "generate_seconds": self.generated_at - self.started,
+            "pipeline_seconds": time.monotonic() - self.started,
+            "measured": float(self.measured),
+            "distinct_candidates": float(len(self.result.candidates)),
+        }
+
+
+def _infra(request: Any, pipeline: Pipeline, preset: str, message: str) -> Verdict:
+    """Our own failure to judge a candidate."""
+    _log.warning("%s: candidate %s could not be judged: %s", request.task.id, request.candidate.digest, message)
+    about = {"preset": preset}
+    return Verdict(request.candidate.digest, request.task.id, "", Outcome.INFRA, message[:2000], evaluator=about)
+
+
+def summary(rollouts: Sequence[Rollout], verdicts: Mapping[str, Verdict]) -> dict[str, float]:
+    """Success rate, mean speed-up over eager of the successful, response length and counts by outcome."""
+    if not rollouts:
+        return {}
+    outcomes = Counter(rollout.outcome for rollout in rollouts)
+    speedups = [
+        speedup
+        for rollout in rollouts
+        if rollout.candidate_digest and (speedup := verdicts[rollout.candidate_digest].speedup) is not None
+    ]
+    by_task: dict[str, list[bool]] = defaultdict(list)
+    for rollout in rollouts:
+        by_task[rollout.task_id].append(rollout.outcome == Outcome.OK)
+    metrics = {
+        "rollouts": float(len(rollouts)),
+        "success_rate": outcomes[Outcome.OK] / len(rollouts),
+        "tasks_solved": sum(any(values) for values in by_task.values()) / len(by_task),
+        "response_tokens": sum(len(rollout.response_ids) for rollout in rollouts) / len(rollouts),
+        **{f"outcome/{name}": float(count) for name, count in outcomes.items()},
+    }
+    if speedups:
+        metrics["mean_speedup"] = sum(speedups) / len(speedups)
+    return metrics

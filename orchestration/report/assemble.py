@@ -1,0 +1,198 @@
+"""Reads a run directory into a `Report`: the one place that knows how samples, verdicts and metrics belong together.
+
+Reads only; a report can be made of a finished, a running or a copied run alike.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from configs.load import dump_config
+from configs.schema import PHASES, RunConfig
+from evaluators.records import Outcome
+from orchestration.report.statistics import AssessmentRow, StageSummary, TaskSummary, per_task, summarise
+from orchestration.run_directory import Kernel, RunDirectory, RunState
+
+ASSESSMENT = "assess/"
+"""Phase keys of assessments: `assess/base`, `assess/1-sft`; training phases are `1-sft`, ..."""
+
+KL_NAME = re.compile(r"(^|[/_.])kl($|[/_.])")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One assessment of the policy: before training (`base`), or after a phase."""
+
+    key: str
+    label: str
+    summary: StageSummary
+    tasks: tuple[TaskSummary, ...]
+    outcomes: Mapping[str, int]
+    speedups: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class StepPoint:
+    """The rollouts of one training step; None where a step has no such figure."""
+
+    phase: str
+    step: int
+    success: float | None
+    mean_speedup: float | None
+    reward: float | None
+    kl: float | None
+
+
+@dataclass(frozen=True)
+class Report:
+    """All that is shown of a run. `phases` are the labels of the training phases, in order."""
+
+    name: str
+    place: str
+    config: RunConfig
+    config_text: str
+    state: RunState | None
+    stages: tuple[Stage, ...]
+    phases: tuple[tuple[str, str], ...]
+    steps: tuple[StepPoint, ...]
+    kernels: tuple[Kernel, ...]
+
+    @property
+    def status(self) -> str:
+        if self.state is None:
+            return "not started"
+        return "finished" if self.state.finished else f"in {self.state.phase or 'setup'}, step {self.state.step}"
+
+    @property
+    def measurement(self) -> str:
+        """How the stages were measured, in a sentence."""
+        assessment, evaluator = self.config.assessment, self.config.evaluator
+        return (
+            f"{assessment.samples} fresh samples a task, temperature {assessment.temperature:g}, preset "
+            f"{assessment.preset}, on {evaluator.arch}; baselines: {', '.join(evaluator.baselines)}"
+        )
+
+
+def build_report(run: RunDirectory) -> Report:
+    """The report of a run; raises RunDirectoryError when the folder holds none."""
+    config = run.read_config()
+    columns = ["task_id", "candidate_digest", "outcome", "reward"]
+    samples = run.read_samples(columns=columns).to_pylist()
+    verdicts = _verdicts(run, config)
+    rows: dict[str, list[AssessmentRow]] = defaultdict(list)
+    by_step: dict[tuple[str, int], list[tuple[AssessmentRow, float | None]]] = defaultdict(list)
+    for sample in samples:
+        row = _row(sample, verdicts)
+        if sample["phase"].startswith(ASSESSMENT):
+            rows[sample["phase"].removeprefix(ASSESSMENT)].append(row)
+        else:
+            by_step[sample["phase"], sample["step"]].append((row, sample["reward"]))
+    keys = sorted(rows, key=_order)
+    metrics = run.read_metrics().to_pylist()
+    trained = {phase for phase, _ in by_step} | {
+        row["phase"] for row in metrics if not row["phase"].startswith(ASSESSMENT)
+    }
+    phases = sorted((phase for phase in trained if _order(phase)[0] < _UNKNOWN), key=_order)
+    numbered = config.schedule.cycles > 1 or any(_cycle(key) > 1 for key in [*keys, *phases])
+    return Report(
+        name=config.name,
+        place=str(run),
+        config=config,
+        config_text=dump_config(config),
+        state=run.read_state(),
+        stages=tuple(_stage(key, _label(key, numbered), rows[key]) for key in keys),
+        phases=tuple((phase, _label(phase, numbered)) for phase in phases),
+        steps=tuple(_steps(by_step, metrics)),
+        kernels=tuple(run.kernels()),
+    )
+
+
+_Verdicts = dict[tuple[str | None, str], tuple[str, dict[str, float]]]
+
+
+def _verdicts(run: RunDirectory, config: RunConfig) -> _Verdicts:
+    """Outcome and speed-ups of every candidate by (phase, digest), and by (None, digest) for use in other phases: a
+    program that was proposed before is not evaluated again."""
+    found: _Verdicts = {}
+    for row in run.read_verdicts(columns=["candidate", "arch", "outcome", "speedups"]).to_pylist():
+        if row["arch"] == config.evaluator.arch:
+            speedups = {
+                name: estimate["value"]
+                for name, estimate in dict(row["speedups"]).items()
+                if name in config.evaluator.baselines
+            }
+            found[row["phase"], row["candidate"]] = found[None, row["candidate"]] = (row["outcome"], speedups)
+    return found
+
+
+def _row(sample: Mapping[str, Any], verdicts: _Verdicts) -> AssessmentRow:
+    digest = sample["candidate_digest"]
+    known = verdicts.get((sample["phase"], digest)) or verdicts.get((None, digest))
+    if digest is None or known is None:
+        return AssessmentRow(sample["task_id"], sample["outcome"] or (Outcome.INFRA if digest else "no_code"))
+    return AssessmentRow(sample["task_id"], *known)
+
+
+def _stage(key: str, label: str, rows: list[AssessmentRow]) -> Stage:
+    return Stage(
+        key=key,
+        label=label,
+        summary=summarise(rows, label),
+        tasks=tuple(per_task(rows)),
+        outcomes=Counter(row.outcome for row in rows),
+        speedups=tuple(speed for row in rows if (speed := row.over_eager) is not None),
+    )
+
+
+def _steps(
+    by_step: Mapping[tuple[str, int], list[tuple[AssessmentRow, float | None]]], metrics: Iterable[Mapping[str, Any]]
+) -> list[StepPoint]:
+    """One point for every training step that sampled; a step that only fits (SFT) has none."""
+    kl = {(row["phase"], row["step"]): row["value"] for row in metrics if KL_NAME.search(row["name"])}
+    points = []
+    for (phase, step), pairs in sorted(by_step.items(), key=lambda item: (_order(item[0][0]), item[0][1])):
+        points.append(
+            StepPoint(
+                phase,
+                step,
+                success=_mean([float(row.is_correct) for row, _ in pairs]),
+                mean_speedup=_mean([speed for row, _ in pairs if (speed := row.over_eager) is not None]),
+                reward=_mean([reward for _, reward in pairs if reward is not None]),
+                kl=kl.get((phase, step)),
+            )
+        )
+    return points
+
+
+def _mean(values: list[float]) -> float | None:
+    return sum(values) / len(values) if values else None
+
+
+_UNKNOWN = 1_000_000
+
+
+def _cycle(key: str) -> int:
+    number, dash, _ = key.partition("-")
+    return int(number) if dash and number.isdecimal() else 0
+
+
+def _order(key: str) -> tuple[int, int, str]:
+    """`base`, then by cycle and phase, then anything else by name."""
+    phase = key.partition("-")[2]
+    if key == "base":
+        return 0, 0, key
+    if _cycle(key) and phase in PHASES:
+        return _cycle(key), PHASES.index(phase), key
+    return _UNKNOWN, 0, key
+
+
+def _label(key: str, numbered: bool) -> str:
+    """`1-sft` is `sft`, or `sft (1)` in a run of several cycles."""
+    if not _cycle(key):
+        return key
+    phase = key.partition("-")[2]
+    return f"{phase} ({_cycle(key)})" if numbered else phase

@@ -1,0 +1,102 @@
+"""A report as one self-contained HTML page: no script, no external resource, every text of a model escaped."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from evaluators.records import Outcome, Verdict
+from orchestration.report import format as fmt
+from orchestration.report import plots
+from orchestration.report.assemble import Report
+from orchestration.run_directory import Kernel, RunDirectory
+
+FOLDER = Path(__file__).resolve().parent
+
+OUTCOMES = [str(outcome) for outcome in Outcome] + ["no_code"]
+"""The order in which outcomes are shown; others follow by name."""
+
+
+def render_html(report: Report) -> str:
+    """The page's text."""
+    environment = Environment(
+        loader=FileSystemLoader(FOLDER),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals["fmt"] = fmt
+    return environment.get_template("report.html").render(
+        report=report,
+        stages=report.stages,
+        outcome_names=_outcome_names(report),
+        known_outcomes=OUTCOMES,
+        tasks=_task_rows(report),
+        programs=[_program(kernel) for kernel in sorted(report.kernels, key=_rank)],
+        # The plots are ours; every text in them was escaped by matplotlib.
+        progress=Markup(plots.progress(report)),
+        learning=Markup(plots.learning(report)),
+        distribution=Markup(plots.distribution(report)),
+    )
+
+
+def write_html(report: Report, run: RunDirectory) -> str:
+    """Writes `report/index.html` into the run directory and returns where it stands."""
+    return run.write_report(render_html(report))
+
+
+def _outcome_names(report: Report) -> list[str]:
+    """The outcomes that occur, in the order of `OUTCOMES`."""
+    seen = {name for stage in report.stages for name in stage.outcomes}
+    return [name for name in OUTCOMES if name in seen] + sorted(seen - set(OUTCOMES))
+
+
+def _task_rows(report: Report) -> list[dict[str, Any]]:
+    """One row a task: its id, and its summary in every stage (None where it was not assessed)."""
+    by_stage = [{task.task_id: task for task in stage.tasks} for stage in report.stages]
+    names = sorted({name for tasks in by_stage for name in tasks})
+    return [{"id": name, "stages": [tasks.get(name) for tasks in by_stage]} for name in names]
+
+
+def _rank(kernel: Kernel) -> tuple[float, str]:
+    best = kernel.verdict.best_baseline
+    return (-kernel.verdict.speedups[best].value if best else math.inf), kernel.task_id
+
+
+def _program(kernel: Kernel) -> dict[str, Any]:
+    """What is shown of the best program of a task: the speed-ups, how they were measured, the source."""
+    verdict = kernel.verdict
+    return {
+        "task": kernel.task_id,
+        "arch": kernel.arch,
+        "author": kernel.candidate.author,
+        "digest": kernel.candidate.digest,
+        "source": kernel.candidate.source,
+        "best": verdict.speedups[verdict.best_baseline] if verdict.best_baseline else None,
+        "speedups": sorted(verdict.speedups.items()),
+        "facts": _facts(verdict),
+        "findings": verdict.guard,
+    }
+
+
+def _facts(verdict: Verdict) -> Mapping[str, str]:
+    """How the verdict came about, by name."""
+    facts: dict[str, str] = {}
+    if verdict.timing is not None:
+        timing = verdict.timing
+        for name, estimate in [("candidate", timing.candidate_seconds), ("reference", timing.reference_seconds)]:
+            bounds = f"{fmt.seconds(estimate.low)} to {fmt.seconds(estimate.high)}"
+            facts[name] = f"{fmt.seconds(estimate.value)} ({bounds})"
+        facts["timing"] = f"{timing.pairs} pairs, stopped by {timing.stopped_by}"
+    if verdict.correctness is not None:
+        found = verdict.correctness
+        facts["correctness"] = (
+            f"error {found.error:.2g} of {found.tolerance:.2g} tolerated, on {found.trials} checked outputs"
+        )
+    return {**facts, **{name: value for name, value in sorted(verdict.evaluator.items()) if value}}

@@ -1,0 +1,126 @@
+"""A report as tables in the terminal, at most 120 columns wide, complete without colour and when piped."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from evaluators.records import Estimate
+from orchestration.report import format as fmt
+from orchestration.report.assemble import Report, Stage
+from orchestration.report.statistics import StageSummary, TaskSummary
+
+WIDTH = 120
+TASK_WIDTH = 30
+CELL_WIDTH = 19
+
+
+def print_report(report: Report, console: Console | None = None) -> None:
+    """Prints the stages and the tasks. Without a console: to standard output, 120 columns wide when that is piped."""
+    console = console or Console()
+    if not console.is_terminal:
+        console = Console(file=console.file, width=WIDTH, no_color=True)
+    console.print(f"[bold]{report.name}[/bold]  {report.status}  ({report.place})", highlight=False, soft_wrap=True)
+    if not report.stages:
+        console.print("No stage has been assessed yet.")
+        return
+    for table in stage_tables([stage.summary for stage in report.stages], console.width):
+        console.print("", table, sep="\n")
+    console.print(
+        f"\n{report.measurement}.\nSecond lines are 95 % confidence intervals. Speed-ups are over the correct samples; "
+        "improved: samples that are correct and more than 1.01x as fast as the best baseline.",
+        style="dim",
+        highlight=False,
+    )
+    console.print("", task_table(report.stages, console.width), sep="\n")
+
+
+def render_text(report: Report) -> str:
+    """The report as plain text, 120 columns wide."""
+    console = Console(file=io.StringIO(), width=WIDTH, no_color=True)
+    print_report(report, console)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def stage_tables(stages: Sequence[StageSummary], width: int = WIDTH) -> list[Table]:
+    """One table of all figures where there is room for it, else one of outcomes and one of speed-ups."""
+    outcomes = ["tasks", "samples", "success", "correct", "improved"]
+    speeds = ["mean\nvs eager", "median\nvs eager", "geo-mean\nvs eager", "mean\nvs best", "median\nvs best"]
+    speeds.append("geo-mean\nvs best")
+    if width >= WIDTH:
+        return [_stage_table(stages, [*outcomes[:4], *speeds, "improved"])]
+    return [_stage_table(stages, outcomes), _stage_table(stages, speeds)]
+
+
+def _stage_table(stages: Sequence[StageSummary], columns: Sequence[str]) -> Table:
+    # Without padding, one blank stands between columns: twelve of them with their intervals need all the width.
+    table = Table(box=box.SIMPLE_HEAD, padding=0, show_edge=False)
+    table.add_column("stage", no_wrap=True)
+    for column in columns:
+        table.add_column(column, justify="right", no_wrap=True)
+    for stage in stages:
+        cells = _cells(stage)
+        table.add_row(stage.stage, *(cells[column] for column in columns))
+    return table
+
+
+def _cells(stage: StageSummary) -> dict[str, Text]:
+    """Every figure of a stage by its column's heading."""
+    cells = {
+        "tasks": Text(str(stage.tasks)),
+        "samples": Text(str(stage.samples)),
+        "success": _share(stage.success),
+        "correct": _two_lines(f"{stage.correct}/{stage.tasks}", f"{fmt.share(stage.correct_share)}"),
+        "improved": _share(stage.improved),
+    }
+    for over, speeds in [("eager", stage.over_eager), ("best", stage.over_best)]:
+        cells[f"mean\nvs {over}"] = _speed(speeds.mean)
+        cells[f"median\nvs {over}"] = _speed(speeds.median)
+        cells[f"geo-mean\nvs {over}"] = _speed(speeds.geometric_mean)
+    return cells
+
+
+def _two_lines(value: str, below: str) -> Text:
+    return Text.assemble((value, "bold"), "\n", (below, "dim"))
+
+
+def _share(estimate: Estimate | None) -> Text:
+    return _two_lines(fmt.share(fmt.value_of(estimate)), fmt.share_interval(estimate))
+
+
+def _speed(estimate: Estimate | None) -> Text:
+    return _two_lines(fmt.speed(fmt.value_of(estimate)), fmt.speed_interval(estimate))
+
+
+def task_table(stages: Sequence[Stage], width: int = WIDTH) -> Table:
+    """Per task and stage: correct of all samples, mean and best speed-up over eager.
+
+    When the stages do not all fit, the first and the last ones are shown.
+    """
+    room = max(1, (width - TASK_WIDTH) // (CELL_WIDTH + 2))
+    shown = list(stages) if len(stages) <= room else [*stages[:1], *stages[len(stages) - room + 1 :]][:room]
+    left_out = len(stages) - len(shown)
+    caption = f"{left_out} more stages in the HTML report" if left_out else None
+    table = Table(
+        box=box.SIMPLE_HEAD, padding=(0, 1), collapse_padding=True, pad_edge=False, show_edge=False, caption=caption
+    )
+    table.add_column("task", max_width=TASK_WIDTH, overflow="ellipsis", no_wrap=True)
+    for stage in shown:
+        table.add_column(f"{stage.label}\nok   mean   best", justify="right", no_wrap=True, min_width=CELL_WIDTH)
+    names = sorted({task.task_id for stage in shown for task in stage.tasks})
+    by_stage = [{task.task_id: task for task in stage.tasks} for stage in shown]
+    for name in names:
+        table.add_row(name, *(_task_cell(tasks.get(name)) for tasks in by_stage))
+    return table
+
+
+def _task_cell(task: TaskSummary | None) -> str:
+    if task is None:
+        return fmt.NOTHING
+    return f"{f'{task.correct}/{task.samples}':>5} {fmt.speed(task.mean):>6} {fmt.speed(task.best):>6}"

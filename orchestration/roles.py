@@ -1,0 +1,120 @@
+"""The actors of one run and where they are placed: rollout engines, builders, evaluators, learner."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+import ray
+
+from actors.builder import BuilderActor
+from actors.evaluator import EvaluatorActor
+from actors.learner import LearnerGroup
+from actors.pool import ActorPool
+from actors.rollout import RolloutEngine
+from configs.schema import RayConfig, RunConfig
+from orchestration.run_directory import RunDirectory
+
+_log = logging.getLogger(__name__)
+_LOCAL_CPUS = 8  # logical: on a small machine the roles take turns
+
+
+def connect(config: RayConfig) -> None:
+    """Joins the cluster that the config or RAY_ADDRESS names, or starts a local Ray."""
+    if ray.is_initialized():
+        return
+    root = str(Path(__file__).resolve().parent.parent)
+    environment = {"PYTHONPATH": root, "TOKENIZERS_PARALLELISM": "false", "RAY_DEDUP_LOGS": "0"}
+    runtime = {"env_vars": environment}
+    address = config.address or os.environ.get("RAY_ADDRESS", "")
+    quiet: dict[str, Any] = {"runtime_env": runtime, "log_to_driver": False, "logging_level": logging.WARNING}
+    if address:
+        ray.init(address=address, **quiet)
+        return
+    ray.init(
+        num_cpus=config.num_cpus or max(_LOCAL_CPUS, os.cpu_count() or 1),
+        object_store_memory=config.object_store_mib << 20,
+        include_dashboard=config.dashboard,
+        **quiet,
+    )
+
+
+class Roles:
+    """Starts the actors together, keeps the current weights, and gives them to engines that come back."""
+
+    def __init__(self, config: RunConfig, policy: str, run: RunDirectory) -> None:
+        self._config = config
+        self._policy = policy
+        local = run.local_path or Path("runs") / config.name
+        self._store = config.evaluator.store or str((local / "store").absolute())
+        self._gpus = 1.0 if config.evaluator.arch != "cpu" else 0.0
+        self._weights: tuple[Any, Any] | None = None
+        self._started = False
+        self.version = 0
+
+    def start(self) -> None:
+        """Starts all roles side by side, since each takes many seconds."""
+        config = self._config
+        self._own_ray = not ray.is_initialized()
+        connect(config.ray)
+        self._started = True
+        self.engines = ActorPool(
+            "rollout",
+            lambda index: RolloutEngine.options(num_gpus=self._gpus * config.rollout.tensor_parallel).remote(
+                self._policy, config.rollout, config.policy, config.seed + index, self.version
+            ),
+            config.rollout.engines,
+            max_in_flight=max(1, config.rollout.max_concurrent),
+            timeout=config.rollout.timeout,
+            start_timeout=config.rollout.start_timeout,
+            on_restart=self._give_weights,
+        )
+        self.builders = ActorPool(
+            "builder",
+            lambda index: BuilderActor.remote(config.evaluator, self._store),
+            config.evaluator.builders,
+            timeout=config.evaluator.limits.build_seconds * 4,
+        )
+        self.evaluators = ActorPool(
+            "evaluator",
+            lambda index: EvaluatorActor.options(num_gpus=self._gpus).remote(config.evaluator, self._store),
+            config.evaluator.workers,
+            timeout=600.0 + 10 * config.evaluator.limits.start_seconds,
+        )
+        self.learner = LearnerGroup(config, self._policy, gpus_per_rank=self._gpus)
+        self.engines.wait_ready()
+
+    def restart_learner(self) -> None:
+        """Replaces a learner that lost a rank; its weights have to be loaded again."""
+        self.learner.stop()
+        self.learner = LearnerGroup(self._config, self._policy, gpus_per_rank=self._gpus)
+
+    def push_weights(self, version: int) -> float:
+        """Gives every engine the learner's weights as `version`; returns the seconds that took.
+
+        Engines that do not confirm the checksum in time are restarted by the pool, and get the weights then.
+        """
+        manifest, data = self.learner.pack_weights(version, self._config.policy.dtype)
+        self._weights, self.version = (manifest, data), version
+        receipts = self.engines.broadcast("update_weights", data, manifest, timeout=self._config.rollout.timeout)
+        return max((receipt.seconds for receipt in receipts), default=0.0)
+
+    def _give_weights(self, engine: Any) -> None:
+        """An engine that was restarted gets the current weights before it generates."""
+        if self._weights is not None:
+            manifest, data = self._weights
+            ray.get(engine.update_weights.remote(data, manifest), timeout=self._config.rollout.timeout)
+
+    def stop(self) -> None:
+        """Ends every actor, and Ray where this run started it."""
+        if not self._started:
+            return
+        for name in ("engines", "builders", "evaluators"):
+            if hasattr(self, name):
+                getattr(self, name).stop()
+        if hasattr(self, "learner"):
+            self.learner.stop()
+        if self._own_ray:
+            ray.shutdown()

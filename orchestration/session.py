@@ -1,0 +1,203 @@
+"""Everything one run holds: its directory, tasks, actors, buffer, tracker and state. The driver and the phases use it.
+
+Opening a session resumes what the run directory holds; committing makes everything up to here survive a kill.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from configs.load import ConfigError, changed_keys, may_change
+from configs.schema import RunConfig
+from evaluators.records import Outcome, Verdict
+from evaluators.tasks import program_source
+from learners.policy import encode_prompt, encode_response, load_tokenizer
+from orchestration.bootstrap import prepare_policy, select_tasks
+from orchestration.pipeline import Pipeline, Prompt, StepResult
+from orchestration.roles import Roles
+from orchestration.run_directory import RunDirectory, RunState
+from orchestration.tracking import Tracker
+from prompts.buffer import ExemplarBuffer
+from prompts.render import PromptRenderer
+
+if TYPE_CHECKING:
+    from orchestration.phases.base import Phase
+    from orchestration.progress import Progress
+
+_log = logging.getLogger(__name__)
+
+
+class Session:
+    """An open run. Use as a context manager: leaving it ends every actor."""
+
+    def __init__(self, config: RunConfig, progress: Progress) -> None:
+        """Checks what can be checked before anything is written. Raises ConfigError, TaskError or PolicyError."""
+        self.config = config
+        self.progress = progress
+        self.tasks = select_tasks(config.tasks)
+        self._references = {task.id: program_source(task) for task in self.tasks}
+        self.run = RunDirectory(config.root, config.name)
+        self.renderer = PromptRenderer()
+        self.state = self._resumable()
+
+    def _resumable(self) -> RunState:
+        """The state that the run directory holds, or the first. Raises ConfigError where the config differs from it."""
+        if not self.run.exists():
+            return RunState()
+        changed = [key for key in changed_keys(self.run.read_config(), self.config) if not may_change(key)]
+        if changed:
+            raise ConfigError(
+                f"{self.run}: the run was started with another {changed[0]}; "
+                f"choose another name=... or remove the folder to start anew"
+            )
+        return self.run.read_state() or RunState()
+
+    def __enter__(self) -> Session:
+        self._lock = self.run.lock()
+        self._lock.__enter__()
+        self.run.write_config(self.config)
+        self.tracker = Tracker(self.config, self.state.tracking)
+        folder = (self.run.local_path or Path("runs") / self.config.name) / "policy"
+        policy = prepare_policy(self.config, self.tasks, folder.absolute())
+        self.tokenizer = load_tokenizer(policy)
+        self.roles = Roles(self.config, policy, self.run)
+        try:
+            self.roles.start()
+            self.pipeline = Pipeline(
+                self.tasks,
+                self.roles.engines,
+                self.roles.builders,
+                self.roles.evaluators,
+                self.config.rollout,
+                self.progress.rates,
+            )
+            self.restore()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None = None, *_: object) -> None:
+        self.roles.stop()
+        status = "FINISHED" if kind is None else "KILLED" if issubclass(kind, KeyboardInterrupt) else "FAILED"
+        self.tracker.close(status)
+        self._lock.__exit__(None, None, None)
+
+    @property
+    def learner(self) -> Any:
+        """The learner's ranks, driven together."""
+        return self.roles.learner
+
+    def restore(self) -> None:
+        """Puts learner, engines, buffer and verdicts where the committed state says."""
+        config = self.config
+        self.state = self.run.read_state() or RunState()
+        if self.state.checkpoint:
+            self.learner.load(str(self.run.fetch_checkpoint(self.state.checkpoint)))
+        if self.state.buffer:
+            table = self.run.read_buffer(self.state.buffer)
+            self.buffer = ExemplarBuffer.from_table(table, config.buffer, config.seed)
+        else:
+            self.buffer = ExemplarBuffer(config.buffer, config.evaluator.arch, config.seed, config.reward.baseline)
+        for row in self.run.read_verdicts().to_pylist():
+            verdict = Verdict.from_row(row)
+            if verdict.outcome is not Outcome.INFRA:
+                self.pipeline.verdicts[verdict.candidate, verdict.evaluator["preset"]] = verdict
+        self.roles.push_weights(self.state.policy_version)
+
+    # Prompts
+
+    def one_shot(self, task_id: str) -> Prompt:
+        """The prompt without exemplars."""
+        text = self.renderer.one_shot(self._references[task_id], self.config.evaluator.arch)
+        return Prompt(task_id, task_id, text, self._encode(text))
+
+    def contrastive(self, task_id: str) -> Prompt:
+        """The prompt with exemplars drawn from the buffer."""
+        reference = self._references[task_id]
+        exemplars = self.buffer.exemplars(task_id, reference)
+        text = self.renderer.contrastive(reference, exemplars, self.config.evaluator.arch)
+        return Prompt(task_id, task_id, text, self._encode(text))
+
+    def _encode(self, text: str) -> tuple[int, ...]:
+        ids = encode_prompt(self.tokenizer, text, self.config.policy.chat_template)
+        room = self.config.policy.max_length - self.config.rollout.max_tokens
+        if len(ids) > room:
+            wanted = len(ids) + self.config.rollout.max_tokens
+            raise ConfigError(
+                f"policy.max_length: a prompt has {len(ids)} tokens and leaves no room for rollout.max_tokens="
+                f"{self.config.rollout.max_tokens}; raise policy.max_length to {wanted}"
+            )
+        return tuple(ids)
+
+    def encode_response(self, text: str) -> list[int]:
+        """A response's token ids, with the token that ends it."""
+        return encode_response(self.tokenizer, text)
+
+    # Committing
+
+    def store(self, key: str, step: int, result: StepResult) -> None:
+        """Writes what a step brought to the run directory: samples, verdicts, candidates, better programs."""
+        self.run.write_samples(key, step, result.rollouts)
+        self.run.write_candidates(key, step, result.candidates.values())
+        self.run.write_verdicts(key, step, result.verdicts.values())
+        for digest, candidate in result.candidates.items():
+            if (verdict := result.verdicts.get(digest)) is not None:
+                self.run.save_kernel(candidate.task_id, self.config.evaluator.arch, candidate, verdict)
+
+    def remember(self, result: StepResult, step: int) -> None:
+        """New verdicts flow back into the buffer that exemplars are drawn from."""
+        for digest, verdict in result.verdicts.items():
+            self.buffer.add(result.candidates[digest], verdict, step)
+
+    def commit(self, phase: Phase, step: int, metrics: dict[str, float]) -> None:
+        """Makes everything up to and including `step` survive a kill, where a commit is due."""
+        self.run.write_metrics(phase.key, step, metrics)
+        self.tracker.log_metrics(phase.key, metrics, step)
+        self.progress.step(phase.key, step, phase.steps, metrics)
+        if (step + 1) % phase.commit_every == 0:
+            self._commit(self._here(phase, step + 1))
+
+    def complete(self, phase: Phase, steps: int) -> None:
+        """Closes a phase after `steps` steps: its policy is also exported, as a Hugging Face folder."""
+        state = self._here(phase, steps, export=True)
+        completed = [*state.extra.get("completed", ()), phase.key]
+        self._commit(replace(state, extra={**state.extra, "completed": completed}))
+        self.tracker.end_phase(phase.key)
+
+    def _here(self, phase: Phase, steps: int, *, export: bool = False) -> RunState:
+        """Saves the learner and the buffer; returns the state that points to them."""
+        version = self.roles.version
+        name = f"step-{version:06d}" + (f"-{phase.name}" if export else "")
+        local = self.run.checkpoint_folder(name)
+        self.learner.save(str(local))
+        if export:
+            self.learner.export(str(local / "policy"))
+        return replace(
+            self.state,
+            cycle=phase.cycle,
+            phase=phase.name,
+            step=steps,
+            policy_version=version,
+            checkpoint=self.run.publish_checkpoint(local, name),
+            buffer=self.run.write_buffer(self.buffer.to_table(), version),
+            extra={**self.state.extra, phase.key: phase.memory},
+        )
+
+    def commit_assessment(self, stage: str) -> None:
+        """Records that a stage was measured."""
+        assessed = [*self.state.extra.get("assessed", ()), stage]
+        self._commit(replace(self.state, extra={**self.state.extra, "assessed": assessed}))
+
+    def finish(self) -> None:
+        """Marks the run as done."""
+        self._commit(replace(self.state, finished=True))
+
+    def _commit(self, state: RunState) -> None:
+        self.state = replace(state, tracking=self.tracker.ids)
+        self.run.commit(self.state)
+        self.run.prune_checkpoints(self.config.keep_checkpoints, protect=[self.state.checkpoint])
+        self.run.prune_buffers(self.config.keep_checkpoints, protect=[self.state.buffer])
