@@ -23,7 +23,7 @@ class Model(nn.Module):
 
 batch_size = 8
 heads = 16
-length = 1024
+length = 512
 head_size = 64
 
 

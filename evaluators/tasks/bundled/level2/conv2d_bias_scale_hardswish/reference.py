@@ -15,7 +15,7 @@ class Model(nn.Module):
         y = self.conv(x)
         y = y + self.bias
         y = y * self.scale
-        gate = torch.clamp(y + 3.0, 0.0, 6.0) / 6.0
+        gate = torch.clamp(torch.clamp(y + 3.0, min=0.0), max=6.0) / 6.0
         return y * gate
 
 

@@ -12,9 +12,9 @@ class Model(nn.Module):
 
     def forward(self, x):
         transformed = torch.tanh(self.transform(x))
-        kept = torch.sigmoid(self.gate(x)) * transformed
-        carry = torch.ones_like(x) - torch.sigmoid(self.gate(x))
-        carried = carry * x.clone()
+        kept = transformed / (1 + torch.exp(-self.gate(x)))
+        gate = 1 / (1 + torch.exp(-self.gate(x)))
+        carried = (torch.ones_like(x) - gate) * x
         return kept + carried
 
 

@@ -3,7 +3,6 @@
 # design: Multiply every query with every key by broadcasting.
 import torch
 import torch.nn as nn
-import torch.nn.functional as F
 
 
 class ModelNew(nn.Module):

@@ -3,7 +3,6 @@
 # design: Replace them by the fused softmax.
 import torch
 import torch.nn as nn
-import torch.nn.functional as F
 
 
 class ModelNew(nn.Module):

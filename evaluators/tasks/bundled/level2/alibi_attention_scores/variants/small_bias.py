@@ -3,7 +3,6 @@
 # design: Build one small bias, then use the fused softmax.
 import torch
 import torch.nn as nn
-import torch.nn.functional as F
 
 
 class ModelNew(nn.Module):

@@ -3,7 +3,6 @@
 # design: Center the inputs, then process one matrix at a time.
 import torch
 import torch.nn as nn
-import torch.nn.functional as F
 
 
 class ModelNew(nn.Module):

@@ -3,7 +3,6 @@
 # design: Center both small inputs before the matmul.
 import torch
 import torch.nn as nn
-import torch.nn.functional as F
 
 
 class ModelNew(nn.Module):

@@ -3,7 +3,6 @@
 # design: Compute the means from the averaged inputs.
 import torch
 import torch.nn as nn
-import torch.nn.functional as F
 
 
 class ModelNew(nn.Module):

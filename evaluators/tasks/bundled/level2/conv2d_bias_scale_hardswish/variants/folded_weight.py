@@ -1,5 +1,5 @@
 # expect: faster
-# analysis: Bias, scale and hard-swish make six passes over the output.
+# analysis: Bias, scale and hard-swish make seven passes over the output.
 # design: Fold the scale into the weight and use one fused hard-swish.
 import torch
 import torch.nn as nn

@@ -1,5 +1,5 @@
 # expect: faster
-# analysis: The hard-swish is written as four separate operators.
+# analysis: The hard-swish is written as five separate operators.
 # design: Replace them by the fused hard-swish.
 import torch
 import torch.nn as nn

@@ -3,7 +3,6 @@
 # design: Loop over the batch with plain matrix products.
 import torch
 import torch.nn as nn
-import torch.nn.functional as F
 
 
 class ModelNew(nn.Module):

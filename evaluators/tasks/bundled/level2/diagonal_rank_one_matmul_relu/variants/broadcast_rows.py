@@ -3,7 +3,6 @@
 # design: Scale the rows of the weight by broadcasting.
 import torch
 import torch.nn as nn
-import torch.nn.functional as F
 
 
 class ModelNew(nn.Module):

@@ -3,7 +3,6 @@
 # design: Apply the weight first, then scale rows and add the outer term.
 import torch
 import torch.nn as nn
-import torch.nn.functional as F
 
 
 class ModelNew(nn.Module):

@@ -3,7 +3,6 @@
 # design: Scale the rows and add the outer term with a batched matmul.
 import torch
 import torch.nn as nn
-import torch.nn.functional as F
 
 
 class ModelNew(nn.Module):

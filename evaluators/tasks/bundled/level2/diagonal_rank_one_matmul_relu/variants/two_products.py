@@ -1,9 +1,8 @@
-# expect: slower
+# expect: faster
 # analysis: The sum of both matrices is written before the last product.
 # design: Multiply each matrix with the input and add the results.
 import torch
 import torch.nn as nn
-import torch.nn.functional as F
 
 
 class ModelNew(nn.Module):

@@ -3,7 +3,6 @@
 # design: Process blocks of rows, with the gate computed once.
 import torch
 import torch.nn as nn
-import torch.nn.functional as F
 
 
 class ModelNew(nn.Module):

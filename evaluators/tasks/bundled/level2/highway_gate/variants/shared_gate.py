@@ -3,7 +3,6 @@
 # design: Compute the gate once and keep the other operators.
 import torch
 import torch.nn as nn
-import torch.nn.functional as F
 
 
 class ModelNew(nn.Module):

@@ -1,9 +1,8 @@
 # expect: slower
 # analysis: The passes over the whole batch do not stay in cache.
-# design: Process four rows at a time and join the results.
+# design: Process sixteen rows at a time and join the results.
 import torch
 import torch.nn as nn
-import torch.nn.functional as F
 
 
 class ModelNew(nn.Module):
@@ -14,7 +13,7 @@ class ModelNew(nn.Module):
 
     def forward(self, x):
         blocks = []
-        for rows in x.split(4):
+        for rows in x.split(16):
             transformed = torch.tanh(self.transform(rows))
             gate = torch.sigmoid(self.gate(rows))
             blocks.append(torch.lerp(rows, transformed, gate))

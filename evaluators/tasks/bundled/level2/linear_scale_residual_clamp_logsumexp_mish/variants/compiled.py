@@ -3,7 +3,6 @@
 # design: Compile the chain so that one kernel does all of it.
 import torch
 import torch.nn as nn
-import torch.nn.functional as F
 
 
 def chain(y, factor, limit):

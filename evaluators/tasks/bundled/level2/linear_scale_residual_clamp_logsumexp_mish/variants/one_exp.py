@@ -3,7 +3,6 @@
 # design: Compute the exponential once and build Mish from it.
 import torch
 import torch.nn as nn
-import torch.nn.functional as F
 
 
 class ModelNew(nn.Module):

@@ -3,7 +3,6 @@
 # design: Add the sum of the bias after the reduction.
 import torch
 import torch.nn as nn
-import torch.nn.functional as F
 
 
 class ModelNew(nn.Module):

@@ -3,7 +3,6 @@
 # design: Sum the weight by a product with ones.
 import torch
 import torch.nn as nn
-import torch.nn.functional as F
 
 
 class ModelNew(nn.Module):

@@ -3,7 +3,6 @@
 # design: Process eight rows at a time so that they stay in cache.
 import torch
 import torch.nn as nn
-import torch.nn.functional as F
 
 
 class ModelNew(nn.Module):

@@ -3,7 +3,6 @@
 # design: Sum the weight first, then use a matrix-vector product.
 import torch
 import torch.nn as nn
-import torch.nn.functional as F
 
 
 class ModelNew(nn.Module):

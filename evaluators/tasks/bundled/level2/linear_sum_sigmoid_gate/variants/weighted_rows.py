@@ -3,7 +3,6 @@
 # design: Sum the weight, multiply it with the rows and reduce them.
 import torch
 import torch.nn as nn
-import torch.nn.functional as F
 
 
 class ModelNew(nn.Module):

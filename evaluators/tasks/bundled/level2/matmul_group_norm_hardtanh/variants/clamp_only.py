@@ -3,7 +3,6 @@
 # design: Replace both selections by one clamp.
 import torch
 import torch.nn as nn
-import torch.nn.functional as F
 
 
 class ModelNew(nn.Module):

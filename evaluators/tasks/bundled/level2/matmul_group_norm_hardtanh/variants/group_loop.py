@@ -1,4 +1,4 @@
-# expect: slower
+# expect: same
 # analysis: The reference makes a full pass over the output for each operator.
 # design: Multiply and normalise one group at a time.
 import torch

@@ -3,7 +3,6 @@
 # design: Move the batch last and normalise each group as a block.
 import torch
 import torch.nn as nn
-import torch.nn.functional as F
 
 
 class ModelNew(nn.Module):

@@ -3,7 +3,6 @@
 # design: Compile the gate into one kernel.
 import torch
 import torch.nn as nn
-import torch.nn.functional as F
 
 
 def gated(gate, value):

@@ -3,7 +3,6 @@
 # design: Remove the copies and keep the other operators.
 import torch
 import torch.nn as nn
-import torch.nn.functional as F
 
 
 class ModelNew(nn.Module):

@@ -1,6 +1,6 @@
 # expect: slower
 # analysis: Transposed copies and separate passes cost more than the matmuls.
-# design: Process four tokens at a time and join the results.
+# design: Process one token at a time and join the results.
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
@@ -14,7 +14,7 @@ class ModelNew(nn.Module):
 
     def forward(self, x):
         blocks = []
-        for tokens in x.split(4, dim=1):
+        for tokens in x.split(1, dim=1):
             gate = F.silu(self.gate(tokens))
             blocks.append(gate * self.value(tokens))
         return torch.cat(blocks, dim=1)

@@ -1,4 +1,4 @@
-# expect: slower
+# expect: same
 # analysis: The transposed copies follow each matmul.
 # design: Put the weight first so that outputs are channels-first.
 import torch
