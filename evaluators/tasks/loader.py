@@ -109,7 +109,7 @@ def _number(task_id: str) -> int:
 def _checked(task: Task, place: str) -> Task:
     try:
         body = ast.parse(task.source).body
-    except (SyntaxError, ValueError) as error:
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise TaskError(f"{place}: does not parse ({error})") from error
     defined = {node.name for node in body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
     if missing := _REQUIRED - defined:
@@ -118,24 +118,30 @@ def _checked(task: Task, place: str) -> Task:
 
 
 def _load_file(path: Path) -> Task:
-    level = re.search(r"level(\d+)", path.as_posix())
+    level = re.fullmatch(r"level(\d+)", path.resolve().parent.name)
     match = re.fullmatch(r"(\d+)_(.*)", path.stem)
     number, name = (match.group(1), match.group(2)) if match else (path.stem, path.stem)
     identity = f"level{level.group(1)}/{number}" if level else f"file/{path.stem}"
     try:
-        source = path.read_text()
+        source = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise TaskError(f"{path}: cannot be read ({error})") from error
     return _checked(Task(identity, int(level.group(1)) if level else 0, name.strip("_"), source), str(path))
 
 
 def _load_folder(folder: Path) -> list[Task]:
-    return [_load_file(path) for path in sorted(folder.glob("**/level*/*.py")) if path.stem[0].isdigit()]
+    """Also takes one level's own folder."""
+    paths = [path for path in sorted(folder.glob("**/*.py")) if path.stem[0].isdigit()]
+    return [_load_file(path) for path in paths if re.fullmatch(r"level\d+", path.resolve().parent.name)]
 
 
 def _load_jsonl(path: Path) -> list[Task]:
     tasks = []
-    for number, line in enumerate(path.read_text().splitlines(), start=1):
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")  # splitlines() also splits inside JSON strings
+    except (OSError, UnicodeDecodeError) as error:
+        raise TaskError(f"{path}: cannot be read ({error})") from error
+    for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
