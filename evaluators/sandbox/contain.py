@@ -10,6 +10,8 @@ import contextlib
 import ctypes
 import os
 import resource
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,14 +20,20 @@ _libc = ctypes.CDLL(None, use_errno=True)
 # <linux/sched.h>, <linux/prctl.h>, <linux/capability.h>
 _CLONE_NEWNS, _CLONE_NEWIPC = 0x00020000, 0x08000000
 _CLONE_NEWUSER, _CLONE_NEWPID, _CLONE_NEWNET = 0x10000000, 0x20000000, 0x40000000
-_PR_SET_PDEATHSIG, _PR_SET_KEEPCAPS, _PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT = 1, 8, 38, 47
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_KEEPCAPS, _PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT = 1, 4, 8, 38, 47
 _CAP_DAC_READ_SEARCH = 2
+# <sys/mount.h>, <linux/mount.h>
+_MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_BIND, _MS_REC, _MS_PRIVATE = 2, 4, 8, 0x1000, 0x4000, 0x40000
+_SYS_MOUNT_SETATTR, _MOUNT_ATTR_RDONLY, _AT_RECURSIVE, _AT_FDCWD = 442, 1, 0x8000, -100
 _CAPABILITY_VERSION_3 = 0x20080522
 
 
 @dataclass(frozen=True)
 class Containment:
-    """Limits of one runner. Bytes, counts and seconds; `user` is the uid it gets when we are root."""
+    """Limits of one runner. Bytes, counts and seconds; `user` is the uid it gets when we are root.
+
+    It may write in `folder` and in the `writable` ones, and nowhere else where the host lets us mount.
+    """
 
     memory_bytes: int
     processes: int
@@ -33,7 +41,8 @@ class Containment:
     cpu_seconds: int
     user: int
     folder: str
-    cores: tuple[int, ...] = ()
+    cores: Sequence[int] = ()
+    writable: Sequence[str] = ()
 
 
 def _unshare(flags: int) -> bool:
@@ -102,18 +111,34 @@ class _CapabilityData(ctypes.Structure):
     _fields_ = (("effective", ctypes.c_uint32), ("permitted", ctypes.c_uint32), ("inheritable", ctypes.c_uint32))
 
 
+def hide_memory(hidden: bool = True) -> None:
+    """Keeps (or stops keeping) processes of the same user out of this one's memory and descriptors."""
+    _libc.prctl(_PR_SET_DUMPABLE, 0 if hidden else 1, 0, 0, 0)
+
+
+def _set_capabilities(mask: int) -> None:
+    header = _CapabilityHeader(_CAPABILITY_VERSION_3, 0)
+    data = (_CapabilityData * 2)(_CapabilityData(mask, mask, mask), _CapabilityData(0, 0, 0))
+    _libc.capset(ctypes.byref(header), data)
+
+
+def _python_is_private() -> bool:
+    """Whether what Python imports stands where other users may not read, such as in root's home."""
+    places = [Path(place).resolve() for place in (sys.executable, *sys.path) if place and Path(place).exists()]
+    return any(not above.stat().st_mode & 0o001 for place in places for above in place.parents)
+
+
 def _drop_to_user(user: int) -> None:
-    """Gives up root for `user`, keeping only the right to read files (Python may live in root's home), which
-    compilers that it starts inherit."""
+    """Gives up root for `user`. Where Python is private it keeps the right to read files, which compilers that it
+    starts inherit."""
+    private = _python_is_private()
     _libc.prctl(_PR_SET_KEEPCAPS, 1, 0, 0, 0)
     os.setgroups([])
     os.setresgid(user, user, user)
     os.setresuid(user, user, user)
-    mask = 1 << _CAP_DAC_READ_SEARCH
-    header = _CapabilityHeader(_CAPABILITY_VERSION_3, 0)
-    data = (_CapabilityData * 2)(_CapabilityData(mask, mask, mask), _CapabilityData(0, 0, 0))
-    _libc.capset(ctypes.byref(header), data)
-    _libc.prctl(_PR_CAP_AMBIENT, 2, _CAP_DAC_READ_SEARCH, 0, 0)
+    _set_capabilities(1 << _CAP_DAC_READ_SEARCH if private else 0)
+    if private:
+        _libc.prctl(_PR_CAP_AMBIENT, 2, _CAP_DAC_READ_SEARCH, 0, 0)
 
 
 def contain_self(containment: Containment, keep: set[int], pid_namespace: bool) -> list[str]:
@@ -122,9 +147,9 @@ def contain_self(containment: Containment, keep: set[int], pid_namespace: bool) 
     Returns the names of what is active, for the verdict.
     """
     active = ["session", "rlimits"] + (["pid_namespace"] if pid_namespace else [])
+    hide_memory(False)  # as the zygote's is, which would make /proc/self unwritable
     with contextlib.suppress(PermissionError):
         os.setsid()
-    _libc.prctl(_PR_SET_PDEATHSIG, 9, 0, 0, 0)
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
     if containment.cores:
@@ -133,8 +158,10 @@ def contain_self(containment: Containment, keep: set[int], pid_namespace: bool) 
     for name, flag in (("network_namespace", _CLONE_NEWNET), ("ipc_namespace", _CLONE_NEWIPC)):
         if _unshare(flag):
             active.append(name)
-    os.chdir(containment.folder)
     _redirect(Path(containment.folder) / "output.txt", keep)
+    if _restrict_mounts(containment, pid_namespace):
+        active.append("read_only_host")
+    os.chdir(containment.folder)
     _set_limits(containment)
     if os.geteuid() == 0:
         try:
@@ -142,9 +169,49 @@ def contain_self(containment: Containment, keep: set[int], pid_namespace: bool) 
             active.append("own_user")
         except OSError:
             active.append("root")
+    else:
+        _set_capabilities(0)  # those of the user namespace that the zygote made
+    hide_memory()
+    _libc.prctl(_PR_SET_PDEATHSIG, 9, 0, 0, 0)  # last: a change of user clears it
     if _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0:
         active.append("no_new_privileges")
     return active
+
+
+class _MountAttributes(ctypes.Structure):
+    _fields_ = tuple((name, ctypes.c_uint64) for name in ("set", "clear", "propagation", "userns_fd"))
+
+
+def _mount(source: str, target: str, kind: str, flags: int, options: str = "") -> bool:
+    return _libc.mount(source.encode(), target.encode(), kind.encode(), flags, options.encode()) == 0
+
+
+def _set_read_only(place: str, read_only: bool, *, recursive: bool) -> bool:
+    """Raises nothing: False on kernels without mount_setattr (before 5.12), or without the right."""
+    attributes = _MountAttributes(*((_MOUNT_ATTR_RDONLY, 0) if read_only else (0, _MOUNT_ATTR_RDONLY)), 0, 0)
+    flags = _AT_RECURSIVE if recursive else 0
+    size = ctypes.c_size_t(ctypes.sizeof(attributes))
+    arguments = (ctypes.c_int(_AT_FDCWD), place.encode(), ctypes.c_uint(flags), ctypes.byref(attributes), size)
+    return _libc.syscall(ctypes.c_long(_SYS_MOUNT_SETATTR), *arguments) == 0
+
+
+def _restrict_mounts(containment: Containment, pid_namespace: bool) -> bool:
+    """Gives the process its own view of the host's files: all read-only but its own folder (memory of bounded size,
+    gone when the process is) and the `writable` ones; and a /proc without anybody else's processes."""
+    if not _unshare(_CLONE_NEWNS) or not _mount("none", "/", "none", _MS_REC | _MS_PRIVATE):
+        return False
+    user, group = (containment.user,) * 2 if os.geteuid() == 0 else (os.geteuid(), os.getegid())
+    options = f"size={4 * containment.file_bytes},nr_inodes=20000,mode=0700,uid={user},gid={group}"
+    memory = [containment.folder, "/dev/shm"]
+    made = [_mount("tmpfs", place, "tmpfs", _MS_NOSUID | _MS_NODEV, options) for place in memory]
+    made += [_mount(place, place, "none", _MS_BIND) for place in containment.writable]
+    if not all(made) or not _set_read_only("/", True, recursive=True):
+        return False
+    for place in (*memory, *containment.writable):
+        _set_read_only(place, False, recursive=False)
+    if pid_namespace:
+        _mount("proc", "/proc", "proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
+    return True
 
 
 def _redirect(output: Path, keep: set[int]) -> None:
