@@ -81,7 +81,7 @@ class Runner:
             return {"error": "NoEntry", "message": f"the program does not define {message['entry']}"}
         with os.fdopen(arguments, "rb") as file:
             init_inputs = torch.load(io.BytesIO(file.read()), weights_only=False)
-        torch.manual_seed(message["seed"])
+        torch.default_generator.manual_seed(message["seed"])
         self.model = kind(*init_inputs)
         state = self.model.state_dict()
         gc.freeze()
@@ -123,7 +123,7 @@ class Runner:
 
     def probe(self, message: dict[str, Any]) -> dict[str, Any]:
         """One call on slot 0, for the description of its output."""
-        torch.manual_seed(message["seed"])
+        torch.default_generator.manual_seed(message["seed"])
         with torch.no_grad():
             spec, _ = tree.flatten(self.model(*self.inputs[0]))
         return {"spec": spec}
@@ -134,7 +134,7 @@ class Runner:
         with torch.no_grad():
             for slot, seed in enumerate(message["seeds"]):
                 inputs = self.inputs[slot]
-                torch.manual_seed(seed)
+                torch.default_generator.manual_seed(seed)
                 start = perf_counter()
                 output = self.model(*inputs)
                 seconds.append(perf_counter() - start)
