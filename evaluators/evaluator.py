@@ -25,7 +25,7 @@ from evaluators.device import Slot, open_device
 from evaluators.judge import CallLimits, Judge, Judgement
 from evaluators.records import Artifact, BuildError, Candidate, Estimate, Outcome, Task, Verdict
 from evaluators.runner_handle import InfraError, RunnerFailure, RunnerHandle, ZygotePool
-from evaluators.tasks import TaskProgram, find_task
+from evaluators.tasks import ProgramError, TaskProgram, find_task
 from evaluators.timing import Preset, divide, preset_named
 
 _log = logging.getLogger(__name__)
@@ -109,7 +109,7 @@ class Evaluator:
             start = time.perf_counter()
             try:
                 verdict = self._evaluate(task, candidate, chosen, artifact)
-            except (InfraError, TimeoutError, OSError) as error:
+            except (InfraError, ProgramError, OSError) as error:
                 _log.warning("%s: evaluation attempt %d of %d failed: %s", task.id, attempt, _ATTEMPTS, error)
                 verdict = self._verdict(task, candidate, chosen, Judgement(Outcome.INFRA, str(error)))
                 continue
@@ -169,12 +169,9 @@ class Evaluator:
         return RunnerHandle(self._zygote, self.device, slot, side, runner_limits(self.limits), environment)
 
     def _program(self, task: Task) -> TaskProgram:
-        """The task's executed program, from a small cache. Raises InfraError when it does not run."""
+        """The task's executed program, from a small cache. Raises ProgramError when it does not run."""
         if task.digest not in self._programs:
-            try:
-                self._programs[task.digest] = TaskProgram(task)
-            except Exception as error:
-                raise InfraError(f"task {task.id}: the reference program fails: {error!r}") from error
+            self._programs[task.digest] = TaskProgram(task)
             if len(self._programs) > _CACHED_TASKS:
                 self._programs.popitem(last=False)
         self._programs.move_to_end(task.digest)
@@ -219,7 +216,8 @@ class Evaluator:
             task=task.id,
             arch=self.device.arch,
             outcome=outcome,
-            message=judgement.message[:_MESSAGE_CHARACTERS],
+            # A program's message may hold half a surrogate pair, which no UTF-8 column takes.
+            message=judgement.message[:_MESSAGE_CHARACTERS].encode("utf-8", "replace").decode(),
             correctness=judgement.correctness,
             timing=judgement.timing,
             guard=judgement.findings,

@@ -1,12 +1,13 @@
 """The trusted side: owns seeds, inputs, expected outputs, the clock and the verdict on one candidate.
 
-The candidate's own clock is evidence, never a result: a pair's ratio is the reference's time by its own (trusted) clock
-over the candidate's time by the judge's clock less the overhead of a call, which the reference shows. Every call, timed
-or not, gets inputs that nobody has seen, and its output is checked.
+The candidate's own clock is evidence, never a result: a pair's ratio is the reference's time over the candidate's, both
+by the judge's clock less the overhead of a call, which the reference's own (trusted) clock shows. Every call, timed or
+not, gets inputs that nobody has seen, and its output is checked.
 """
 
 from __future__ import annotations
 
+import logging
 import random
 import secrets
 import time
@@ -15,17 +16,19 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from evaluators import tree
-from evaluators.correctness import Comparison, compare, relative_errors, worst_of
+from evaluators.correctness import Comparison, compare, explains, relative_errors, unknown_errors, worst_of
 from evaluators.device import Device
 from evaluators.records import Correctness, Estimate, Finding, Outcome, Timing
 from evaluators.runner_handle import InfraError, RunnerFailure, RunnerHandle
 from evaluators.tasks import TaskProgram
 from evaluators.timing import Preset, median_estimate
 
+_log = logging.getLogger(__name__)
 _BURST_SECONDS = 0.004  # a burst repeats short calls until the pipe's jitter is small against it
 _MAX_BURST = 8
 _DISAGREEMENT_SHARE = 0.25  # of the candidate's time hidden from its own clock: worth a finding
@@ -57,6 +60,16 @@ class Burst:
     judged: float
     own: float
     calls: int
+
+
+@dataclass(frozen=True)
+class Round:
+    """One burst of each side on the same inputs, each call under one of the seeds."""
+
+    reference: Burst
+    candidate: Burst
+    inputs: list[list[Any]]
+    seeds: list[int]
 
 
 @dataclass(frozen=True)
@@ -139,9 +152,8 @@ class Judge:
         example = self.program.inputs(secrets.randbits(48))
         for side in (self.reference, self.candidate):
             side.inputs = side.runner.bind_inputs(example, _MAX_BURST, self.limits.start)
-        self._write(self.reference, [example])
-        reply = self._of_reference(lambda: self.reference.runner.ask({"op": "probe", "seed": seed}, self.limits.start))
-        self.output_spec = reply["spec"]
+        # Not the runner's model, whose own state (an RNN's hidden one) must have seen what the candidate's has.
+        self.output_spec = self.program.output_spec(seed, init_inputs, example)
         for side in (self.reference, self.candidate):
             side.outputs = side.runner.bind_outputs(self.output_spec, _MAX_BURST, self.limits.start)
 
@@ -164,20 +176,18 @@ class Judge:
                 _poison(output)
 
     def _call(self, side: Side, seeds: list[int], timeout: float) -> Burst:
-        start = time.perf_counter()
-        reply = side.runner.ask({"op": "call", "seeds": seeds}, timeout)
-        judged = time.perf_counter() - start
-        if "mismatch" in reply:
-            message = _describe_mismatch(self.output_spec, reply["mismatch"])
+        seconds, mismatch = side.runner.call(seeds, timeout)
+        if mismatch is not None:
+            message = _describe_mismatch(self.output_spec, mismatch)
             outcome = Outcome.WRONG if side is self.candidate else Outcome.INFRA
             raise RunnerFailure(outcome, message)
-        return Burst(judged, float(sum(map(float, reply.get("seconds", ())))), len(seeds))
+        return Burst(side.runner.seconds, sum(seconds), len(seeds))
 
     def _timeout(self, calls: int) -> float:
         return 1.0 + calls * min(self.limits.call, max(self.limits.call_factor * self.reference_seconds, 1.0))
 
-    def _round(self, calls: int, timeout: float, candidate_first: bool) -> tuple[Burst, Burst, list[list[Any]]]:
-        """One burst of both sides on the same fresh inputs; (reference's, candidate's, inputs)."""
+    def _round(self, calls: int, timeout: float, candidate_first: bool) -> Round:
+        """One burst of both sides on the same fresh inputs."""
         inputs = [self.program.inputs(secrets.randbits(48)) for _ in range(calls)]
         seeds = [secrets.randbits(48) for _ in range(calls)]
         for side in (self.reference, self.candidate):
@@ -189,7 +199,7 @@ class Judge:
             else:
                 bursts[1] = self._call(self.candidate, seeds, timeout)
         self._check_inputs_untouched(inputs)
-        return bursts[0], bursts[1], inputs
+        return Round(bursts[0], bursts[1], inputs, seeds)
 
     def _check_inputs_untouched(self, inputs: list[list[Any]]) -> None:
         for slot in range(len(inputs)):
@@ -202,24 +212,37 @@ class Judge:
         long."""
         for trial in range(self.preset.trials):
             timeout = self.limits.start if trial == 0 else self._timeout(1)
-            reference, _, inputs = self._round(1, timeout, candidate_first=False)
-            self.reference_seconds = reference.own
-            exact = self._exact_output(inputs[0])
-            at_dtype = self.reference.outputs[0]
-            own = [relative_errors(one, other) for one, other in zip(at_dtype, exact or at_dtype, strict=True)]
-            self._compare(self.candidate.outputs[0], exact or at_dtype, own)
+            done = self._round(1, timeout, candidate_first=False)
+            self.reference_seconds = done.reference.own
+            expected, own = self._expected(done.inputs[0], done.seeds[0])
+            self._compare(self.candidate.outputs[0], expected, own)
             known = self.own_errors or own
             self.own_errors = [(max(a[0], b[0]), max(a[1], b[1])) for a, b in zip(own, known, strict=True)]
 
-    def _exact_output(self, inputs: list[Any]) -> list[Tensor] | None:
+    def _expected(self, inputs: list[Any], seed: int) -> tuple[list[Tensor], list[tuple[float, float]]]:
+        """What the outputs should be, and the reference's own errors: against float64 where that explains the
+        reference's output, else (integers, overflow, dropout that draws otherwise) the reference's output itself."""
+        at_dtype = self.reference.outputs[0]
+        exact = self._exact_output(inputs, seed) or at_dtype
+        expected, errors = [], []
+        for given, wide in zip(at_dtype, exact, strict=True):
+            own = relative_errors(given, wide)
+            known = wide is not given and given.is_floating_point() and explains(own)
+            expected.append(wide if known else given)
+            errors.append(own if known else unknown_errors(given.dtype))
+        return expected, errors
+
+    def _exact_output(self, inputs: list[Any], seed: int) -> list[Tensor] | None:
         """The reference's output in float64, or None for a program that cannot be upcast."""
         _, tensors = tree.flatten(inputs)
         wide = [one.to(torch.float64) if one.is_floating_point() else one.clone() for one in tensors]
         try:
-            with torch.no_grad():
+            with torch.no_grad(), torch.random.fork_rng(devices=[]):
                 assert self.exact is not None
+                torch.default_generator.manual_seed(seed)
                 _, outputs = tree.flatten(self.exact(*tree.unflatten(inputs, wide)))
-        except (RuntimeError, TypeError):
+        except Exception:  # noqa: BLE001  (a program may refuse another dtype in any way; it is then compared at its own)
+            _log.debug("task %s: not in float64", self.program.task.id, exc_info=True)
             return None
         shapes = [one.shape for one in self.reference.outputs[0]]
         return outputs if [one.shape for one in outputs] == shapes else None
@@ -243,27 +266,26 @@ class Judge:
         pairs: list[tuple[Burst, Burst]] = []
         start, warmup, reason = time.perf_counter(), self.preset.warmup, None
         while reason is None:
-            reference, candidate, _ = self._round(calls, self._timeout(calls), random.random() < 0.5)
+            done = self._round(calls, self._timeout(calls), random.random() < 0.5)
             for slot in range(calls):
                 self._compare(self.candidate.outputs[slot], self.reference.outputs[slot], own)
             if warmup > 0:
                 warmup -= 1
                 start = time.perf_counter()
                 continue
-            pairs.append((reference, candidate))
+            pairs.append((done.reference, done.candidate))
             reason = self.preset.stop(self._ratios(pairs), time.perf_counter() - start)
         return self._estimates(pairs, reason)
 
     def _ratios(self, pairs: list[tuple[Burst, Burst]]) -> list[float]:
-        overhead = median(reference.judged - reference.own for reference, _ in pairs)
-        return [
-            reference.own / max(candidate.judged - overhead, 0.01 * candidate.judged) for reference, candidate in pairs
-        ]
+        # Both by the judge's clock: what slows the machine for a while must be able to hit both sides alike.
+        overhead = _overhead(pairs)
+        return [_without(reference, overhead) / _without(candidate, overhead) for reference, candidate in pairs]
 
     def _estimates(self, pairs: list[tuple[Burst, Burst]], reason: str) -> tuple[Estimate, Timing, tuple[Finding, ...]]:
-        overhead = median(reference.judged - reference.own for reference, _ in pairs)
+        overhead = _overhead(pairs)
         hidden = [candidate.judged - overhead - candidate.own for _, candidate in pairs]
-        judged = [max(candidate.judged - overhead, 0.01 * candidate.judged) for _, candidate in pairs]
+        judged = [_without(candidate, overhead) for _, candidate in pairs]
         shares = median_estimate([one / total for one, total in zip(hidden, judged, strict=True)])
         timing = Timing(
             candidate_seconds=median_estimate([one / pairs[0][1].calls for one in judged]),
@@ -279,11 +301,24 @@ class Judge:
         return median_estimate(self._ratios(pairs)), timing, findings
 
 
+def _overhead(pairs: Sequence[tuple[Burst, Burst]]) -> float:
+    """Seconds of a burst outside its calls, which the trusted side shows. The lower quartile: other load on the machine
+    only ever adds, and what is taken off too much makes a candidate fast."""
+    return float(np.quantile([reference.judged - reference.own for reference, _ in pairs], 0.25))
+
+
+def _without(burst: Burst, overhead: float) -> float:
+    return max(burst.judged - overhead, 0.01 * burst.judged)
+
+
 def _describe_mismatch(expected: tree.Spec, actual: tree.Spec) -> str:
-    wanted, given = tree.tensor_specs(expected), tree.tensor_specs(actual)
-    if len(wanted) == len(given) == 1:
-        expected, actual = wanted[0], given[0]
-    return tree.difference(expected, actual) or "the output has another form than the reference's"
+    try:
+        wanted, given = tree.tensor_specs(expected), tree.tensor_specs(actual)
+        if len(wanted) == len(given) == 1:
+            expected, actual = wanted[0], given[0]
+        return tree.difference(expected, actual) or "the output has another form than the reference's"
+    except (KeyError, TypeError, AttributeError, ValueError):
+        return "the output has another form than the reference's, and no description"
 
 
 def _poison(tensor: Tensor) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import ast
+import contextlib
+from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
 import torch
 from torch import nn
 
+from evaluators import tree
 from evaluators.records import Task
 
 
@@ -45,34 +48,52 @@ def program_source(task: Task) -> str:
     return b"".join(lines).decode()
 
 
+class ProgramError(ValueError):
+    """A task's own program fails, which is no verdict on anybody's candidate."""
+
+
 class TaskProgram:
-    """The executed reference module of a task."""
+    """The executed reference module of a task. Whatever its functions raise comes out as ProgramError."""
 
     def __init__(self, task: Task) -> None:
-        """Raises whatever the program raises on import, and ValueError when it is not in KernelBench's format."""
+        """Raises ProgramError when the program does not run, or is not in KernelBench's format."""
         self.task = task
-        self.source = program_source(task)
         module = ModuleType(f"task_{task.digest}")
-        exec(compile(self.source, f"<task {task.id}>", "exec"), module.__dict__)
+        with self._seeded(0, "import"):
+            self.source = program_source(task)
+            exec(compile(self.source, f"<task {task.id}>", "exec"), module.__dict__)
         self._module = module
         for name in ("Model", "get_inputs", "get_init_inputs"):
             if not hasattr(module, name):
-                raise ValueError(f"task {task.id}: the program does not define {name}")
+                raise ProgramError(f"task {task.id}: the program does not define {name}")
+
+    @contextlib.contextmanager
+    def _seeded(self, seed: int, doing: str) -> Iterator[None]:
+        """A block of the program's own code under a seed of its own."""
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(seed)
+            try:
+                yield
+            except Exception as error:
+                raise ProgramError(f"task {self.task.id}: {doing} fails: {error!r}") from error
 
     def init_inputs(self, seed: int) -> list[Any]:
         """The constructor's arguments."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with self._seeded(seed, "get_init_inputs"):
             return list(self._module.get_init_inputs())
 
     def inputs(self, seed: int) -> list[Any]:
         """Fresh inputs of one call."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with self._seeded(seed, "get_inputs"):
             return list(self._module.get_inputs())
 
     def model(self, seed: int, init_inputs: list[Any]) -> nn.Module:
         """The reference model, constructed under a seed."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with self._seeded(seed, "Model"):
             return self._module.Model(*init_inputs)
+
+    def output_spec(self, seed: int, init_inputs: list[Any], inputs: list[Any]) -> tree.Spec:
+        """The form of the reference's output, from a model of its own."""
+        model = self.model(seed, init_inputs)
+        with self._seeded(seed, "forward"), torch.no_grad():
+            return tree.flatten(model(*inputs))[0]
