@@ -308,7 +308,9 @@ def _overhead(pairs: Sequence[tuple[Burst, Burst]]) -> float:
 
 
 def _without(burst: Burst, overhead: float) -> float:
-    return max(burst.judged - overhead, 0.01 * burst.judged)
+    """Seconds of a burst's calls. A runner's own clock can make it slower here, never faster: without that bound, a
+    call much shorter than the overhead would be the difference of two noisy numbers."""
+    return max(burst.judged - overhead, min(burst.own, burst.judged), 0.01 * burst.judged)
 
 
 def _describe_mismatch(expected: tree.Spec, actual: tree.Spec) -> str:

@@ -6,11 +6,13 @@ import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from transformers import AutoConfig
+
 from configs.schema import RunConfig, TasksConfig
 from evaluators.records import Task
 from evaluators.tasks import TaskError, load_tasks, program_source
 from evaluators.tasks.loader import load_variants
-from learners.policy import load_tokenizer, make_policy
+from learners.policy import PolicyError, load_tokenizer, make_policy
 from prompts.render import Exemplar, PromptRenderer
 
 
@@ -27,13 +29,26 @@ def select_tasks(config: TasksConfig) -> list[Task]:
     return chosen
 
 
-def prepare_policy(config: RunConfig, tasks: Sequence[Task], folder: Path) -> str:
-    """The policy's folder or Hugging Face id, checked to load. `scratch` is made in `folder` unless it stands there.
+def check_policy(model: str) -> None:
+    """Whether a policy can be expected to load, without reading its weights. Raises PolicyError where it cannot."""
+    if model == "scratch":
+        return
+    load_tokenizer(model)
+    try:
+        AutoConfig.from_pretrained(model)
+    except (OSError, ValueError, KeyError) as error:
+        raise PolicyError(f"policy.model: {model} has no usable config.json ({error}); give a model folder") from error
+    folder = Path(model)
+    if folder.is_dir() and not any(folder.glob("*.safetensors")) and not any(folder.glob("*.bin")):
+        raise PolicyError(f"policy.model: {model} holds no weights (*.safetensors); give a complete checkpoint")
 
-    Raises PolicyError where it does not load.
+
+def prepare_policy(config: RunConfig, tasks: Sequence[Task], folder: Path) -> str:
+    """The policy's folder or Hugging Face id. `scratch` is made in `folder`, unless it stands there already.
+
+    Raises PolicyError where its sizes do not fit each other.
     """
     if config.policy.model != "scratch":
-        load_tokenizer(config.policy.model)
         return config.policy.model
     if not (folder / "model.safetensors").is_file():
         partial = folder.with_name(folder.name + ".partial")

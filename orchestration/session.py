@@ -15,10 +15,11 @@ from configs.schema import RunConfig
 from evaluators.records import Outcome, Verdict
 from evaluators.tasks import program_source
 from learners.policy import encode_prompt, encode_response, load_tokenizer
-from orchestration.bootstrap import prepare_policy, select_tasks
+from orchestration.bootstrap import check_policy, prepare_policy, select_tasks
 from orchestration.pipeline import Pipeline, Prompt, StepResult
 from orchestration.roles import Roles
 from orchestration.run_directory import RunDirectory, RunState
+from orchestration.teachers import make_teachers
 from orchestration.tracking import Tracker
 from prompts.buffer import ExemplarBuffer
 from prompts.render import PromptRenderer
@@ -38,6 +39,9 @@ class Session:
         self.config = config
         self.progress = progress
         self.tasks = select_tasks(config.tasks)
+        check_policy(config.policy.model)
+        if "sft" in config.schedule.phases:
+            make_teachers(config.sft, config.seed)
         self._references = {task.id: program_source(task) for task in self.tasks}
         self.run = RunDirectory(config.root, config.name)
         self.renderer = PromptRenderer()

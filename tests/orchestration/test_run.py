@@ -1,0 +1,171 @@
+"""The whole system end to end, with the real Ray, vLLM, DeepSpeed and MLflow: killed in the middle, and resumed."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import mlflow
+import pytest
+
+from orchestration.run_directory import RunDirectory
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+SMALL = [
+    "name=small",
+    "tasks.include=[level1/softmax,level1/gelu_tanh]",
+    "policy.scratch.hidden_size=64",
+    "policy.scratch.layers=2",
+    "policy.scratch.heads=2",
+    "policy.scratch.kv_heads=1",
+    "policy.scratch.intermediate_size=128",
+    "rollout.max_tokens=96",
+    "rollout.max_concurrent=16",
+    "sft.epochs=2",
+    "sft.successes=2",
+    "sft.batch_size=4",
+    "self_supervised.max_rounds=1",
+    "self_supervised.samples=2",
+    "contrastive_rl.steps=3",
+    "contrastive_rl.tasks_per_step=2",
+    "contrastive_rl.group_size=4",
+    "checkpoint_every=1",
+    "assessment.samples=2",
+    "tracking.system_metrics=false",
+]
+
+
+def start(root: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "orchestration.cli", "run", "local", f"root={root}", *SMALL]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    environment.pop("RAY_ADDRESS", None)
+    return subprocess.Popen(
+        command, cwd=root, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        start_new_session=True,
+    )  # fmt: skip
+
+
+def wait_for(process: subprocess.Popen[str], run: RunDirectory, phase: str, step: int, seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        state = run.read_state()
+        if state is not None and state.phase == phase and state.step >= step:
+            return
+        assert process.poll() is None, process.communicate()[0]
+        time.sleep(0.1)
+    pytest.fail(f"{phase} step {step} was not reached within {seconds} s")
+
+
+@pytest.fixture(scope="session")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunDirectory, dict[str, object], str]:
+    """A run that was killed during contrastive RL and then started again with the same command."""
+    root = tmp_path_factory.mktemp("runs")
+    run = RunDirectory(str(root), "small")
+    first = start(root)
+    try:
+        wait_for(first, run, "contrastive_rl", 1, 240)
+    finally:
+        os.killpg(first.pid, signal.SIGKILL)
+        first.wait()
+    subprocess.run(["pkill", "-9", "-f", "raylet|gcs_server"], check=False)
+    state = json.loads((root / "small" / "state.json").read_text())
+    second = start(root)
+    output, _ = second.communicate(timeout=240)
+    assert second.returncode == 0, output
+    return run, state, output
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(500)
+def test_a_killed_run_goes_on_at_its_last_commit_and_finishes(
+    finished: tuple[RunDirectory, dict[str, object], str],
+) -> None:
+    run, interrupted, output = finished
+    state = run.read_state()
+    assert state is not None
+    assert state.finished
+    assert interrupted["phase"] == "contrastive_rl"
+    assert "1-sft  " not in output, "the resumed run repeated a finished phase"
+    assert state.policy_version > int(str(interrupted["policy_version"]))
+
+
+@pytest.mark.slow
+def test_no_step_is_lost_or_doubled(finished: tuple[RunDirectory, dict[str, object], str]) -> None:
+    run, _, _ = finished
+    samples = run.read_samples().to_pylist()
+    counts = Counter((row["phase"], row["step"]) for row in samples)
+    assert [counts["1-contrastive_rl", step] for step in range(3)] == [8, 8, 8]
+    assert counts["1-self_supervised", 0] == 4
+    for stage in ("base", "1-sft", "1-self_supervised", "1-contrastive_rl"):
+        assert counts[f"assess/{stage}", 0] == 4
+
+
+@pytest.mark.slow
+def test_every_rollout_carries_the_policy_version_that_made_it(
+    finished: tuple[RunDirectory, dict[str, object], str],
+) -> None:
+    run, _, _ = finished
+    by_stage: dict[tuple[str, int], set[int]] = {}
+    for row in run.read_samples(columns=["policy_version", "response_ids", "logprobs"]).to_pylist():
+        by_stage.setdefault((row["phase"], row["step"]), set()).add(row["policy_version"])
+        assert len(row["response_ids"]) == len(row["logprobs"])
+    assert all(len(versions) == 1 for versions in by_stage.values())
+    versions = [by_stage["1-contrastive_rl", step].pop() for step in range(3)]
+    assert versions == [versions[0], versions[0] + 1, versions[0] + 2]
+    assert by_stage["assess/base", 0] == {0}
+
+
+@pytest.mark.slow
+def test_teachers_programs_were_verified_and_fill_the_buffer(
+    finished: tuple[RunDirectory, dict[str, object], str],
+) -> None:
+    run, _, _ = finished
+    verdicts = run.read_verdicts("1-sft").to_pylist()
+    assert Counter(row["outcome"] for row in verdicts)["ok"] >= 4
+    state = run.read_state()
+    assert state is not None
+    assert state.buffer is not None
+    assert run.read_buffer(state.buffer).num_rows >= 4
+    assert run.kernels()
+
+
+@pytest.mark.slow
+def test_mlflow_shows_one_parent_and_one_nested_run_a_phase(
+    finished: tuple[RunDirectory, dict[str, object], str],
+) -> None:
+    run, _, _ = finished
+    assert run.local_path is not None
+    client = mlflow.MlflowClient(f"sqlite:///{run.local_path.parent}/mlflow.db")
+    runs = client.search_runs([experiment.experiment_id for experiment in client.search_experiments()])
+    parents = [one for one in runs if "mlflow.parentRunId" not in one.data.tags]
+    nested = [one for one in runs if one.data.tags.get("mlflow.parentRunId") == parents[0].info.run_id]
+    assert len(parents) == 1
+    assert sorted(one.info.run_name for one in nested) == ["1-contrastive_rl", "1-self_supervised", "1-sft"]
+    assert all(one.info.status == "FINISHED" for one in [*parents, *nested])
+    rl = next(one for one in nested if one.info.run_name == "1-contrastive_rl")
+    assert [point.step for point in client.get_metric_history(rl.info.run_id, "reward")] == [0, 1, 2]
+    assert parents[0].data.params["contrastive_rl.steps"] == "3"
+    artifacts = {item.path for item in client.list_artifacts(parents[0].info.run_id)}
+    assert {"report", "kernels"} <= artifacts
+
+
+@pytest.mark.slow
+def test_the_report_shows_every_stage(finished: tuple[RunDirectory, dict[str, object], str]) -> None:
+    run, _, output = finished
+    assert run.local_path is not None
+    page = (run.local_path / "report" / "index.html").read_text()
+    for stage in ("base", "sft", "self_supervised", "contrastive_rl"):
+        assert stage in page
+        assert stage in output
+
+
+@pytest.mark.slow
+def test_nothing_is_left_running(finished: tuple[RunDirectory, dict[str, object], str]) -> None:
+    time.sleep(2)
+    listing = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+    assert "evaluators.zygote" not in listing
+    assert "EngineCore" not in listing
