@@ -1,4 +1,4 @@
-# expect: faster
+# expect: same
 # analysis: A python loop launches one small convolution per channel.
 # design: Unfold the input into columns and sum the weighted taps.
 import torch
