@@ -21,10 +21,12 @@ from transformers import (
     Qwen2Config,
     Qwen2ForCausalLM,
 )
+from transformers.models.auto.tokenization_auto import get_tokenizer_config
 
 from configs.schema import ScratchConfig
 
-BOS, EOS, PAD = "<|bos|>", "<|eos|>", "<|pad|>"
+# The end of text has Qwen2's name for it: AutoTokenizer would add that name to the vocabulary if it were not there.
+BOS, EOS, PAD = "<|bos|>", "<|endoftext|>", "<|pad|>"
 
 
 class PolicyError(Exception):
@@ -125,7 +127,11 @@ def load_policy(model: str | Path, dtype: torch.dtype) -> tuple[PreTrainedModel,
 def load_tokenizer(model: str | Path) -> PreTrainedTokenizerBase:
     """The tokenizer of a policy. Raises PolicyError where it does not load or has no end-of-text token."""
     try:
-        tokenizer = AutoTokenizer.from_pretrained(str(model))
+        # A tokenizer saved as plain `TokenizersBackend` means what its file says. For a qwen2 model AutoTokenizer
+        # (transformers 5.19) would put Qwen2's word splitting and normalisation in their place: other ids, other text.
+        is_plain = get_tokenizer_config(str(model)).get("tokenizer_class") == PreTrainedTokenizerFast.__name__
+        loader: Any = PreTrainedTokenizerFast if is_plain else AutoTokenizer
+        tokenizer = loader.from_pretrained(str(model))
     except (OSError, ValueError, RuntimeError, KeyError, ImportError) as error:
         raise _does_not_load("tokenizer", model, error) from error
     if tokenizer.eos_token_id is None:
@@ -159,5 +165,5 @@ def encode_response(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
 
 
 def _encode(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
-    # Programs and responses are data: `<|eos|>` written in one is those characters, not the end of the text.
+    # Programs and responses are data: `<|endoftext|>` in one is those characters, not the end of the text.
     return list(tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"])

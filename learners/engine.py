@@ -1,0 +1,297 @@
+"""One rank of the learner: DeepSpeed round a causal language model, with the steps of the three phases.
+
+All ranks call the same methods with the same arguments, in the same order; each takes its own share of the samples.
+Collectives are bounded by `config.timeout`. Never samples, never evaluates, and knows nothing of Ray.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor, distributed, nn
+from transformers import PreTrainedModel
+from transformers.utils.logging import disable_progress_bar
+
+from configs.schema import ContrastiveConfig, LearnerConfig
+from learners import checkpoints
+from learners.batching import Batch, Plan, collate, plan_batches
+from learners.deepspeed_config import deepspeed_config, import_deepspeed, join_process_group
+from learners.lora import attach_lora, merged_weights, without_adapters
+from learners.losses import LossInputs, LossOutputs, cross_entropy_loss, grpo_loss
+from learners.policy import load_policy
+from learners.records import Sample
+from learners.scoring import TokenScorer
+
+
+class LearnerError(Exception):
+    """A step that must not go on. The message says what to change."""
+
+
+@dataclass
+class _Work:
+    """A micro-batch of this rank, with what was computed for it before the first optimiser step."""
+
+    batch: Batch
+    old: Tensor | None = None
+    reference: Tensor | None = None
+
+
+class LearnerEngine:
+    """Trains one policy on one rank. `policy_version` is the caller's: the engine stores it with a checkpoint."""
+
+    def __init__(
+        self,
+        config: LearnerConfig,
+        policy_path: str | Path,
+        *,
+        max_length: int,
+        rank: int = 0,
+        world_size: int = 1,
+        master_address: str = "127.0.0.1",
+        master_port: int = 0,
+        seed: int = 0,
+    ) -> None:
+        """Loads the policy at `policy_path` in float32 and meets the other ranks at `master_address:master_port`.
+
+        `max_length`: tokens; longer samples are dropped. Raises PolicyError where the policy does not load.
+        """
+        self.config, self.max_length, self.rank, self.world_size = config, max_length, rank, world_size
+        self.policy_version = 0
+        self.device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
+        if config.threads and self.device.type == "cpu":
+            torch.set_num_threads(config.threads)
+        disable_progress_bar()
+        self._deepspeed = import_deepspeed()
+        join_process_group(rank, world_size, master_address, master_port, config.timeout)
+        torch.manual_seed(seed)  # the same on all ranks: adapters start equal
+        self.model, self.tokenizer = load_policy(policy_path, torch.float32)
+        if config.gradient_checkpointing:
+            self.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        self._adapters = attach_lora(self.model, config.lora) if config.lora.rank > 0 else None
+        torch.manual_seed(seed + rank)  # different from here on: dropout
+        scorer = TokenScorer(self.model, autocast=config.autocast, cache_casts=config.zero_stage < 3).to(self.device)
+        self._engine = self._wrap(scorer)
+        self._reference: TokenScorer | None = None
+        self._gradient_norm = 0.0
+
+    def train_cross_entropy(self, samples: Sequence[Sample], learning_rate: float) -> dict[str, float]:
+        """One optimiser step of cross-entropy over all `samples`: the mean over their response tokens.
+
+        Returns loss, gradient_norm, response_tokens, padded_tokens, dropped and seconds.
+        """
+        started = time.perf_counter()
+        plan = self._plan(samples)
+        work = self._work(plan)
+
+        def objective(item: _Work) -> LossOutputs:
+            logprobs, _ = self._engine(batch=item.batch, temperature=1.0)
+            return cross_entropy_loss(LossInputs(logprobs, plan.response_tokens))
+
+        metrics = self._optimise(work, objective, learning_rate) if plan.response_tokens else {}
+        return {**metrics, **_counts([plan], started)}
+
+    def train_grpo(
+        self,
+        samples: Sequence[Sample],
+        learning_rate: float,
+        config: ContrastiveConfig,
+        temperature: float = 1.0,
+    ) -> dict[str, float]:
+        """`config.epochs` passes of `config.minibatches` clipped policy-gradient steps over `samples`.
+
+        `temperature` is the one they were sampled at. Returns the metrics of `grpo_loss`, averaged over the optimiser
+        steps, and those of `train_cross_entropy`. Raises LearnerError when `config.kl` asks for a reference policy and
+        `set_reference` was not called.
+        """
+        started = time.perf_counter()
+        if config.kl > 0 and self._reference is None and self._adapters is None:
+            raise LearnerError("contrastive_rl.kl > 0 needs a reference policy: call set_reference() before the phase")
+        # Every n-th sample, so that the responses to one prompt spread over the minibatches.
+        plans = [self._plan(samples[start :: config.minibatches]) for start in range(config.minibatches)]
+        minibatches = [(plan, self._work(plan)) for plan in plans if plan.response_tokens]
+        several_steps = len(minibatches) * config.epochs > 1
+        for item in (item for _, work in minibatches for item in work):
+            item.reference = self._reference_logprobs(item.batch, temperature) if config.kl > 0 else None
+            item.old = self._logprobs(self._engine, item.batch, temperature) if several_steps else None
+
+        def step(plan: Plan, work: list[_Work]) -> dict[str, float]:
+            return self._optimise(work, lambda item: self._policy_loss(item, plan, config, temperature), learning_rate)
+
+        steps = [step(plan, work) for _ in range(config.epochs) for plan, work in minibatches]
+        return {**_mean_of(steps), **_counts(plans, started)}
+
+    def set_reference(self) -> None:
+        """Freezes a copy of the current policy for the KL term, whole on every rank. All ranks must call it.
+
+        With LoRA nothing is copied: the reference is then the policy without its adapters.
+        """
+        if self._adapters is None:
+            self._reference = self._frozen(dict(self.named_weights()))
+
+    def named_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """Hugging Face names and whole float32 weights on the engine's device, LoRA merged, tied weights once.
+
+        All ranks must call it and read it to the end: under ZeRO-3 it gathers the weights, a few layers at a time.
+        """
+        return merged_weights(self.model, self._gather)
+
+    def save(self, folder: str | Path) -> None:
+        """Writes all that `load` needs to continue as if never stopped. All ranks must call it, on a shared folder."""
+        reference = self._reference.model if self._reference is not None else None
+        checkpoints.save(self._engine, Path(folder), self.rank, self.policy_version, reference)
+
+    def load(self, folder: str | Path) -> None:
+        """Continues from a folder of `save`, written by as many ranks. Raises FileNotFoundError without one."""
+        self.policy_version, reference = checkpoints.load(self._engine, Path(folder), self.rank, self.device)
+        self._reference = self._frozen(reference) if reference is not None else None
+
+    def export(self, folder: str | Path) -> None:
+        """Writes a Hugging Face folder (float32 weights, configuration, tokenizer) from rank 0. All ranks must call."""
+        checkpoints.export(self.model, self.tokenizer, self.named_weights(), Path(folder), self.rank)
+        distributed.barrier()
+
+    def close(self) -> None:
+        """Frees the model and the optimiser. The process group lives until the process ends."""
+        self._engine.destroy()
+        self._reference = None
+
+    def _wrap(self, scorer: TokenScorer) -> Any:
+        trainable = [parameter for parameter in scorer.parameters() if parameter.requires_grad]
+        # Decay is for matrices: it would only pull norms and biases off their place.
+        groups = [
+            {"params": [p for p in trainable if p.dim() > 1], "weight_decay": self.config.weight_decay},
+            {"params": [p for p in trainable if p.dim() <= 1], "weight_decay": 0.0},
+        ]
+        optimizer = torch.optim.AdamW(
+            [group for group in groups if group["params"]], lr=0.0, betas=(0.9, self.config.adam_beta2), fused=True
+        )
+        if self.config.zero_stage == 0:
+            optimizer.register_step_pre_hook(lambda *_: self._clip(trainable))
+        size = sum(parameter.numel() for parameter in trainable)
+        engine, *_ = self._deepspeed.initialize(
+            model=scorer, optimizer=optimizer, config=deepspeed_config(self.config, size), dist_init_required=False
+        )
+        return engine
+
+    def _clip(self, parameters: Sequence[nn.Parameter]) -> None:
+        """Clips the reduced gradients at stage 0; above it DeepSpeed does, and reports the norm itself."""
+        norm = nn.utils.clip_grad_norm_(parameters, self.config.gradient_clip or math.inf)
+        self._gradient_norm = float(norm)
+        if not math.isfinite(self._gradient_norm):
+            for parameter in parameters:
+                parameter.grad = None  # AdamW leaves it alone: the step is skipped, as DeepSpeed does at other stages
+
+    def _plan(self, samples: Sequence[Sample]) -> Plan:
+        return plan_batches(
+            samples,
+            micro_batch_tokens=self.config.micro_batch_tokens,
+            max_length=self.max_length,
+            world_size=self.world_size,
+            share_prompts=self.config.share_prompts,
+        )
+
+    def _work(self, plan: Plan) -> list[_Work]:
+        pad = self.tokenizer.pad_token_id
+        pad_id = cast(int, self.tokenizer.eos_token_id if pad is None else pad)
+        return [_Work(collate(rows, pad_id).to(self.device)) for rows in plan.micro_batches[self.rank]]
+
+    def _optimise(
+        self, work: Sequence[_Work], objective: Callable[[_Work], LossOutputs], learning_rate: float
+    ) -> dict[str, float]:
+        """One optimiser step over this rank's micro-batches; returns the step's metrics, over all ranks."""
+        for group in self._engine.optimizer.param_groups:
+            group["lr"] = learning_rate
+        self._engine.train()
+        outputs = []
+        for item in work:
+            result = objective(item)
+            # The loss is a share of the whole step's, to be summed; DeepSpeed averages over ranks.
+            self._engine.backward(result.loss * self.world_size)
+            outputs.append(result.metrics)
+        self._engine.step()
+        metrics = self._merge(outputs)
+        norm = self._gradient_norm if self.config.zero_stage == 0 else float(self._engine.get_global_grad_norm())
+        return {**metrics, "gradient_norm": _finite(norm)}
+
+    def _merge(self, outputs: Sequence[dict[str, Tensor]]) -> dict[str, float]:
+        """Adds the micro-batches' shares, over all ranks too; metrics ending in `_max` take the maximum."""
+        names = sorted(outputs[0])
+        stacked = torch.stack([torch.stack([metrics[name].float() for name in names]) for metrics in outputs])
+        total, maximum = stacked.sum(dim=0), stacked.amax(dim=0)
+        if self.world_size > 1:
+            distributed.all_reduce(total)
+            distributed.all_reduce(maximum, op=distributed.ReduceOp.MAX)
+        merged = zip(names, total.tolist(), maximum.tolist(), strict=True)
+        return {name: highest if name.endswith("_max") else added for name, added, highest in merged}
+
+    def _policy_loss(self, item: _Work, plan: Plan, config: ContrastiveConfig, temperature: float) -> LossOutputs:
+        logprobs, entropy = self._engine(batch=item.batch, temperature=temperature, with_entropy=True)
+        inputs = LossInputs(
+            logprobs,
+            plan.response_tokens,
+            advantages=item.batch.advantages,
+            old_logprobs=item.old,
+            behaviour_logprobs=item.batch.behaviour_logprobs,
+            reference_logprobs=item.reference,
+            entropy=entropy,
+        )
+        return grpo_loss(
+            inputs,
+            clip_low=config.clip_low,
+            clip_high=config.clip_high,
+            kl=config.kl,
+            importance_cap=config.importance_cap,
+        )
+
+    @torch.no_grad()
+    def _logprobs(self, scorer: Any, batch: Batch, temperature: float) -> Tensor:
+        return scorer(batch=batch, temperature=temperature)[0]
+
+    def _reference_logprobs(self, batch: Batch, temperature: float) -> Tensor:
+        if self._reference is not None:
+            return self._logprobs(self._reference, batch, temperature)
+        with without_adapters(self._adapters):
+            return self._logprobs(self._engine, batch, temperature)
+
+    def _frozen(self, weights: dict[str, Tensor]) -> TokenScorer:
+        model: PreTrainedModel = type(self.model)(self.model.config)
+        model.load_state_dict(weights, strict=False)  # tied weights come once
+        model.tie_weights()
+        model.eval().requires_grad_(False)
+        return TokenScorer(model, autocast=self.config.autocast).to(self.device)
+
+    def _gather(self, parameters: Sequence[Tensor]) -> contextlib.AbstractContextManager[Any]:
+        if self.config.zero_stage < 3:
+            return contextlib.nullcontext()
+        return self._deepspeed.zero.GatheredParameters(parameters)
+
+
+def _finite(norm: float) -> float:
+    """The gradient norm; LearnerError where it is not finite (DeepSpeed skips such a step, so the policy is whole)."""
+    if not math.isfinite(norm):
+        raise LearnerError(f"the gradient norm is {norm}: lower the learning rate, or continue from a checkpoint")
+    return norm
+
+
+def _counts(plans: Sequence[Plan], started: float) -> dict[str, float]:
+    return {
+        "response_tokens": float(sum(plan.response_tokens for plan in plans)),
+        "padded_tokens": float(sum(plan.padded_tokens for plan in plans)),
+        "dropped": float(sum(plan.dropped for plan in plans)),
+        "seconds": time.perf_counter() - started,
+    }
+
+
+def _mean_of(steps: Sequence[dict[str, float]]) -> dict[str, float]:
+    """The mean of each metric over optimiser steps; of those ending in `_max`, the maximum."""
+    if not steps:
+        return {}
+    columns = {name: [step[name] for step in steps] for name in steps[0]}
+    return {name: max(v) if name.endswith("_max") else sum(v) / len(v) for name, v in columns.items()}

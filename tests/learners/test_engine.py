@@ -1,0 +1,277 @@
+"""The engine does what a plain PyTorch loop over one big batch would do, at every ZeRO stage and on several ranks."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from configs.schema import ContrastiveConfig, LearnerConfig, LoraConfig
+from learners.engine import LearnerEngine, LearnerError
+from learners.policy import PolicyError, load_policy
+from learners.records import Sample
+
+ROOT = Path(__file__).parents[2]
+STAGES = range(4)
+NO_KL = ContrastiveConfig(kl=0.0)
+
+
+@contextmanager
+def engine_for(folder: Path, config: LearnerConfig, **changes: Any) -> Iterator[LearnerEngine]:
+    with closing(LearnerEngine(replace(config, **changes), folder, max_length=128, seed=1)) as engine:
+        yield engine
+
+
+def logprobs_of(model: Any, sample: Sample) -> Tensor:
+    """[response tokens], by the plain forward pass over this one sequence."""
+    ids = torch.tensor([sample.prompt_ids + sample.response_ids])
+    start = len(sample.prompt_ids)
+    predictions = model(ids).logits[0, start - 1 : -1].log_softmax(-1)
+    return predictions.gather(1, ids[0, start:, None])[:, 0]
+
+
+@torch.no_grad()
+def likelihoods(engine: LearnerEngine, folder: Path, samples: Sequence[Sample]) -> list[float]:
+    """Log-likelihood of each sample's response under the engine's current weights, loaded as rollout engines do."""
+    model, _ = load_policy(folder, torch.float32)
+    model.load_state_dict(dict(engine.named_weights()), strict=False)
+    return [logprobs_of(model, sample).sum().item() for sample in samples]
+
+
+@pytest.fixture(scope="module")
+def mixed(samples: list[Sample]) -> list[Sample]:
+    """Three samples, so that two ranks cannot share them evenly; advantages of both signs."""
+    return [replace(sample, advantage=advantage) for sample, advantage in zip(samples, (1.0, -0.5, 0.25), strict=False)]
+
+
+@pytest.fixture(scope="module")
+def plainly_trained(policy_folder: Path, mixed: list[Sample]) -> dict[str, Tensor]:
+    """Two steps of cross-entropy and one of GRPO with KL 0.1 to the start, in a plain loop."""
+    model, _ = load_policy(policy_folder, torch.float32)
+    with torch.no_grad():
+        reference = torch.cat([logprobs_of(model, sample) for sample in mixed])
+    advantages = torch.cat([torch.full((len(sample.response_ids),), sample.advantage) for sample in mixed])
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.0)
+    for objective in ("cross_entropy", "cross_entropy", "grpo"):
+        logprobs = torch.cat([logprobs_of(model, sample) for sample in mixed])
+        if objective == "cross_entropy":
+            loss = -logprobs.mean()
+        else:
+            ratio = (logprobs - logprobs.detach()).exp()
+            k3 = (reference - logprobs).exp() - (reference - logprobs) - 1
+            loss = (-ratio * advantages + 0.1 * k3).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+    return {name: parameter.detach() for name, parameter in model.named_parameters()}
+
+
+@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("budget", [64, 4096])
+def test_one_rank_trains_as_a_plain_loop_does(
+    policy_folder: Path,
+    mixed: list[Sample],
+    learner_config: LearnerConfig,
+    plainly_trained: dict[str, Tensor],
+    stage: int,
+    budget: int,
+) -> None:
+    with engine_for(policy_folder, learner_config, zero_stage=stage, micro_batch_tokens=budget) as engine:
+        engine.set_reference()
+        engine.train_cross_entropy(mixed, 1e-3)
+        engine.train_cross_entropy(mixed, 1e-3)
+        engine.train_grpo(mixed, 1e-3, ContrastiveConfig(kl=0.1))
+        weights = dict(engine.named_weights())
+    assert weights.keys() == plainly_trained.keys()
+    torch.testing.assert_close(weights, plainly_trained, atol=2e-5, rtol=1e-4)
+
+
+def test_two_ranks_train_as_a_plain_loop_does(
+    policy_folder: Path, mixed: list[Sample], plainly_trained: dict[str, Tensor], tmp_path: Path
+) -> None:
+    listing = tmp_path / "samples.json"
+    listing.write_text(json.dumps([asdict(sample) for sample in mixed]))
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    script = [sys.executable, str(Path(__file__).with_name("train_rank.py"))]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    ranks = [
+        subprocess.Popen(
+            [*script, str(rank), "2", str(port), str(policy_folder), str(tmp_path), str(listing)],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    try:
+        outputs = [rank.communicate(timeout=200)[0] for rank in ranks]
+    finally:
+        for rank in ranks:
+            rank.kill()
+    assert [rank.returncode for rank in ranks] == [0, 0], "\n".join(outputs)[-4000:]
+    for stage in STAGES:
+        weights = load_file(tmp_path / f"stage-{stage}.safetensors")
+        torch.testing.assert_close(weights, plainly_trained, atol=2e-5, rtol=1e-4)
+    metrics = [json.loads((tmp_path / f"stage-{stage}.json").read_text()) for stage in STAGES]
+    for name in ("loss", "gradient_norm", "kl"):
+        assert [m[name] for m in metrics] == pytest.approx([metrics[0][name]] * 4, rel=1e-3)
+
+
+def test_cross_entropy_learns_a_few_texts_by_heart(
+    policy_folder: Path, samples: list[Sample], learner_config: LearnerConfig
+) -> None:
+    with engine_for(policy_folder, learner_config, autocast=True, micro_batch_tokens=4096) as engine:
+        losses = [engine.train_cross_entropy(samples[:2], 1e-2)["loss"] for _ in range(60)]
+    assert losses[0] > 5
+    assert losses[-1] < 0.1
+
+
+@pytest.mark.parametrize("steps", [{"epochs": 1, "minibatches": 1}, {"epochs": 2, "minibatches": 2}])
+def test_grpo_makes_rewarded_responses_likelier_and_others_less_likely(
+    policy_folder: Path, samples: list[Sample], learner_config: LearnerConfig, steps: dict[str, int]
+) -> None:
+    scored = [replace(sample, advantage=1.0 if i < 2 else -1.0) for i, sample in enumerate(samples)]
+    with engine_for(policy_folder, learner_config) as engine:
+        before = likelihoods(engine, policy_folder, scored)
+        for _ in range(3):
+            metrics = engine.train_grpo(scored, 1e-3, ContrastiveConfig(kl=0.0, **steps))
+        after = likelihoods(engine, policy_folder, scored)
+    gains = [new - old for new, old in zip(after, before, strict=True)]
+    assert min(gains[:2]) > max(gains[2:])
+    assert (metrics["ratio_max"] > 1.0) == (steps["epochs"] > 1), "old log-probabilities are those before the step"
+
+
+def test_mismatch_with_the_rollout_engine_is_measured_at_its_temperature(
+    policy_folder: Path, samples: list[Sample], learner_config: LearnerConfig
+) -> None:
+    model, _ = load_policy(policy_folder, torch.float32)
+
+    def behaviour(sample: Sample) -> Sample:
+        ids = torch.tensor([sample.prompt_ids + sample.response_ids])
+        start = len(sample.prompt_ids)
+        predictions = (model(ids).logits[0, start - 1 : -1] / 0.5).log_softmax(-1)
+        return replace(sample, logprobs=tuple(predictions.gather(1, ids[0, start:, None])[:, 0].tolist()))
+
+    with torch.no_grad():
+        rollouts = [behaviour(sample) for sample in samples]
+    with engine_for(policy_folder, learner_config) as engine:
+        matching = engine.train_grpo(rollouts, 0.0, NO_KL, temperature=0.5)
+        differing = engine.train_grpo(rollouts, 0.0, NO_KL, temperature=1.0)
+    assert matching["mismatch_max"] < 1e-3
+    assert matching["importance_weight"] == pytest.approx(1.0, abs=1e-3)
+    assert differing["mismatch"] > 0.05
+
+
+@pytest.mark.parametrize("stage", [0, 1, 3])
+def test_a_loaded_checkpoint_continues_as_if_never_stopped(
+    policy_folder: Path, samples: list[Sample], learner_config: LearnerConfig, tmp_path: Path, stage: int
+) -> None:
+    contrastive = ContrastiveConfig(kl=0.1)
+    with engine_for(policy_folder, learner_config, zero_stage=stage) as engine:
+        engine.set_reference()
+        engine.train_cross_entropy(samples, 1e-3)
+        engine.policy_version = 7
+        engine.save(tmp_path)
+        engine.train_cross_entropy(samples, 1e-3)
+        engine.train_grpo(samples, 1e-3, contrastive)
+        expected = dict(engine.named_weights())
+    with engine_for(policy_folder, learner_config, zero_stage=stage) as engine:
+        engine.load(tmp_path)
+        assert engine.policy_version == 7
+        engine.train_cross_entropy(samples, 1e-3)
+        engine.train_grpo(samples, 1e-3, contrastive)
+        torch.testing.assert_close(dict(engine.named_weights()), expected, atol=1e-6, rtol=0)
+
+
+def test_a_missing_checkpoint_is_named(policy_folder: Path, learner_config: LearnerConfig, tmp_path: Path) -> None:
+    with (
+        engine_for(policy_folder, learner_config) as engine,
+        pytest.raises(FileNotFoundError, match="no checkpoint of learner rank 0"),
+    ):
+        engine.load(tmp_path)
+
+
+@pytest.mark.parametrize("stage", [1, 3])
+def test_lora_trains_adapters_and_exports_merged_weights(
+    policy_folder: Path, samples: list[Sample], learner_config: LearnerConfig, tmp_path: Path, stage: int
+) -> None:
+    lora = LoraConfig(rank=4, alpha=8.0)
+    with engine_for(policy_folder, learner_config, zero_stage=stage, lora=lora) as engine:
+        contrastive = ContrastiveConfig(kl=0.1)
+        assert engine.train_grpo(samples, 0.0, contrastive)["kl"] == 0.0, "adapters start as nothing"
+        for _ in range(5):
+            engine.train_cross_entropy(samples, 1e-2)
+        engine.export(tmp_path)
+        final = engine.train_cross_entropy(samples, 0.0)
+        assert engine.train_grpo(samples, 0.0, contrastive)["kl"] > 0.01, "the reference is the base model"
+    merged, tokenizer = load_policy(tmp_path, torch.float32)
+    base, _ = load_policy(policy_folder, torch.float32)
+    with torch.no_grad():
+        loss = -torch.cat([logprobs_of(merged, sample) for sample in samples]).mean().item()
+    assert loss == pytest.approx(final["loss"], abs=1e-4)
+    assert torch.equal(merged.get_input_embeddings().weight, base.get_input_embeddings().weight)
+    assert not torch.equal(merged.model.layers[0].mlp.up_proj.weight, base.model.layers[0].mlp.up_proj.weight)
+    assert tokenizer.eos_token_id == base.config.eos_token_id
+
+
+def test_gradient_checkpointing_changes_nothing(
+    policy_folder: Path, samples: list[Sample], learner_config: LearnerConfig
+) -> None:
+    norms = []
+    for checkpointing in (False, True):
+        with engine_for(policy_folder, learner_config, gradient_checkpointing=checkpointing) as engine:
+            norms.append(engine.train_cross_entropy(samples, 1e-3)["gradient_norm"])
+    assert norms[0] == pytest.approx(norms[1], rel=1e-5)
+
+
+def test_samples_that_cannot_be_used_are_counted_and_change_nothing(
+    policy_folder: Path, samples: list[Sample], learner_config: LearnerConfig
+) -> None:
+    too_long = Sample((1,) * 100, (2,) * 100)
+    with engine_for(policy_folder, learner_config) as engine:
+        before = dict(engine.named_weights())
+        assert engine.train_cross_entropy([too_long], 1e-2)["dropped"] == 1
+        assert engine.train_grpo([too_long], 1e-2, NO_KL)["dropped"] == 1
+        torch.testing.assert_close(dict(engine.named_weights()), before, atol=0, rtol=0)
+        assert engine.train_cross_entropy([*samples, too_long], 1e-2)["dropped"] == 1
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_gradients_that_are_not_finite_stop_the_step_and_leave_the_policy(
+    policy_folder: Path, samples: list[Sample], learner_config: LearnerConfig, stage: int
+) -> None:
+    poisoned = [replace(sample, advantage=float("nan")) for sample in samples]
+    with engine_for(policy_folder, learner_config, zero_stage=stage) as engine:
+        before = dict(engine.named_weights())
+        with pytest.raises(LearnerError, match=r"gradient norm is (nan|inf)"):
+            engine.train_grpo(poisoned, 1e-3, NO_KL)
+        torch.testing.assert_close(dict(engine.named_weights()), before, atol=0, rtol=0)
+        assert engine.train_cross_entropy(samples, 1e-3)["gradient_norm"] < 100, "the next step is a clean one"
+
+
+def test_a_kl_term_without_a_reference_is_refused(
+    policy_folder: Path, samples: list[Sample], learner_config: LearnerConfig
+) -> None:
+    with engine_for(policy_folder, learner_config) as engine, pytest.raises(LearnerError, match="set_reference"):
+        engine.train_grpo(samples, 1e-3, ContrastiveConfig(kl=0.1))
+
+
+def test_a_policy_that_does_not_load_is_named(learner_config: LearnerConfig, tmp_path: Path) -> None:
+    with pytest.raises(PolicyError, match="does not load"):
+        LearnerEngine(learner_config, tmp_path / "nowhere", max_length=128)

@@ -1,0 +1,75 @@
+"""The log-probabilities of the fast path are those of the plain Hugging Face forward pass."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from learners import scoring
+from learners.batching import collate, plan_batches
+from learners.policy import load_policy
+from learners.records import Sample
+from learners.scoring import TokenScorer
+
+
+def plain_logprobs(model: torch.nn.Module, sample: Sample, temperature: float) -> list[float]:
+    ids = torch.tensor([sample.prompt_ids + sample.response_ids])
+    distribution = (model(ids).logits[0].float() / temperature).log_softmax(-1)
+    start = len(sample.prompt_ids)
+    return [distribution[start + i - 1, token].item() for i, token in enumerate(sample.response_ids)]
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+@pytest.mark.parametrize("share_prompts", [False, True])
+@torch.no_grad()
+def test_logprobs_equal_those_of_each_sequence_alone(
+    policy_folder: Path, samples: list[Sample], share_prompts: bool, temperature: float
+) -> None:
+    model, _ = load_policy(policy_folder, torch.float32)
+    plan = plan_batches(samples, micro_batch_tokens=4096, max_length=256, share_prompts=share_prompts)
+    (rows,) = plan.micro_batches[0]
+    assert len(rows) == (2 if share_prompts else 4)
+    scorer = TokenScorer(model, autocast=False)
+    logprobs, entropy = scorer(collate(rows, pad_id=0), temperature, with_entropy=True)
+    expected = [value for row in rows for sample in row.samples for value in plain_logprobs(model, sample, temperature)]
+    assert logprobs.tolist() == pytest.approx(expected, abs=1e-4)
+    assert entropy is not None
+    assert entropy.shape == logprobs.shape
+    assert (entropy > 0).all()
+
+
+def test_chunks_change_neither_values_nor_gradients(
+    policy_folder: Path, samples: list[Sample], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, _ = load_policy(policy_folder, torch.float32)
+    rows = plan_batches(samples, micro_batch_tokens=4096, max_length=256).micro_batches[0][0]
+    batch, scorer = collate(rows, pad_id=0), TokenScorer(model, autocast=False)
+    results = []
+    for elements in (1 << 26, 7 * model.config.vocab_size):
+        monkeypatch.setattr(scoring, "_CHUNK_ELEMENTS", elements)
+        model.zero_grad()
+        logprobs, _ = scorer(batch, 1.0)
+        logprobs.mean().backward()
+        gradient = model.get_input_embeddings().weight.grad
+        results.append((logprobs.detach(), gradient.clone()))
+    torch.testing.assert_close(results[0], results[1])
+
+
+def test_an_empty_batch_gives_zero_gradients_everywhere(policy_folder: Path) -> None:
+    model, _ = load_policy(policy_folder, torch.float32)
+    logprobs, _ = TokenScorer(model, autocast=True)(collate([], pad_id=0), 1.0)
+    logprobs.sum().backward()
+    assert logprobs.shape == (0,)
+    assert all(p.grad is not None and not p.grad.any() for p in model.parameters())
+
+
+@torch.no_grad()
+def test_autocast_stays_close_to_float32(policy_folder: Path, samples: list[Sample]) -> None:
+    model, _ = load_policy(policy_folder, torch.float32)
+    batch = collate(plan_batches(samples, micro_batch_tokens=4096, max_length=256).micro_batches[0][0], pad_id=0)
+    exact, _ = TokenScorer(model, autocast=False)(batch, 1.0)
+    fast, _ = TokenScorer(model, autocast=True)(batch, 1.0)
+    assert fast.dtype is torch.float32
+    torch.testing.assert_close(fast, exact, atol=0.05, rtol=0)
