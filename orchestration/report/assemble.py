@@ -29,6 +29,7 @@ class Stage:
 
     key: str
     label: str
+    rows: tuple[AssessmentRow, ...]
     summary: StageSummary
     tasks: tuple[TaskSummary, ...]
     outcomes: Mapping[str, int]
@@ -141,6 +142,7 @@ def _stage(key: str, label: str, rows: list[AssessmentRow]) -> Stage:
     return Stage(
         key=key,
         label=label,
+        rows=tuple(rows),
         summary=summarise(rows, label),
         tasks=tuple(per_task(rows)),
         outcomes=Counter(row.outcome for row in rows),

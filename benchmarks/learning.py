@@ -1,0 +1,83 @@
+"""Does the system learn? The demo's schedule for several seeds, with confidence intervals.
+
+Prints, pooled over the seeds: success rate and mean speed-up after each phase, whether self-supervised learning raised
+the success rate over supervised fine-tuning, and whether contrastive RL raised the mean speed-up over self-supervised
+learning. Exit code 1 when either interval does not lie above 0. Finished runs are read, not repeated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from evaluators.records import Estimate
+from orchestration.report import Report, build_report
+from orchestration.report.statistics import AssessmentRow, compare_seeds
+from orchestration.run_directory import RunDirectory
+
+SFT, SELF_SUPERVISED, CONTRASTIVE = "1-sft", "1-self_supervised", "1-contrastive_rl"
+
+
+def train(seed: int, root: Path, overrides: Sequence[str]) -> Report:
+    """The report of the run with this seed, which is made first unless it is finished."""
+    name = f"learning-seed-{seed}"
+    command = ["warpsmith", "run", "local", f"root={root}", f"name={name}", f"seed={seed}", *overrides]
+    start = time.monotonic()
+    subprocess.run([str(Path(sys.executable).with_name(command[0])), *command[1:]], check=True, stdout=sys.stderr)
+    print(f"seed {seed}: {time.monotonic() - start:.0f} s", file=sys.stderr)
+    return build_report(RunDirectory(str(root), name))
+
+
+def rows_of(reports: Sequence[Report], stage: str) -> list[Sequence[AssessmentRow]]:
+    """The samples of a stage's assessment, by seed."""
+    return [next(one.rows for one in report.stages if one.key == stage) for report in reports]
+
+
+def shown(estimate: Estimate | None, form: str) -> str:
+    """A figure with its interval."""
+    if estimate is None:
+        return "-"
+    return f"{estimate.value:{form}} ({estimate.low:{form}} to {estimate.high:{form}})"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--root", type=Path, default=Path("runs"))
+    parser.add_argument("overrides", nargs="*", help="key=value ... of the run's configuration")
+    arguments = parser.parse_args()
+    reports = [train(seed, arguments.root, arguments.overrides) for seed in arguments.seeds]
+
+    console = Console(width=120)
+    table = Table("stage", "success rate", "mean speed-up over eager", "by seed: success, mean speed-up", box=None)
+    stages = ["base", SFT, SELF_SUPERVISED, CONTRASTIVE]
+    for stage in stages:
+        rows = rows_of(reports, stage)
+        pooled = compare_seeds(rows, rows).first
+        summaries = [next(one.summary for one in report.stages if one.key == stage) for report in reports]
+        by_seed = [
+            f"{one.success.value:.0%}" + (f" {one.over_eager.mean.value:.2f}x" if one.over_eager.mean else "")
+            for one in summaries
+            if one.success
+        ]
+        table.add_row(stage, shown(pooled.success, ".1%"), shown(pooled.mean_over_eager, ".2f"), ", ".join(by_seed))
+    console.print(table)
+
+    success = compare_seeds(rows_of(reports, SFT), rows_of(reports, SELF_SUPERVISED)).difference.success
+    speed = compare_seeds(rows_of(reports, SELF_SUPERVISED), rows_of(reports, CONTRASTIVE)).difference.mean_over_eager
+    console.print(f"success rate, self-supervised minus SFT: {shown(success, '+.1%')}")
+    console.print(f"mean speed-up, contrastive RL minus self-supervised: {shown(speed, '+.2f')}")
+    holds = all(estimate is not None and estimate.low > 0 for estimate in (success, speed))
+    console.print("both intervals lie above 0" if holds else "NOT SHOWN: an interval does not lie above 0")
+    return 0 if holds else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
