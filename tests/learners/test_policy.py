@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from transformers import PreTrainedTokenizerBase
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from configs.schema import ScratchConfig
 from learners.policy import PolicyError, encode_prompt, encode_response, load_policy, load_tokenizer, make_policy
@@ -66,6 +66,14 @@ def test_layout_and_special_words_are_only_text(tokenizer: PreTrainedTokenizerBa
     ids = encode_response(tokenizer, text)
     assert tokenizer.decode(ids[:-1]) == text
     assert tokenizer.eos_token_id not in ids[:-1]
+
+
+def test_engines_that_load_the_tokenizer_their_own_way_decode_the_same(policy_folder: Path) -> None:
+    ours, theirs = load_tokenizer(policy_folder), AutoTokenizer.from_pretrained(policy_folder)
+    ids = encode_response(ours, PROGRAM)
+    assert len(theirs) == len(ours)
+    assert theirs.decode(ids, skip_special_tokens=True) == PROGRAM
+    assert theirs.eos_token_id == ours.eos_token_id
 
 
 def test_tokens_cross_blanks_and_stop_at_their_limit(tmp_path: Path) -> None:
