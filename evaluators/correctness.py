@@ -39,7 +39,7 @@ def relative_errors(actual: Tensor, expected: Tensor) -> tuple[float, float]:
     Infinities must stand in the same places with the same sign and are left out of the sums; a NaN in `actual` where
     `expected` has none, or the reverse, gives infinity.
     """
-    actual, expected = actual.to(torch.float64), expected.to(torch.float64)
+    actual, expected = _widened(actual), _widened(expected)
     if actual.numel() == 0:
         return 0.0, 0.0
     finite = torch.isfinite(expected)
@@ -62,6 +62,16 @@ def relative_errors(actual: Tensor, expected: Tensor) -> tuple[float, float]:
     return rms, largest / max(scale, tiny)
 
 
+def _widened(tensor: Tensor) -> Tensor:
+    """In float64; a complex number as two."""
+    return (torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor).to(torch.float64)
+
+
+def is_inexact(dtype: torch.dtype) -> bool:
+    """Whether values of the dtype carry rounding errors; others must be equal."""
+    return dtype.is_floating_point or dtype.is_complex
+
+
 def explains(own: tuple[float, float]) -> bool:
     """Whether a float64 output is what the reference approximates: its own error leaves a tolerance worth having."""
     return ERROR_FACTOR * max(own) <= MAX_TOLERANCE
@@ -69,7 +79,7 @@ def explains(own: tuple[float, float]) -> bool:
 
 def unknown_errors(dtype: torch.dtype) -> tuple[float, float]:
     """What a reference's own errors are taken for without a float64 output."""
-    error = UNKNOWN_ERROR * torch.finfo(dtype).eps if dtype.is_floating_point else 0.0
+    error = UNKNOWN_ERROR * torch.finfo(dtype).eps if is_inexact(dtype) else 0.0
     return error, error
 
 
@@ -79,7 +89,7 @@ def compare(actual: Tensor, expected: Tensor, own: tuple[float, float], dtype: t
     `own` is the reference's own error at that dtype, as `relative_errors` measures it. Integer and boolean outputs must
     be equal.
     """
-    if not dtype.is_floating_point:
+    if not is_inexact(dtype):
         wrong = int((actual != expected).sum())
         return Comparison(wrong / max(expected.numel(), 1), 0.0, None if wrong == 0 else f"{wrong} elements differ")
     floor = ERROR_FLOOR * torch.finfo(dtype).eps

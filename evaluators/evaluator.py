@@ -134,7 +134,7 @@ class Evaluator:
             return self._verdict(task, candidate, preset, Judgement(Outcome.BUILD_ERROR, message))
         judgement, active = self._judge(task, candidate.source, preset, artifact)
         verdict = self._verdict(task, candidate, preset, judgement, active)
-        if judgement.speedup is not None:
+        if verdict.outcome is Outcome.OK and judgement.speedup is not None:
             verdict = replace(verdict, speedups=self._speedups(task, judgement.speedup))
         return replace(verdict, cost={"build": build_seconds, **judgement.cost})
 

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from evaluators import tree
-from evaluators.correctness import Comparison, compare, explains, relative_errors, unknown_errors, worst_of
+from evaluators.correctness import Comparison, compare, explains, is_inexact, relative_errors, unknown_errors, worst_of
 from evaluators.device import Device
 from evaluators.records import Correctness, Estimate, Finding, Outcome, Timing
 from evaluators.runner_handle import InfraError, RunnerFailure, RunnerHandle
@@ -227,7 +227,7 @@ class Judge:
         expected, errors = [], []
         for given, wide in zip(at_dtype, exact, strict=True):
             own = relative_errors(given, wide)
-            known = wide is not given and given.is_floating_point() and explains(own)
+            known = wide is not given and is_inexact(given.dtype) and explains(own)
             expected.append(wide if known else given)
             errors.append(own if known else unknown_errors(given.dtype))
         return expected, errors

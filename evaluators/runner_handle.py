@@ -71,9 +71,11 @@ class ZygotePool:
         self._device = device
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: Channel | None = None
+        self.starts = 0
 
     def start(self) -> None:
         """Starts the zygote and waits until it has torch imported."""
+        self.starts += 1
         ours, theirs = socket.socketpair()
         root = Path(__file__).resolve().parent.parent
         environment = {
@@ -103,9 +105,13 @@ class ZygotePool:
             _, stderr = self._process.communicate()
             raise InfraError(f"the zygote did not start: {stderr.decode(errors='replace')[-1000:]}") from error
 
+    @property
+    def is_alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
     def request(self, message: dict[str, Any], descriptors: Sequence[int] = ()) -> dict[str, Any]:
         """Asks the zygote, starting it when needed. Raises InfraError when it dies meanwhile."""
-        if self._process is None or self._process.poll() is not None:
+        if not self.is_alive:
             self.close()
             self.start()
         assert self._channel is not None
@@ -184,6 +190,7 @@ class RunnerHandle:
         finally:
             theirs.close()
         self.pid = int(reply["pid"])
+        self._zygote_start = zygote.starts
         self._process = os.pidfd_open(self.pid)  # the zygote reaps it only when we say so
         self._paused: list[int] = []
         self._channel = Channel(ours, trusted=False)
@@ -237,8 +244,15 @@ class RunnerHandle:
         if isinstance(error, ProtocolViolation):
             return f"the program wrote to the judge's pipe ({error})"
         time.sleep(0.05)  # a dying process closes its socket a moment before it can be waited for
-        status = self._zygote.request({"op": "reap", "pid": self.pid})["status"]
+        try:
+            status = self._zygote.request({"op": "reap", "pid": self.pid})["status"]
+        except InfraError:
+            status = None
         self.pid = 0
+        if self._zygote.starts != self._zygote_start or not self._zygote.is_alive:
+            if "pid_namespace" in self.active:  # out of the program's reach, so not its doing
+                raise InfraError("the zygote died")
+            return "the program ended the process that had started it"
         if status is None:
             return "the program closed the judge's pipe"
         if os.WIFSIGNALED(status):

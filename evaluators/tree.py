@@ -67,11 +67,21 @@ def difference(expected: Spec, actual: Spec, place: str = "output") -> str | Non
     return None
 
 
+def _strides(spec: Spec) -> list[int]:
+    """The described strides, or contiguous ones for an expanded tensor: nobody can write into one."""
+    if all(stride != 0 or size <= 1 for size, stride in zip(spec["shape"], spec["stride"], strict=True)):
+        return list(spec["stride"])
+    strides = [1]
+    for size in reversed(spec["shape"][1:]):
+        strides.insert(0, strides[0] * size)
+    return strides
+
+
 def _extent(spec: Spec) -> int:
     """Elements between the first and the last one in memory, inclusive."""
     if any(size == 0 for size in spec["shape"]):
         return 0
-    return 1 + sum((size - 1) * stride for size, stride in zip(spec["shape"], spec["stride"], strict=True))
+    return 1 + sum((size - 1) * stride for size, stride in zip(spec["shape"], _strides(spec), strict=True))
 
 
 def layout(specs: list[Spec]) -> tuple[list[int], int]:
@@ -91,7 +101,7 @@ def views(specs: list[Spec], region: Tensor) -> list[Tensor]:
     for spec, offset in zip(specs, offsets, strict=True):
         dtype = _DTYPES[spec["dtype"]]
         flat = region[offset : offset + _extent(spec) * dtype.itemsize].view(dtype)
-        made.append(torch.as_strided(flat, spec["shape"], spec["stride"]))
+        made.append(torch.as_strided(flat, spec["shape"], _strides(spec)))
     return made
 
 
