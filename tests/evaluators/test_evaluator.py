@@ -1,0 +1,204 @@
+"""Honest programs get the verdict they deserve, whatever the form of their inputs, outputs and state."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from configs.schema import RewardConfig
+from evaluators.evaluator import Evaluator
+from evaluators.records import Outcome, Task, Verdict, verdict_table
+from evaluators.reward import reward_of
+
+
+def task_of(model: str, inputs: str = "[torch.randn(n, n)]", arguments: str = "[]", top: str = "n = 160") -> Task:
+    source = f"import torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n{top}\n{model}\n"
+    source += f"def get_inputs(): return {inputs}\ndef get_init_inputs(): return {arguments}\n"
+    return Task("test/honest", 1, "honest", source)
+
+
+def reference_of(task: Task) -> str:
+    return task.source.replace("Model(", "ModelNew(")
+
+
+def model(forward: str, init: str = "pass", name: str = "Model") -> str:
+    return (
+        f"import torch\nimport torch.nn as nn\nimport torch.nn.functional as F\nclass {name}(nn.Module):\n"
+        f"    def __init__(self):\n        super().__init__()\n        {init}\n"
+        f"    def forward(self, *x):\n        {forward}\n"
+    )
+
+
+WEIGHT = "self.w = nn.Parameter(torch.randn(160, 160))"
+TWICE = task_of(model("return torch.tanh(x[0] @ self.w) + torch.tanh(x[0] @ self.w)", WEIGHT))
+
+
+def test_the_reference_is_as_fast_as_itself(evaluator) -> None:
+    verdict = evaluator.evaluate(TWICE, reference_of(TWICE))
+    assert verdict.outcome is Outcome.OK, verdict.message
+    assert 0.8 < verdict.speedup < 1.25
+    assert verdict.correctness.error <= verdict.correctness.tolerance
+    assert verdict.correctness.trials >= 10  # every timed output was compared
+    assert set(verdict.speedups) == {"eager"}
+    assert reward_of(verdict, RewardConfig()) == verdict.speedup
+
+
+def test_half_the_work_is_faster_and_double_the_work_slower(evaluator) -> None:
+    half = evaluator.evaluate(TWICE, model("return 2 * torch.tanh(x[0] @ self.w)", WEIGHT, "ModelNew"))
+    double = "sum(torch.tanh(x[0] @ self.w) for _ in range(4)) / 2"
+    slower = evaluator.evaluate(TWICE, model(f"return {double}", WEIGHT, "ModelNew"))
+    assert half.outcome is slower.outcome is Outcome.OK, half.message + slower.message
+    assert half.speedups["eager"].low > 1.2
+    assert slower.speedups["eager"].high < 0.85
+
+
+HONEST = {
+    "a tuple": task_of(model("return torch.tanh(x[0]), x[0].sum(1)")),
+    "a dict of lists": task_of(model("return {'a': [torch.tanh(x[0])], 'b': (x[0] * 2, x[0].sum())}")),
+    "integers": task_of(model("return torch.tanh(x[0]).argmax(dim=1)")),
+    "booleans": task_of(model("return torch.tanh(x[0]) > 0.5")),
+    "rounded integers": task_of(model("return (x[0] @ x[0]).round().to(torch.int32)")),
+    "complex numbers": task_of(model("return torch.fft.rfft(x[0])")),
+    "no elements": task_of(model("return torch.tanh(x[0])[:0]")),
+    "an expanded output": task_of(model("return x[0].mean(dim=0, keepdim=True).expand(160, 160)")),
+    "infinities": task_of(model("return torch.exp(x[0] * 1000)")),
+    "NaN": task_of(model("return torch.sqrt(x[0])")),
+    "several inputs": task_of(model("return x[0] @ x[1] + x[2]"), "[torch.randn(n, n) for _ in range(3)]"),
+    "other inputs": task_of(
+        model("return F.pad(x[0] * x[1], (1, 1), mode=x[2]) + sum(x[4]).sum() + x[5]['k'].sum()"),
+        "[torch.randn(n, n), 3, 'constant', None, [torch.randn(4), torch.randn(4)], {'k': torch.randn(3)}]",
+    ),
+    "integer inputs": task_of(
+        model("return self.e(x[0])", "self.e = nn.Embedding(50, 64)"), "[torch.randint(0, 50, (64, 64))]"
+    ),
+    "strided inputs": task_of(model("return x[0] * 2 + x[0].stride(0)"), "[torch.randn(n, n).t()]"),
+    "expanded inputs": task_of(model("return x[0] * 2"), "[torch.randn(n, 1).expand(n, n)]"),
+    "batch norm in training": task_of(
+        model("return self.b(x[0])", "self.b = nn.BatchNorm2d(8)"), "[torch.randn(8, 8, 12, 12)]"
+    ),
+    "dropout": task_of(model("return F.dropout(x[0], 0.5) * 2")),
+    "a hidden state": task_of(
+        model(
+            "self.h = torch.tanh(x[0] @ self.w * 0.05 + self.h); return self.h",
+            WEIGHT + "; self.h = torch.zeros(160, 160)",
+        )
+    ),
+    "an asserted dtype": task_of(model("assert x[0].dtype is torch.float32; return torch.tanh(x[0] @ x[0])")),
+    "bfloat16": task_of(model("return torch.tanh(x[0])"), "[torch.randn(n, n).bfloat16()]"),
+}
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_the_reference_is_ok_as_a_candidate(evaluator, name) -> None:
+    verdict = evaluator.evaluate(HONEST[name], reference_of(HONEST[name]))
+    assert verdict.outcome is Outcome.OK, verdict.message
+
+
+@pytest.mark.parametrize(
+    ("name", "forward"),
+    [
+        ("dropout", "return x[0] * 2"),
+        ("dropout", "return torch.zeros_like(x[0])"),
+        ("a tuple", "return torch.tanh(x[0]), x[0].sum(0)"),
+        ("a dict of lists", "return {'b': [torch.tanh(x[0])], 'a': (x[0] * 2, x[0].sum())}"),
+        ("integers", "return torch.tanh(x[0]).argmax(dim=1).int()"),
+        ("integers", "return torch.tanh(x[0]).argmin(dim=1)"),
+        ("booleans", "return torch.tanh(x[0]) > 0.6"),
+        ("an expanded output", "return x[0].mean(dim=0, keepdim=True).expand(160, 160).contiguous()"),
+        ("NaN", "return torch.sqrt(x[0].abs())"),
+        ("infinities", "return torch.exp(x[0] * 1000).clamp(max=1e38)"),
+        ("bfloat16", "return x[0] * 0.5"),
+    ],
+)
+def test_another_function_is_wrong(evaluator, name, forward) -> None:
+    verdict = evaluator.evaluate(HONEST[name], model(forward, name="ModelNew"))
+    assert verdict.outcome is Outcome.WRONG, verdict.message
+    assert verdict.message
+    assert reward_of(verdict, RewardConfig()) == 0.0
+
+
+def test_state_of_other_names_is_drawn_under_the_same_seed(evaluator) -> None:
+    renamed = model("return 2 * torch.tanh(x[0] @ self.other)", WEIGHT.replace("self.w", "self.other"), "ModelNew")
+    assert evaluator.evaluate(TWICE, renamed).outcome is Outcome.OK
+
+
+def test_sizes_change_what_both_sides_get(evaluator) -> None:
+    task = task_of(model("return torch.tanh(x[0]) * x[0].shape[0]"))
+    fixed = model("return torch.tanh(x[0]) * 160", name="ModelNew")
+    assert evaluator.evaluate(task, fixed).outcome is Outcome.OK
+    assert evaluator.evaluate(task.with_sizes(n=96), fixed).outcome is Outcome.WRONG
+
+
+def test_an_identical_candidate_is_measured_once_a_preset(evaluator) -> None:
+    source = model("return 2 * torch.tanh(x[0] @ self.w) * 1", WEIGHT, "ModelNew")
+    first = evaluator.evaluate(TWICE, source)
+    start = time.perf_counter()
+    again = evaluator.evaluate(TWICE, "# the same\n" + source)
+    assert again == first
+    assert time.perf_counter() - start < 0.1
+    thorough = evaluator.evaluate(TWICE, source, preset="thorough")
+    assert thorough.timing.pairs > first.timing.pairs
+    assert thorough.evaluator["preset"] == "thorough"
+
+
+def test_a_verdict_survives_json_and_parquet(evaluator) -> None:
+    verdict = evaluator.evaluate(TWICE, reference_of(TWICE))
+    assert Verdict.from_row(json.loads(json.dumps(verdict.to_row()))) == verdict
+    assert Verdict.from_row(verdict_table([verdict]).to_pylist()[0]) == verdict
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        task_of("raise ValueError('broken')"),
+        task_of("x = 1"),
+        task_of(model("raise ValueError('broken')")),
+        task_of(model("return x[0]"), inputs="1 / 0"),
+        task_of(model("return x[0]"), arguments="1 / 0"),
+        task_of(model("return x[0]")).with_sizes(unknown=3),
+    ],
+    ids=["import", "no Model", "forward", "get_inputs", "get_init_inputs", "sizes"],
+)
+@pytest.mark.parametrize("extra", ["", "# torch.compile("], ids=["plain", "to build"])
+def test_a_broken_task_is_nobodys_fault_but_ours(evaluator, task, extra) -> None:
+    verdict = evaluator.evaluate(task, model("return x[0]", name="ModelNew") + extra)
+    assert verdict.outcome is Outcome.INFRA
+    assert "test/honest" in verdict.message
+    assert reward_of(verdict, RewardConfig()) is None
+
+
+def _zygotes() -> list[int]:
+    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    return [int(pid) for pid in children if b"evaluators.zygote" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
+def test_an_evaluator_outlives_its_zygote(evaluator) -> None:
+    for zygote in _zygotes():
+        os.kill(zygote, signal.SIGKILL)
+    verdict = evaluator.evaluate(TWICE, model("return 2 * torch.tanh(x[0] @ self.w) + 0", WEIGHT, "ModelNew"))
+    assert verdict.outcome is Outcome.OK, verdict.message
+
+
+def test_an_evaluation_outlives_its_zygote(evaluator) -> None:
+    evaluator.evaluate(TWICE, reference_of(TWICE))  # so that there is a zygote
+    slow = "import time\ntime.sleep(1.5)\n" + model("return 2 * torch.tanh(x[0] @ self.w) - 0", WEIGHT, "ModelNew")
+    killer = threading.Timer(0.8, lambda: [os.kill(zygote, signal.SIGKILL) for zygote in _zygotes()])
+    killer.start()
+    verdict = evaluator.evaluate(TWICE, slow)
+    killer.join()
+    assert verdict.outcome is Outcome.OK, verdict.message
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [({"arch": "Z80"}, "Z80"), ({"preset": "slow"}, "slow"), ({"baselines": ("cuda_graph",)}, "cuda_graph")],
+)
+def test_an_evaluator_that_cannot_be_is_refused_by_name(options, words) -> None:
+    with pytest.raises(ValueError, match=words):
+        Evaluator(**{"arch": "cpu", **options})

@@ -1,0 +1,106 @@
+"""Digests name what matters and nothing else; records survive their storage formats."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow.parquet as pq
+import pytest
+
+from configs.schema import RewardConfig
+from evaluators.records import (
+    Candidate,
+    Correctness,
+    Estimate,
+    Finding,
+    Outcome,
+    Task,
+    Timing,
+    Verdict,
+    candidate_table,
+    verdict_table,
+)
+from evaluators.reward import reward_of
+
+SOURCE = "class ModelNew:\n    def forward(self, x):\n        return x + 1\n"
+
+
+def digest(source: str, task: str = "level1/a") -> str:
+    return Candidate.propose(task, source, "file").digest
+
+
+@pytest.mark.parametrize(
+    "same",
+    [
+        "# a comment\n" + SOURCE,
+        '"""A docstring."""\n' + SOURCE,
+        SOURCE.replace("    def", '    """About."""\n    def'),
+        SOURCE.replace("(self, x):\n", '(self, x):\n        """Adds."""\n'),
+        SOURCE.replace("x + 1", "(x  +  1)  # more"),
+        SOURCE.replace("\n", "\n\n"),
+        SOURCE.replace("\n", "\r\n"),
+    ],
+)
+def test_layout_comments_and_docstrings_do_not_change_a_digest(same) -> None:
+    assert digest(same) == digest(SOURCE)
+
+
+@pytest.mark.parametrize(
+    "other", [SOURCE.replace("1", "2"), SOURCE.replace("x + 1", "1 + x"), SOURCE + "y = 1\n", "def (", "", "def ( "[:5]]
+)
+def test_code_changes_a_digest(other) -> None:
+    assert digest(other) != digest(SOURCE)
+    assert digest(SOURCE, "level1/b") != digest(SOURCE)
+
+
+@pytest.mark.parametrize("text", ["def (\0", "\ud800", "(" * 10000, "x" + ".a" * 20000, "-" * 20000 + "1"])
+def test_any_text_has_a_digest(text) -> None:
+    assert len(digest(text)) == 16
+
+
+def test_sizes_are_part_of_a_task() -> None:
+    task = Task("a", 1, "a", "n = 1\nm = 1\n")
+    assert task.with_sizes(n=2).digest != task.digest
+    assert task.with_sizes(n=2).with_sizes(m=3).digest == task.with_sizes(m=3).with_sizes(n=2).digest
+
+
+def verdicts() -> list[Verdict]:
+    estimate = Estimate(1.5, 1.4, 1.6, 12)
+    timing = Timing(estimate, estimate, 12, "interval", 0.01)
+    full = Verdict(
+        "c" * 16,
+        "level1/a",
+        "cpu",
+        Outcome.OK,
+        "ä message",
+        Correctness(14, 1e-7, 1e-5),
+        {"eager": estimate, "torch_compile": Estimate(0.9, 0.8, 1.0, 10)},
+        timing,
+        (Finding("clocks", "hint", "no"),),
+        {"preset": "fast"},
+        {"total": 1.0},
+    )
+    return [full, Verdict("d" * 16, "level1/a", "cpu", Outcome.TIMEOUT)]
+
+
+def test_verdicts_survive_parquet_and_json(tmp_path) -> None:
+    pq.write_table(verdict_table(verdicts()), tmp_path / "verdicts.parquet")
+    assert [Verdict.from_row(row) for row in pq.read_table(tmp_path / "verdicts.parquet").to_pylist()] == verdicts()
+    assert [Verdict.from_row(json.loads(json.dumps(one.to_row()))) for one in verdicts()] == verdicts()
+
+
+def test_candidates_survive_parquet(tmp_path) -> None:
+    candidate = Candidate.propose("level1/a", SOURCE, "policy:3")
+    pq.write_table(candidate_table([candidate]), tmp_path / "candidates.parquet")
+    assert [Candidate(**row) for row in pq.read_table(tmp_path / "candidates.parquet").to_pylist()] == [candidate]
+
+
+def test_reward_is_the_speedup_over_the_configured_baseline() -> None:
+    full, late = verdicts()
+    assert full.best_baseline == "torch_compile"
+    assert reward_of(full, RewardConfig(baseline="eager")) == 1.5
+    assert reward_of(full, RewardConfig(baseline="best")) == 0.9
+    assert reward_of(full, RewardConfig(baseline="eager", max=1.2)) == 1.2
+    assert reward_of(late, RewardConfig()) == 0.0
+    for outcome in (Outcome.SUSPECT, Outcome.INFRA):
+        assert reward_of(Verdict("c", "t", "cpu", outcome), RewardConfig()) is None

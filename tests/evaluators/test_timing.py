@@ -1,0 +1,98 @@
+"""Intervals cover what they claim, and sampling stops when its criteria say so."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evaluators.records import Estimate
+from evaluators.timing import (
+    PRESETS,
+    IntervalTight,
+    PairBudget,
+    TimeBudget,
+    divide,
+    median_estimate,
+    preset_named,
+)
+
+
+@pytest.mark.parametrize("n", [6, 10, 25, 60])
+def test_the_interval_covers_the_true_median(n) -> None:
+    random = np.random.default_rng(7)
+    samples = random.lognormal(mean=0.5, sigma=1.0, size=(400, n))  # skewed, as timings are
+    estimates = [median_estimate(list(row)) for row in samples]
+    covered = sum(one.low <= np.exp(0.5) <= one.high for one in estimates)
+    assert covered >= 0.93 * 400
+
+
+def test_more_samples_make_a_narrower_interval() -> None:
+    random = np.random.default_rng(7)
+    few, many = (median_estimate(list(random.normal(1, 0.1, n))) for n in (10, 1000))
+    assert many.high - many.low < 0.3 * (few.high - few.low)
+
+
+@given(st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=80))
+def test_an_estimate_lies_within_its_interval_and_its_values(values) -> None:
+    estimate = median_estimate(values)
+    assert min(values) <= estimate.low <= estimate.value <= estimate.high <= max(values)
+    assert estimate.n == len(values)
+
+
+def test_no_values_make_no_estimate() -> None:
+    with pytest.raises(ValueError, match="no values"):
+        median_estimate([])
+
+
+estimates = st.tuples(st.floats(0.1, 10), st.floats(0, 0.5), st.floats(0, 0.5)).map(
+    lambda part: Estimate(part[0], part[0] * (1 - part[1]), part[0] * (1 + part[2]), 10)
+)
+
+
+@given(estimates, estimates)
+def test_a_ratio_is_no_surer_than_its_parts(one, other) -> None:
+    ratio = divide(one, other)
+    assert ratio.value == pytest.approx(one.value / other.value)
+    assert ratio.low <= ratio.value <= ratio.high
+    assert ratio.low / ratio.value <= one.low / one.value + 1e-9
+    assert ratio.high / ratio.value >= one.high / one.value - 1e-9
+    assert ratio.low >= one.low / other.high - 1e-9
+    exact = divide(one, Estimate(2.0, 2.0, 2.0, 5))
+    assert (exact.low, exact.high, exact.n) == (pytest.approx(one.low / 2), pytest.approx(one.high / 2), 5)
+
+
+def test_criteria_stop_at_their_limits_and_not_before() -> None:
+    tight = IntervalTight(0.1, 10)
+    assert tight.reason([1.0] * 9, 0.0) is None
+    assert tight.reason([1.0] * 10, 0.0) == "interval"
+    assert tight.reason([0.5, 1.5] * 20, 0.0) is None
+    assert PairBudget(5).reason([1.0] * 4, 9.0) is None
+    assert PairBudget(5).reason([1.0] * 5, 0.0) == "pairs"
+    assert TimeBudget(1.0, 6).reason([1.0] * 5, 99.0) is None
+    assert TimeBudget(1.0, 6).reason([1.0] * 6, 0.9) is None
+    assert TimeBudget(1.0, 6).reason([1.0] * 6, 1.0) == "time"
+
+
+@pytest.mark.parametrize("preset", PRESETS.values(), ids=PRESETS)
+def test_every_preset_stops_on_any_ratios(preset) -> None:
+    noisy = [0.1, 10.0] * 1000
+    assert preset.stop(noisy, 0.0) == "pairs"
+    assert preset.stop(noisy[:20], 1e6) == "time"
+    assert preset.stop([1.0] * 40, 0.0) == "interval"
+    assert preset.stop([], 0.0) is None
+    assert preset.trials >= 2
+    assert preset_named(preset.name) is preset
+
+
+def test_thorough_asks_for_more_than_fast() -> None:
+    fast, thorough = PRESETS["fast"], PRESETS["thorough"]
+    assert thorough.trials > fast.trials
+    assert thorough.stop([0.98, 1.03] * 10, 2.0) is None
+    assert fast.stop([0.98, 1.03] * 10, 2.0) == "interval"
+
+
+def test_an_unknown_preset_is_named() -> None:
+    with pytest.raises(ValueError, match="slow"):
+        preset_named("slow")
