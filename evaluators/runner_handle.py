@@ -190,6 +190,10 @@ class RunnerHandle:
         finally:
             theirs.close()
         self.pid = int(reply["pid"])
+        if not self.pid:
+            ours.close()
+            shutil.rmtree(self._folder, ignore_errors=True)
+            raise InfraError("the zygote could not fork a runner")
         self._zygote_start = zygote.starts
         self._process = os.pidfd_open(self.pid)  # the zygote reaps it only when we say so
         self._paused: list[int] = []

@@ -60,14 +60,23 @@ class Zygote:
                 self.channel.send(self.reap(message["pid"]))
 
     def fork(self, message: dict[str, Any], descriptor: int) -> dict[str, Any]:
-        containment = Containment(**message["containment"])
-        with contextlib.ExitStack() as stack:
-            namespaced = self.can_make_namespaces and stack.enter_context(new_pid_namespace())
-            process = os.fork()
-            if process == 0:
-                _become_runner(containment, descriptor, message, namespaced)
+        """Forks a runner in a PID namespace of its own, where the host allows one: it sees and signals nobody outside,
+        and everything it leaves behind dies with it.
+
+        A process between makes the namespace, since without root there is no way back out of one. It ends at once, and
+        we, the subreaper, become the runner's parent.
+        """
+        reading, writing = os.pipe()
+        between = os.fork()
+        if between == 0:
+            _fork_runner(Containment(**message["containment"]), descriptor, message, writing, self.can_make_namespaces)
+        os.close(writing)
         os.close(descriptor)
-        self.runners.add(process)
+        with open(reading, "rb") as report:
+            process = int(report.read() or 0)
+        os.waitpid(between, 0)
+        if process:
+            self.runners.add(process)
         return {"pid": process}
 
     def reap(self, process: int) -> dict[str, Any]:
@@ -96,6 +105,25 @@ class Zygote:
                     os.kill(process, signal.SIGKILL)
                     os.waitpid(process, os.WNOHANG)
             time.sleep(0.002)
+
+
+def _fork_runner(
+    containment: Containment, descriptor: int, message: dict[str, Any], report: int, namespaces: bool
+) -> None:
+    """In the process between: forks the runner, reports its id, ends. Never returns."""
+    code = 70
+    try:
+        namespaced = namespaces and new_pid_namespace()
+        gate, held = os.pipe()
+        process = os.fork()
+        if process == 0:
+            os.close(held)
+            os.read(gate, 1)  # until the process between has ended, whose death must not be taken for the zygote's
+            _become_runner(containment, descriptor, message, namespaced)
+        os.write(report, str(process).encode())
+        code = 0
+    finally:
+        os._exit(code)
 
 
 def _become_runner(containment: Containment, descriptor: int, message: dict[str, Any], namespaced: bool) -> None:

@@ -62,17 +62,9 @@ def enter_user_namespace() -> bool:
     return True
 
 
-@contextlib.contextmanager
-def new_pid_namespace():  # type: ignore[no-untyped-def]
-    """Within the block, the next forked child is process 1 of a new PID namespace: it sees and signals nobody outside,
-    and everything it leaves behind dies with it. Yields whether the host allowed it."""
-    with open("/proc/self/ns/pid", "rb") as own:
-        made = _unshare(_CLONE_NEWPID)
-        try:
-            yield made
-        finally:
-            if made:
-                _libc.setns(own.fileno(), _CLONE_NEWPID)
+def new_pid_namespace() -> bool:
+    """Makes the next forked child process 1 of a new PID namespace. Returns whether the host allowed it."""
+    return _unshare(_CLONE_NEWPID)
 
 
 def _tasks_of_user(user: int) -> int:
