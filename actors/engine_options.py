@@ -1,0 +1,153 @@
+"""How vLLM is set up for rollouts: arguments, environment, cores, and the shared memory that weights pass through.
+
+The settings for a CPU are measured ones (benchmarks on two cores, Qwen2 with 2 million weights, 8 responses a prompt).
+Imports neither vLLM nor ray: the environment has to be right before vLLM is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import safe_open
+
+from actors.weight_receiver import OWNER_VARIABLE
+from configs.schema import PolicyConfig, RolloutConfig
+
+# vLLM's CPU default of 128 recomputes up to 127 tokens of a shared prompt for each response; 32, the smallest that its
+# kernel takes, gave 30 % more tokens a second.
+_CPU_BLOCK = 32
+
+
+def parse_cores(text: str) -> list[int]:
+    """Core numbers of `0`, `0-3` or `0,2-3`; none for an empty text. Raises ValueError with the remedy."""
+    cores: list[int] = []
+    try:
+        for part in filter(None, text.split(",")):
+            first, _, last = part.partition("-")
+            cores.extend(range(int(first), int(last or first) + 1))
+    except ValueError:
+        raise ValueError(f"rollout.cpu_cores must look like 0, 0-3 or 0,2-3, got {text!r}") from None
+    return cores
+
+
+def prepare_environment(rollout: RolloutConfig) -> bool:
+    """Sets what vLLM and its process read when they start; returns whether they will run on a CPU."""
+    on_cpu = not torch.cuda.is_available()
+    values = {
+        OWNER_VARIABLE: str(os.getpid()),
+        "VLLM_LOGGING_LEVEL": "WARNING",
+        "VLLM_NO_USAGE_STATS": "1",
+        "DO_NOT_TRACK": "1",
+        "VLLM_ENGINE_READY_TIMEOUT_S": str(int(rollout.start_timeout)),
+    }
+    if on_cpu:
+        threads = len(parse_cores(rollout.cpu_cores)) or max(1, len(os.sched_getaffinity(0)) - 1)
+        # Idle OpenMP threads that spin are fast on a quiet machine, and seven times slower than one thread as soon as
+        # another process wants their core (the evaluators do).
+        values |= {"OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "PASSIVE"}
+        if rollout.tensor_parallel == 1:
+            # The model runs in the engine's process: a third process and its spinning message queue cost a third of
+            # the throughput on two cores. On a CPU vLLM insists on one unless multiprocessing is off.
+            values["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
+        if not rollout.compile:
+            # Helpers in the sampler are compiled by inductor however eager the model is: 2 to 20 s in the first
+            # batch, and a C++ compiler, for nothing.
+            values["TORCH_COMPILE_DISABLE"] = "1"
+    os.environ.update(values)
+    return on_cpu
+
+
+def engine_arguments(
+    model_path: str, rollout: RolloutConfig, policy: PolicyConfig, seed: int, *, on_cpu: bool
+) -> dict[str, Any]:
+    """Arguments of vLLM's AsyncEngineArgs."""
+    arguments: dict[str, Any] = {
+        "model": model_path,
+        "dtype": policy.dtype,
+        "seed": seed,
+        "max_model_len": policy.max_length,
+        "max_num_seqs": rollout.max_concurrent,
+        "enforce_eager": not rollout.compile,
+        "enable_prefix_caching": True,
+        "logprobs_mode": "processed_logprobs",  # at the sampling temperature, as the learner computes them
+        "generation_config": "vllm",  # sampling is the request's business, not that of a file beside the model
+        "disable_log_stats": True,
+        "tensor_parallel_size": rollout.tensor_parallel,
+        "distributed_executor_backend": "uni" if rollout.tensor_parallel == 1 else "mp",
+        "worker_extension_cls": "actors.weight_receiver.WeightReceiver",
+    }
+    if not on_cpu:
+        return {**arguments, "gpu_memory_utilization": rollout.gpu_memory_utilization}
+    return {
+        **arguments,
+        "kv_cache_memory_bytes": int(rollout.kv_cache_gib * 2**30),
+        "block_size": _CPU_BLOCK,
+        # vLLM 0.32 on a CPU: a request with a seed whose prompt is split ends the engine ("CPU Generator does not use
+        # offset"). Prompts are therefore never split, which takes a batch that holds the longest.
+        "enable_chunked_prefill": False,
+        "max_num_batched_tokens": max(policy.max_length, 4096),
+    }
+
+
+@contextmanager
+def on_cores(text: str) -> Iterator[None]:
+    """Processes started inside run on these cores only. All that are allowed, for an empty text."""
+    before = os.sched_getaffinity(0)
+    wanted = set(parse_cores(text))
+    if missing := wanted - before:
+        raise ValueError(
+            f"rollout.cpu_cores: cores {sorted(missing)} are not among those of this node {sorted(before)}"
+        )
+    os.sched_setaffinity(0, wanted or before)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def tensor_names(model_path: str) -> frozenset[str]:
+    """The tensors that a push of weights must bring: those of the checkpoint in a local folder, less tied ones.
+
+    Empty for a model that is not a local folder. Raises FileNotFoundError when a folder holds no safetensors file.
+    """
+    folder = Path(model_path)
+    if not folder.is_dir():
+        return frozenset()
+    files = sorted(folder.glob("*.safetensors"))
+    if not files or not (folder / "config.json").is_file():
+        raise FileNotFoundError(f"{folder}: no config.json and *.safetensors here; export the policy to this folder")
+    names = set[str]()
+    for file in files:
+        with safe_open(file, "pt") as tensors:
+            names.update(tensors.keys())
+    config = json.loads((folder / "config.json").read_text())
+    return frozenset(names - {"lm_head.weight"} if config.get("tie_word_embeddings") else names)
+
+
+@contextmanager
+def shared_file(data: np.ndarray) -> Iterator[str]:
+    """The bytes in memory that another process of this host can map by path, gone when the block ends or we do.
+
+    An anonymous file needs no room in /dev/shm, which containers keep small, and no clean-up after a kill.
+    """
+    if not hasattr(os, "memfd_create"):
+        with tempfile.NamedTemporaryFile(prefix="warpsmith-weights-") as file:
+            file.write(data.data)
+            file.flush()
+            yield file.name
+        return
+    descriptor = os.memfd_create("warpsmith-weights")
+    try:
+        with open(descriptor, "wb", closefd=False) as file:
+            file.write(data.data)
+        yield f"/proc/{os.getpid()}/fd/{descriptor}"
+    finally:
+        os.close(descriptor)

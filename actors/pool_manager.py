@@ -1,0 +1,86 @@
+"""RLlib's actor manager as the pools use it: one tag a call, and waits for the first answer of many.
+
+Calls hand exceptions back as values (see `calls`); only Ray's own errors count against an actor here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import ray
+from ray.actor import ActorHandle
+from ray.exceptions import RayError
+from ray.rllib.utils.actor_manager import FaultTolerantActorManager
+
+from actors.calls import Call
+
+
+class Manager(FaultTolerantActorManager):
+    """Adds what streaming needs to RLlib's manager."""
+
+    def add(self, actor: ActorHandle[Any]) -> int:
+        """Takes an actor into the pool and returns its id."""
+        self.add_actors([actor])
+        return self._next_id - 1
+
+    def actor(self, actor_id: int) -> ActorHandle[Any]:
+        """The handle of an actor."""
+        return self._actors[actor_id]
+
+    def unhealthy(self) -> list[int]:
+        """Actors that a Ray error has taken out of service."""
+        return [actor for actor in self.actor_ids() if not self.is_actor_healthy(actor)]
+
+    def call(self, actor_id: int, tag: str, call: Call, *arguments: Any) -> None:
+        """Starts a call; its answer comes out of `ready` under `tag`."""
+        started = self.foreach_actor_async(
+            call, tag=tag, kwargs=_named(arguments), healthy_only=False, remote_actor_ids=[actor_id]
+        )
+        if started != 1:
+            raise RuntimeError(f"actor {actor_id} took {started} calls for tag {tag}; tags must be unique")
+
+    def ready(self) -> list[tuple[int, str, Any]]:
+        """(actor, tag, result or RayError) of every call that has been answered."""
+        answers: Iterable[Any] = self.fetch_ready_async_reqs(timeout_seconds=0.0)
+        return [(answer.actor_id, answer.tag, answer.get()) for answer in answers]
+
+    def call_each(self, actors: Sequence[int], call: Call, arguments: Sequence[Any], timeout: float) -> dict[int, Any]:
+        """Answers by actor, without those that gave none within `timeout` seconds."""
+        answers: Iterable[Any] = self.foreach_actor(
+            call,
+            kwargs=_named(arguments),
+            healthy_only=False,
+            remote_actor_ids=list(actors),
+            timeout_seconds=timeout,
+        )
+        return {answer.actor_id: answer.get() for answer in answers}
+
+    def forget(self, tag: str) -> None:
+        """Cancels a call, and drops its answer should one come."""
+        in_flight: dict[Any, Any] = self._in_flight_req_to_actor_id  # (tag, actor) by call, whatever RLlib declares
+        for call, (known, actor) in list(in_flight.items()):
+            if known == tag:
+                del in_flight[call]
+                self._remote_actor_states[actor].decrement_requests(tag)
+                ray.cancel(call)
+
+    def wait(self, others: Iterable[ray.ObjectRef[Any]], timeout: float) -> None:
+        """Returns when any call, or any of `others`, is answered, or after `timeout` seconds."""
+        calls = [*self._in_flight_req_to_actor_id, *others]
+        if calls:
+            ray.wait(calls, num_returns=1, timeout=timeout, fetch_local=False)
+        else:
+            time.sleep(timeout)
+
+
+def _named(arguments: Sequence[Any]) -> dict[str, Any]:
+    return {f"argument{index}": argument for index, argument in enumerate(arguments)}
+
+
+def one_line(error: BaseException) -> str:
+    """The last line of an error's text, which is where Ray puts what a constructor raised."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = lines[-1] if lines else type(error).__name__
+    return f"{type(error).__name__}: {text[:300]}" if isinstance(error, RayError) else text[:300]

@@ -1,0 +1,278 @@
+"""Rollout engines: vLLM in a Ray actor, where many requests run at once and each finishes on its own.
+
+A completion carries the policy version that sampled it, all of it: weights are never swapped under a running request.
+Weights come through Ray's object store and shared memory, and are only ever loaded whole (see `weight_receiver`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import logging
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import ray
+from safetensors import SafetensorError
+
+from actors.engine_options import engine_arguments, on_cores, prepare_environment, shared_file, tensor_names
+from configs.schema import PolicyConfig, RolloutConfig
+from learners.weights import ChecksumMismatch, WeightManifest
+
+_log = logging.getLogger(__name__)
+_GRACE = 1.5  # of `rollout.timeout`: the pool's own limit ends a request first, and retries it
+
+
+class EngineStartError(RuntimeError):
+    """A rollout engine did not come up. One line: the model and the reason."""
+
+
+@dataclass(frozen=True)
+class GenerationRequest:
+    """`n` responses to one prompt. Temperature 0 is greedy; `key` names the request to its sender.
+
+    With `seed`, response i is drawn from seed + i: repeatable as far as batched arithmetic is.
+    """
+
+    key: str
+    prompt_ids: tuple[int, ...]
+    n: int
+    max_tokens: int
+    temperature: float
+    top_p: float = 1.0
+    seed: int | None = None
+    stop_token_ids: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Completion:
+    """One response. `token_ids` ends with the end-of-sequence token where there was one; `logprobs` has one natural
+    log-probability per token, at the sampling temperature (and top-p). `finish_reason` is `stop` or `length`."""
+
+    text: str
+    token_ids: tuple[int, ...]
+    logprobs: tuple[float, ...]
+    finish_reason: str
+    policy_version: int
+
+
+@dataclass(frozen=True)
+class WeightReceipt:
+    """What an engine loaded, by its own account, and the seconds from call to ready."""
+
+    version: int
+    checksum: str
+    seconds: float
+
+
+@ray.remote
+class RolloutEngine:
+    """One vLLM engine and the process it runs in, which ends with this actor."""
+
+    def __init__(
+        self, model_path: str, rollout: RolloutConfig, policy: PolicyConfig, seed: int, version: int = 0
+    ) -> None:
+        """Loads the policy from `model_path` as `version`. Raises EngineStartError."""
+        self._version = version
+        self._timeout = rollout.timeout
+        self._max_length = policy.max_length
+        self._names = _checked(model_path)
+        self._running = 0
+        self._tokens = 0
+        self._busy_since = self._busy_seconds = 0.0
+        self._sequence = 0
+        started = time.monotonic()
+        on_cpu = prepare_environment(rollout)
+        self._engine = _start(model_path, engine_arguments(model_path, rollout, policy, seed, on_cpu=on_cpu), rollout)
+        self._start_seconds = time.monotonic() - started
+        self._tokenizer = self._engine.get_tokenizer()
+        self._swap = asyncio.Lock()
+        self._open = asyncio.Event()  # clear while weights are being swapped
+        self._open.set()
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def ping(self) -> str:
+        """Whether the actor is up."""
+        return "pong"
+
+    async def apply(self, func: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+        """Calls `func(self, ...)`, and awaits what it gives where that needs awaiting (RLlib's actor managers)."""
+        result = func(self, *arguments, **keywords)
+        return await result if inspect.isawaitable(result) else result
+
+    async def generate(self, request: GenerationRequest) -> list[Completion]:
+        """The `n` responses, all under one policy version.
+
+        A response ends with `length` where `policy.max_length` ends it. Raises TimeoutError after 1.5 times
+        `rollout.timeout`, ValueError for a prompt that leaves no room. An engine that died takes the actor with it.
+        """
+        async with asyncio.timeout(self._timeout * _GRACE), self._turn() as version:
+            output = await self._sample(request)
+        completions = [self._completion(choice, version) for choice in output.outputs]
+        if _is_greedy(request):
+            completions *= request.n
+        self._tokens += sum(len(completion.token_ids) for completion in completions)
+        return completions
+
+    async def update_weights(self, data: np.ndarray, manifest: WeightManifest) -> WeightReceipt:
+        """Swaps the weights once running requests have finished; those that come later wait behind the swap.
+
+        data: uint8 [manifest.total_bytes], straight from the object store. Raises ChecksumMismatch, ValueError (other
+        tensors than the checkpoint's) or TimeoutError (requests did not end within `rollout.timeout`); the old weights
+        stay in all three cases. A load that failed half-way ends the actor, since nothing can be said of its weights.
+        """
+        started = time.monotonic()
+        names = {entry.name for entry in manifest.tensors}
+        if self._names and (wrong := (names ^ self._names) - {"lm_head.weight"} | (self._names - names)):
+            raise ValueError(
+                f"weights of policy version {manifest.version} do not fit the engine's checkpoint: {sorted(wrong)[:4]} "
+                f"are on one side only ({len(wrong)} in all); pack exactly the tensors that the checkpoint holds"
+            )
+        async with asyncio.timeout(self._timeout * _GRACE), self._swap:
+            self._open.clear()
+            try:
+                await self._drain(manifest.version)
+                checksum = await self._load(data, manifest)
+                self._version = manifest.version
+            finally:
+                self._open.set()
+        return WeightReceipt(manifest.version, checksum, time.monotonic() - started)
+
+    def statistics(self) -> dict[str, float]:
+        """Tokens generated, seconds with at least one request running, requests running, whether weights are
+        being swapped, the version, seconds to start."""
+        busy = self._busy_seconds + (time.monotonic() - self._busy_since if self._running else 0.0)
+        return {
+            "tokens": float(self._tokens),
+            "busy_seconds": busy,
+            "running": float(self._running),
+            "swapping": float(not self._open.is_set()),
+            "policy_version": float(self._version),
+            "start_seconds": self._start_seconds,
+        }
+
+    async def shutdown(self) -> None:
+        """Ends the engine's processes. Nothing may be called afterwards."""
+        await asyncio.to_thread(self._engine.shutdown)
+
+    async def _sample(self, request: GenerationRequest) -> Any:
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+        from vllm.v1.engine.exceptions import EngineDeadError
+
+        room = self._max_length - len(request.prompt_ids)
+        if room < 1 or not request.prompt_ids:
+            raise ValueError(
+                f"request {request.key}: the prompt has {len(request.prompt_ids)} tokens, which must be 1 to "
+                f"{self._max_length - 1}; shorten it or raise policy.max_length (now {self._max_length})"
+            )
+        parameters = SamplingParams(
+            n=1 if _is_greedy(request) else request.n,  # vLLM refuses to compute the same response twice
+            max_tokens=min(request.max_tokens, room),
+            temperature=request.temperature,
+            top_p=request.top_p,
+            seed=request.seed,
+            stop_token_ids=list(request.stop_token_ids),
+            logprobs=0,  # of the sampled token alone
+            flat_logprobs=True,
+            detokenize=False,  # once at the end instead of token by token: a tenth of the time
+            output_kind=RequestOutputKind.FINAL_ONLY,
+        )
+        self._sequence += 1
+        name = f"{request.key}-{self._sequence}"
+        prompt = {"prompt_token_ids": list(request.prompt_ids)}
+        try:
+            outputs = [output async for output in self._engine.generate(prompt, parameters, request_id=name)]
+        except EngineDeadError as error:
+            return self._end(f"engine died while request {request.key} ran: {error}")
+        if not outputs:
+            raise RuntimeError(f"request {request.key}: vLLM gave no output; it was aborted, send it again")
+        return outputs[-1]
+
+    def _completion(self, choice: Any, version: int) -> Completion:
+        ids = tuple(choice.token_ids)
+        logprobs = tuple(choice.logprobs.logprobs)
+        if len(logprobs) != len(ids):
+            raise RuntimeError(f"vLLM gave {len(logprobs)} log-probabilities for {len(ids)} tokens; use vLLM 0.26-0.33")
+        text = self._tokenizer.decode(ids, skip_special_tokens=True)
+        return Completion(text, ids, logprobs, choice.finish_reason or "stop", version)
+
+    @contextlib.asynccontextmanager
+    async def _turn(self) -> AsyncIterator[int]:
+        """A running request: gives the version that holds until it ends, and waits while weights are swapped."""
+        while not self._open.is_set():
+            await self._open.wait()
+        if not self._running:
+            self._busy_since = time.monotonic()
+            self._idle.clear()
+        self._running += 1
+        try:
+            yield self._version
+        finally:
+            self._running -= 1
+            if not self._running:
+                self._busy_seconds += time.monotonic() - self._busy_since
+                self._idle.set()
+
+    async def _drain(self, version: int) -> None:
+        try:
+            await asyncio.wait_for(self._idle.wait(), self._timeout)
+        except TimeoutError:
+            raise TimeoutError(
+                f"weights of policy version {version}: {self._running} requests still ran after {self._timeout:.0f} s; "
+                f"version {self._version} stays, push again or raise rollout.timeout"
+            ) from None
+
+    async def _load(self, data: np.ndarray, manifest: WeightManifest) -> str:
+        with shared_file(data) as path:
+            replies = await self._call_workers("receive_weights", path, manifest.to_json())
+        for loaded, reply in replies:
+            if not loaded:  # every worker refuses alike, before it touches a weight
+                raise ChecksumMismatch(manifest.version, manifest.checksum, reply)
+        if not await self._engine.reset_prefix_cache():
+            self._end("the prefix cache could not be emptied after a change of weights")
+        return str(replies[0][1])
+
+    async def _call_workers(self, method: str, *arguments: Any) -> list[tuple[bool, str]]:
+        try:
+            return await self._engine.collective_rpc(method, timeout=self._timeout, args=arguments)
+        except Exception as error:  # noqa: BLE001 - whatever it was, the weights may be half loaded
+            return self._end(f"loading weights failed: {error}")
+
+    def _end(self, reason: str) -> Any:
+        """Ends the actor: its pool starts another."""
+        _log.error("rollout engine ends: %s", reason)
+        self._engine.shutdown()
+        ray.actor.exit_actor()
+
+
+def _is_greedy(request: GenerationRequest) -> bool:
+    return request.temperature == 0.0
+
+
+def _checked(model_path: str) -> frozenset[str]:
+    """The checkpoint's tensors: what vLLM would say of a folder without any is in another process's log."""
+    try:
+        return tensor_names(model_path)
+    except (OSError, ValueError, SafetensorError) as error:
+        raise EngineStartError(f"rollout engine could not start with {model_path}: {error}") from error
+
+
+def _start(model_path: str, arguments: dict[str, Any], rollout: RolloutConfig) -> Any:
+    """The engine, or one line that says why there is none."""
+    try:
+        from vllm import AsyncEngineArgs
+        from vllm.v1.engine.async_llm import AsyncLLM
+
+        with on_cores(rollout.cpu_cores):
+            return AsyncLLM.from_engine_args(AsyncEngineArgs(**arguments))
+    except Exception as error:
+        reason = " ".join(str(error).split())[:500] or type(error).__name__
+        raise EngineStartError(
+            f"rollout engine could not start with {model_path}: {reason} (the engine's own log has the details)"
+        ) from error

@@ -1,0 +1,81 @@
+"""One local Ray, one tiny policy and one rollout engine for all tests of the actors."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import ray
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
+
+from actors.rollout import RolloutEngine
+from configs.schema import PolicyConfig, RolloutConfig
+
+_ROOT = Path(__file__).resolve().parents[2]
+_VOCABULARY = 320
+
+
+@pytest.fixture(scope="session")
+def local_ray() -> Iterator[None]:
+    path = f"{_ROOT}:{os.environ.get('PYTHONPATH', '')}"
+    ray.init(
+        address="local",
+        num_cpus=16,
+        include_dashboard=False,
+        log_to_driver=False,
+        object_store_memory=100 << 20,
+        runtime_env={"env_vars": {"PYTHONPATH": path}},
+    )
+    yield
+    ray.shutdown()
+
+
+@pytest.fixture(scope="session")
+def policy_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Qwen2 of two small layers, with weights large enough that its choices are clear, and a byte-level tokenizer."""
+    folder = tmp_path_factory.mktemp("policy")
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=_VOCABULARY, special_tokens=["<end>", "<pad>"], initial_alphabet=alphabet)
+    tokenizer.train_from_iterator([Path(__file__).read_text()], trainer)
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<end>", pad_token="<pad>").save_pretrained(folder)
+    torch.manual_seed(0)
+    config = Qwen2Config(
+        vocab_size=_VOCABULARY,
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        max_position_embeddings=512,
+        initializer_range=0.2,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=tokenizer.token_to_id("<end>"),
+        pad_token_id=tokenizer.token_to_id("<pad>"),
+    )
+    Qwen2ForCausalLM(config).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def rollout_config() -> RolloutConfig:
+    return RolloutConfig(max_concurrent=32, kv_cache_gib=0.1, timeout=60.0, start_timeout=240.0)
+
+
+@pytest.fixture(scope="session")
+def policy_config() -> PolicyConfig:
+    return PolicyConfig(max_length=512, dtype="float32")
+
+
+@pytest.fixture(scope="session")
+def engine(local_ray: None, policy_folder: Path, rollout_config: RolloutConfig, policy_config: PolicyConfig):
+    """A running engine on the policy, at version 0. Tests that push weights push the old ones again."""
+    handle = RolloutEngine.remote(str(policy_folder), rollout_config, policy_config, 0)
+    ray.get(handle.ping.remote(), timeout=300)
+    yield handle
+    ray.kill(handle)

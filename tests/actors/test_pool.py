@@ -1,0 +1,215 @@
+import asyncio
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import ray
+
+from actors.pool import ActorPool, PoolExhausted, PoolFailure
+
+
+def worker_classes() -> tuple:
+    """The actors of these tests: local, so that Ray sends them by value. By name, each would import RLlib first."""
+
+    @ray.remote(num_cpus=0)
+    class Worker:
+        """Does to an item what the item says."""
+
+        def __init__(self, index: int, broken: bool = False) -> None:
+            if broken:
+                raise ValueError("no such model")
+            self.index, self.weights = index, 0
+
+        def ping(self) -> str:
+            return "pong"
+
+        def apply(self, func, **keywords):
+            return func(self, **keywords)
+
+        def work(self, item: tuple) -> tuple:
+            kind, *rest = item
+            if kind == "sleep":
+                time.sleep(rest[0])
+            elif kind == "raise":
+                raise ValueError(f"bad item {rest[0]}")
+            elif kind == "hang once" or kind == "die once":
+                flag = Path(rest[0])
+                if not flag.exists():
+                    flag.touch()
+                    if kind == "die once":
+                        os._exit(1)
+                    time.sleep(60)
+            elif kind == "die":
+                os._exit(1)
+            return self.index, self.weights
+
+        def set_weights(self, weights: int) -> int:
+            if weights < 0 and self.index == 0:
+                os._exit(1)
+            self.weights = weights
+            return self.index
+
+    @ray.remote(num_cpus=0)
+    class AsyncWorker:
+        def __init__(self) -> None:
+            self.running = self.most = 0
+
+        def ping(self) -> str:
+            return "pong"
+
+        async def apply(self, func, **keywords):
+            return await func(self, **keywords)
+
+        async def work(self, seconds: float) -> int:
+            self.running += 1
+            self.most = max(self.most, self.running)
+            try:
+                await asyncio.sleep(seconds)
+            finally:
+                self.running -= 1
+            return self.most
+
+    return Worker, AsyncWorker
+
+
+Worker, AsyncWorker = worker_classes()
+
+
+@pytest.fixture
+def make_pool(local_ray: None) -> Iterator:
+    pools = []
+
+    def make(size: int = 2, factory=Worker.remote, **options) -> ActorPool:
+        pools.append(ActorPool("test", factory, size, **{"timeout": 30.0, "probe_timeout": 1.0, **options}))
+        return pools[-1]
+
+    yield make
+    for pool in pools:
+        pool.stop()
+
+
+@pytest.fixture(scope="module")
+def pool(local_ray: None) -> Iterator[ActorPool]:
+    """Two actors for the tests that leave them alive."""
+    pool = ActorPool("shared", Worker.remote, 2, timeout=30.0)
+    pool.wait_ready(60)
+    yield pool
+    pool.stop()
+
+
+def test_results_come_in_order_of_completion_not_of_submission(pool: ActorPool) -> None:
+    items = [("sleep", 1.0), ("sleep", 0.0), ("sleep", 0.1)]
+    assert [item for item, _ in pool.run(items, "work")] == [items[1], items[2], items[0]]
+
+
+def test_the_least_loaded_actor_is_next(make_pool) -> None:
+    pool = make_pool(max_in_flight=3)
+    pool.wait_ready(60)
+    indices = sorted(result[0] for _, result in pool.run([("sleep", 0.1)] * 6, "work"))
+    assert indices == [0, 0, 0, 1, 1, 1]
+
+
+def test_every_item_comes_once_when_an_actor_dies_in_the_middle(make_pool, tmp_path: Path) -> None:
+    pool = make_pool(max_in_flight=3)
+    items = [("sleep", 0.01 + index / 1e4) for index in range(20)]
+    items[5] = ("die once", str(tmp_path / "died"))
+    results = list(pool.run(items, "work"))
+    assert sorted(map(str, items)) == sorted(str(item) for item, _ in results)
+    assert not [result for _, result in results if isinstance(result, PoolFailure)]
+    assert pool.restarts == 1
+
+
+def test_an_item_that_kills_every_actor_is_given_up_and_the_others_are_not(make_pool) -> None:
+    pool = make_pool(max_retries=1)
+    results = dict(pool.run([("die", 1), *(("sleep", index / 1e4) for index in range(6))], "work"))
+    failed = results.pop(("die", 1))
+    assert isinstance(failed, PoolFailure)
+    assert "2 times" in str(failed.error)
+    assert len(results) == 6
+    assert not any(isinstance(result, PoolFailure) for result in results.values())
+
+
+def test_a_hanging_actor_is_timed_out_and_replaced(make_pool, tmp_path: Path, caplog) -> None:
+    pool = make_pool(timeout=1.0, probe_timeout=0.5)
+    pool.wait_ready(60)
+    item = ("hang once", str(tmp_path / "hung"))
+    started = time.monotonic()
+    results = dict(pool.run([item, ("sleep", 0.0)], "work"))
+    assert not isinstance(results[item], PoolFailure)
+    assert time.monotonic() - started < 20
+    assert "took longer than 1 s" in caplog.text
+    pool.wait_ready(60)
+    assert pool.restarts == 1
+
+
+def test_one_slow_request_does_not_cost_an_async_actor_its_others(make_pool) -> None:
+    pool = make_pool(size=1, factory=lambda _: AsyncWorker.remote(), max_in_flight=4, timeout=2.0, max_retries=0)
+    pool.wait_ready(60)
+    pool.submit(30.0, "work")
+    time.sleep(1.0)
+    for seconds in (1.3, 1.4, 1.5):
+        pool.submit(seconds, "work")
+    results = {}
+    while pool.pending:
+        results.update(pool.poll(1.0))
+    assert isinstance(results.pop(30.0), PoolFailure)
+    assert list(results.values()) == [4, 4, 4]
+    assert pool.restarts == 0
+
+
+def test_what_the_method_raises_comes_back_and_is_not_retried(pool: ActorPool) -> None:
+    results = dict(pool.run([("raise", 7), ("sleep", 0.0)], "work"))
+    assert isinstance(results["raise", 7].error, ValueError)
+    assert "bad item 7" in str(results["raise", 7].error)
+    assert not isinstance(results["sleep", 0.0], PoolFailure)
+    assert pool.restarts == 0
+
+
+def test_a_restarted_actor_gets_its_weights_before_it_works(make_pool, tmp_path: Path) -> None:
+    current = ray.put(5)
+    pool = make_pool(size=1, on_restart=lambda actor: ray.get(actor.set_weights.remote(current), timeout=30))
+    pool.wait_ready(60)
+    assert pool.broadcast("set_weights", current, timeout=30) == [0]
+    results = dict(pool.run([("die once", str(tmp_path / "died")), ("sleep", 0.0)], "work"))
+    assert set(results.values()) == {(0, 5)}
+
+
+def test_a_broadcast_returns_what_the_living_answer_and_restarts_the_dead(make_pool) -> None:
+    pool = make_pool(on_restart=lambda actor: ray.get(actor.set_weights.remote(9), timeout=30))
+    pool.wait_ready(60)
+    assert pool.broadcast("set_weights", -3, timeout=30) == [1]
+    pool.wait_ready(60)
+    assert len(pool.healthy()) == 2
+    results = {index: weights for _, (index, weights) in pool.run([("sleep", 0.2)] * 2, "work")}
+    assert results == {0: 9, 1: -3}
+
+
+def test_actors_that_never_start_end_in_failures_not_in_a_wait(make_pool, caplog) -> None:
+    pool = make_pool(size=1, factory=lambda index: Worker.remote(index, broken=True), max_failed_starts=2)
+    (item, failure), *rest = pool.run([("sleep", 0.0)], "work")
+    assert item == ("sleep", 0.0)
+    assert not rest
+    assert isinstance(failure.error, PoolExhausted)
+    assert "no such model" in caplog.text
+    with pytest.raises(PoolExhausted):
+        pool.wait_ready(5)
+
+
+def test_items_stream_from_pool_to_pool(make_pool, pool: ActorPool) -> None:
+    first, second = pool, make_pool(size=1)
+    for index in range(3):
+        first.submit(("sleep", index / 1e4), "work")
+    seen = []
+    while first.pending or second.pending:
+        for item, _ in first.poll(0.01):
+            second.submit(item, "work")
+        seen += [item for item, _ in second.poll(0.01)]
+    assert sorted(seen) == [("sleep", index / 1e4) for index in range(3)]
+
+
+def test_polling_an_idle_pool_returns_at_once(pool: ActorPool) -> None:
+    started = time.monotonic()
+    assert pool.poll(5.0) == []
+    assert time.monotonic() - started < 2

@@ -1,0 +1,220 @@
+import json
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+import ray
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from actors.engine_options import parse_cores, shared_file
+from actors.pool import ActorPool
+from actors.rollout import Completion, GenerationRequest, RolloutEngine
+from configs.schema import PolicyConfig, RolloutConfig
+from learners.weights import ChecksumMismatch, PackedWeights, pack
+
+_PROMPT = tuple(range(10, 74))
+
+
+def request(**changes) -> GenerationRequest:
+    return replace(GenerationRequest("group", _PROMPT, 1, 24, 0.0), **changes)
+
+
+def generate(engine, wanted: GenerationRequest) -> list[Completion]:
+    return ray.get(engine.generate.remote(wanted), timeout=60)
+
+
+def push(engine, packed: PackedWeights):
+    return ray.get(engine.update_weights.remote(ray.put(packed.data), packed.manifest), timeout=60)
+
+
+def wait_until(engine, what: str) -> None:
+    deadline = time.monotonic() + 30
+    while not ray.get(engine.statistics.remote(), timeout=10)[what]:
+        assert time.monotonic() < deadline, f"never {what}"
+
+
+@pytest.fixture(scope="module")
+def model(policy_folder: Path) -> torch.nn.Module:
+    return AutoModelForCausalLM.from_pretrained(policy_folder, dtype=torch.float32)
+
+
+@pytest.fixture(scope="module")
+def weights(model) -> PackedWeights:
+    return pack(model.named_parameters(), torch.float32, version=0)
+
+
+@pytest.fixture(scope="module")
+def other_weights(model) -> PackedWeights:
+    generator = torch.Generator().manual_seed(1)
+    changed = (
+        (name, tensor + 0.2 * torch.randn(tensor.shape, generator=generator))
+        for name, tensor in model.named_parameters()
+    )
+    return pack(changed, torch.float32, version=1)
+
+
+def test_greedy_output_is_what_transformers_computes(engine, model) -> None:
+    (completion,) = generate(engine, request())
+    expected = model.generate(torch.tensor([_PROMPT]), max_new_tokens=24, do_sample=False)[0, len(_PROMPT) :]
+    assert list(completion.token_ids) == expected.tolist()
+    assert completion.policy_version == 0
+    assert len(set(generate(engine, request(n=3)))) == 1
+
+
+def test_pushed_weights_change_the_output_and_the_old_ones_bring_it_back(engine, weights, other_weights) -> None:
+    (before,) = generate(engine, request())
+    receipt = push(engine, other_weights)
+    assert (receipt.version, receipt.checksum) == (1, other_weights.manifest.checksum)
+    (changed,) = generate(engine, request())
+    assert push(engine, weights).version == 0
+    (after,) = generate(engine, request())
+    assert changed.policy_version == 1
+    assert changed.token_ids != before.token_ids
+    assert after == before
+
+
+def test_damaged_weights_are_refused_and_the_old_ones_stay(engine, other_weights) -> None:
+    (before,) = generate(engine, request())
+    damaged = other_weights.data.copy()
+    damaged[1000] ^= 1
+    with pytest.raises(ChecksumMismatch, match="version 1"):
+        push(engine, PackedWeights(other_weights.manifest, damaged))
+    assert generate(engine, request()) == [before]
+
+
+def test_weights_without_all_tensors_are_refused_and_the_old_ones_stay(engine, model) -> None:
+    (before,) = generate(engine, request())
+    some = pack(list(model.named_parameters())[1:], torch.float32, version=7)
+    with pytest.raises(ValueError, match=r"embed_tokens"):
+        push(engine, some)
+    assert generate(engine, request()) == [before]
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_logprobs_are_those_of_a_forward_pass_at_the_same_temperature(engine, model, temperature: float) -> None:
+    completions = generate(engine, request(n=8, max_tokens=48, temperature=temperature))
+    for completion in completions:
+        ids = torch.tensor([_PROMPT + completion.token_ids])
+        with torch.no_grad():
+            logits = model(ids).logits[0, len(_PROMPT) - 1 : -1]
+        expected = (logits / temperature).log_softmax(-1)
+        sampled = expected.gather(-1, torch.tensor(completion.token_ids)[:, None])[:, 0]
+        assert len(completion.logprobs) == len(completion.token_ids)
+        assert (sampled - torch.tensor(completion.logprobs)).abs().mean() < 0.05
+
+
+def test_samples_of_one_prompt_differ_and_a_seed_repeats_them(engine) -> None:
+    sampled = request(n=6, temperature=1.0, max_tokens=32)
+    assert len({completion.token_ids for completion in generate(engine, sampled)}) == 6
+    seeded = replace(sampled, seed=11, n=4)
+    first, again = generate(engine, seeded), generate(engine, seeded)
+    assert len({completion.token_ids for completion in first}) == 4
+    assert [completion.token_ids for completion in first] == [completion.token_ids for completion in again]
+    assert first != generate(engine, replace(seeded, seed=99))
+
+
+def test_a_seeded_request_behind_many_long_prompts_leaves_the_engine_alive(engine) -> None:
+    long = [tuple((np.arange(400) * step) % 300 + 3) for step in range(1, 17)]
+    calls = [
+        engine.generate.remote(request(prompt_ids=tuple(map(int, ids)), n=2, temperature=1.0, seed=5)) for ids in long
+    ]
+    assert all(len(completions) == 2 for completions in ray.get(calls, timeout=100))
+
+
+def test_a_response_ends_with_the_end_token_and_its_text_does_not(engine, policy_folder: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(policy_folder)
+    (long,) = generate(engine, request())
+    stop = long.token_ids[5]
+    (stopped,) = generate(engine, request(stop_token_ids=(stop,)))
+    assert stopped.finish_reason == "stop"
+    assert stopped.token_ids == long.token_ids[: long.token_ids.index(stop) + 1]
+    assert long.finish_reason == "length"
+    assert long.text == tokenizer.decode(long.token_ids, skip_special_tokens=True)
+
+
+def test_requests_run_together_and_finish_on_their_own(engine) -> None:
+    long = engine.generate.remote(request(temperature=1.0, max_tokens=400, stop_token_ids=()))
+    short = [engine.generate.remote(request(key=str(index), max_tokens=2)) for index in range(8)]
+    done, _ = ray.wait([long, *short], num_returns=8, timeout=60)
+    assert set(done) == set(short)
+    assert ray.get(engine.statistics.remote(), timeout=10)["running"] == 1
+    assert len(ray.get(long, timeout=60)) == 1
+    statistics = ray.get(engine.statistics.remote(), timeout=10)
+    assert statistics["running"] == 0
+    assert statistics["busy_seconds"] > 0
+
+
+def test_a_push_waits_for_running_requests_and_later_ones_wait_for_it(engine, weights, other_weights) -> None:
+    running = engine.generate.remote(request(n=8, temperature=1.0, max_tokens=400))
+    wait_until(engine, "running")
+    pushed = engine.update_weights.remote(ray.put(other_weights.data), other_weights.manifest)
+    wait_until(engine, "swapping")
+    later = engine.generate.remote(request())
+    assert {completion.policy_version for completion in ray.get(running, timeout=60)} == {0}
+    assert [completion.policy_version for completion in ray.get(later, timeout=60)] == [1]
+    assert ray.get(pushed, timeout=60).version == 1
+    push(engine, weights)
+
+
+def test_a_request_that_does_not_fit_is_refused_and_the_engine_goes_on(engine) -> None:
+    with pytest.raises(ValueError, match="512"):
+        generate(engine, request(prompt_ids=_PROMPT * 9))
+    assert len(generate(engine, request())) == 1
+
+
+def test_an_engine_serves_a_pool(engine) -> None:
+    pool = ActorPool("rollout", lambda _: engine, 1, max_in_flight=4, timeout=60.0)
+    requests = [request(key=str(index), n=2, temperature=1.0) for index in range(6)]
+    results = dict(pool.run(requests, "generate"))
+    assert all(len(results[item]) == 2 for item in requests)
+
+
+@pytest.fixture
+def second_engine(local_ray, policy_folder: Path, rollout_config: RolloutConfig, policy_config: PolicyConfig):
+    return RolloutEngine.remote(str(policy_folder), rollout_config, policy_config, 0)
+
+
+def engine_processes(actor: int) -> list[psutil.Process]:
+    return psutil.Process(actor).children(recursive=True)
+
+
+@pytest.mark.slow
+def test_the_engine_process_ends_with_its_killed_actor(second_engine) -> None:
+    ray.get(second_engine.ping.remote(), timeout=240)
+    actor = ray.get(second_engine.apply.remote(lambda _: os.getpid()), timeout=10)
+    processes = engine_processes(actor)
+    assert any("EngineCore" in process.name() or "python" in process.name() for process in processes)
+    ray.kill(second_engine)
+    _, alive = psutil.wait_procs(processes, timeout=15)
+    assert not alive
+
+
+def test_a_model_that_does_not_load_is_one_clear_line(
+    local_ray, tmp_path: Path, rollout_config: RolloutConfig, policy_config: PolicyConfig
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen2"}))
+    failing = RolloutEngine.remote(str(tmp_path), rollout_config, policy_config, 0)
+    with pytest.raises(ray.exceptions.ActorDiedError) as error:
+        ray.get(failing.ping.remote(), timeout=60)
+    (line,) = [text for text in str(error.value).splitlines() if "EngineStartError" in text and str(tmp_path) in text]
+    assert "safetensors" in line
+
+
+def test_shared_memory_is_readable_by_path_and_gone_afterwards() -> None:
+    data = np.arange(1000, dtype=np.uint8)
+    with shared_file(data) as path:
+        assert Path(path).read_bytes() == data.tobytes()
+    assert not Path(path).exists()
+
+
+def test_cores_are_read_as_vllm_writes_them() -> None:
+    assert parse_cores("") == []
+    assert parse_cores("0") == [0]
+    assert parse_cores("0,2-4") == [0, 2, 3, 4]
+    with pytest.raises(ValueError, match=r"rollout\.cpu_cores"):
+        parse_cores("zero")
