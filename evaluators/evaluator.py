@@ -61,6 +61,8 @@ class Evaluator:
         self._own_store = tempfile.TemporaryDirectory(prefix="warpsmith-store-") if store is None else None
         self.store = Path(self._own_store.name) if self._own_store else Path(store or "")
         self.store.mkdir(parents=True, exist_ok=True)
+        if self._own_store:
+            self.store.chmod(0o755)  # runners are other users
         self._baseline_store = BaselineStore(self.store)
         self.builder = Builder(self.device, self.store, self.limits)
         self._zygote = ZygotePool(self.device)

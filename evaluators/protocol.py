@@ -57,9 +57,16 @@ class Channel:
         finally:
             self.socket.settimeout(None)
 
-    def pending(self) -> bool:
-        """Whether something came that has not been read, the end of the stream included."""
-        return self._readable(0.0)
+    def expect_silence(self) -> None:
+        """Raises ProtocolViolation when something came that nobody asked for, PeerClosed when the other end is gone."""
+        if self._readable(0.0):
+            try:
+                unasked = self.socket.recv(1, socket.MSG_PEEK)
+            except OSError as error:
+                raise PeerClosed(str(error)) from error
+            if unasked:
+                raise ProtocolViolation("an answer that nobody asked for")
+            raise PeerClosed("end of stream")
 
     def _readable(self, seconds: float) -> bool:
         poll = select.poll()  # select() fails on descriptors above 1023

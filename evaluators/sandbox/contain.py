@@ -11,7 +11,7 @@ import ctypes
 import os
 import resource
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -114,16 +114,16 @@ def _set_capabilities(mask: int) -> None:
     _libc.capset(ctypes.byref(header), data)
 
 
-def _python_is_private() -> bool:
-    """Whether what Python imports stands where other users may not read, such as in root's home."""
-    places = [Path(place).resolve() for place in (sys.executable, *sys.path) if place and Path(place).exists()]
-    return any(not above.stat().st_mode & 0o001 for place in places for above in place.parents)
+def _is_private(places: Iterable[str]) -> bool:
+    """Whether something stands where other users may not enter, such as Python in root's home."""
+    found = [Path(place).resolve() for place in places if place and Path(place).exists()]
+    return any(not above.stat().st_mode & 0o001 for place in found for above in place.parents)
 
 
-def _drop_to_user(user: int) -> None:
-    """Gives up root for `user`. Where Python is private it keeps the right to read files, which compilers that it
-    starts inherit."""
-    private = _python_is_private()
+def _drop_to_user(user: int, needed: Iterable[str]) -> None:
+    """Gives up root for `user`. Where what it needs is private it keeps the right to read files, which compilers that
+    it starts inherit."""
+    private = _is_private(needed)
     _libc.prctl(_PR_SET_KEEPCAPS, 1, 0, 0, 0)
     os.setgroups([])
     os.setresgid(user, user, user)
@@ -157,7 +157,7 @@ def contain_self(containment: Containment, keep: set[int], pid_namespace: bool) 
     _set_limits(containment)
     if os.geteuid() == 0:
         try:
-            _drop_to_user(containment.user)
+            _drop_to_user(containment.user, (sys.executable, *sys.path, containment.folder, *containment.writable))
             active.append("own_user")
         except OSError:
             active.append("root")

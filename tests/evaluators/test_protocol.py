@@ -82,11 +82,16 @@ def test_descriptors_of_a_stranger_are_not_taken(ends) -> None:
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_what_came_unasked_is_seen(ends) -> None:
+def test_what_nobody_asked_for_is_a_violation(ends) -> None:
     channel, peer = ends
-    assert not channel.pending()
+    channel.expect_silence()
     peer.sendall(b"x")
-    assert channel.pending()
+    with pytest.raises(ProtocolViolation):
+        channel.expect_silence()
+    channel.socket.recv(1)
+    peer.close()
+    with pytest.raises(PeerClosed):
+        channel.expect_silence()
 
 
 def test_a_channel_works_above_the_descriptors_that_select_takes(ends) -> None:

@@ -43,7 +43,7 @@ programs = {
     "parent": "parent = os.getppid(); parent and open(f'/proc/{parent}/mem', 'r+b')",
     "again": "pass",
 }
-limits = LimitsConfig(start_seconds=6, call_seconds=2, memory_gib=0.5)
+limits = LimitsConfig(start_seconds=4, call_seconds=2, memory_gib=0.5)
 with Evaluator("cpu", limits=limits) as evaluator:
     for name, forward in programs.items():
         verdict = evaluator.evaluate(task, MODEL.format(name="ModelNew", forward=forward))
