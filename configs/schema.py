@@ -48,6 +48,7 @@ class ScratchConfig:
     layers: int = bounded(4, 1)
     heads: int = bounded(6, 1)
     kv_heads: int = bounded(2, 1)
+    initializer_range: float = bounded(0.02, 1e-4, 1.0)  # of normal weights; a tied embedding learns faster from 0.1
     max_token_length: int = bounded(24, 1)  # bytes; merges cross blanks, so that idioms become one token
 
 

@@ -56,6 +56,7 @@ def make_policy(
         num_key_value_heads=config.kv_heads,
         max_position_embeddings=max_length,
         tie_word_embeddings=True,
+        initializer_range=config.initializer_range,
         bos_token_id=tokenizer.bos_token_id,
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -88,24 +88,27 @@ class Phase:
 
 def train_in_batches(
     session: Session,
-    samples: Sequence[Sample],
+    groups: Sequence[Sequence[Sample]],
     *,
     epochs: int,
     batch_size: int,
-    rates: Sequence[float] | float,
+    learning_rate: Callable[[int], float],
     rng: np.random.Generator,
 ) -> dict[str, float]:
-    """Cross-entropy over shuffled batches; the mean metrics over the optimiser steps. No samples train nothing.
+    """Cross-entropy over shuffled batches of about `batch_size` samples; the mean metrics over the optimiser steps.
 
-    `rates` is one learning rate, or one for each optimiser step.
+    `groups` hold the samples of one prompt each, which stay together: the learner then computes the prompt once.
+    `learning_rate` is of the optimiser step, counted from 0. No samples train nothing.
     """
     history: list[dict[str, float]] = []
     for _ in range(epochs):
-        order = rng.permutation(len(samples))
-        for start in range(0, len(order), batch_size):
-            batch = [samples[index] for index in order[start : start + batch_size]]
-            rate = rates if isinstance(rates, float) else rates[min(len(history), len(rates) - 1)]
-            history.append(session.learner.train_cross_entropy(batch, rate))
+        batch: list[Sample] = []
+        order = rng.permutation(len(groups))
+        for position, index in enumerate(order):
+            batch.extend(groups[index])
+            if batch and (len(batch) >= batch_size or position + 1 == len(order)):
+                history.append(session.learner.train_cross_entropy(batch, learning_rate(len(history))))
+                batch = []
     if not history:
         return {}
     return {name: float(np.mean([metrics[name] for metrics in history])) for name in history[0]} | {

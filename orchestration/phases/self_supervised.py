@@ -51,12 +51,14 @@ class SelfSupervised(Phase):
         successes = [rollout for rollout in rollouts if rollout.reward]
         rates: list[float] = list(self.memory.get("success_rates", ()))  # type: ignore[call-overload]
         self.memory["success_rates"] = [*rates, len(successes) / max(len(rollouts), 1)]
-        samples = [Sample(rollout.prompt_ids, rollout.response_ids) for rollout in successes]
+        groups: dict[str, list[Sample]] = {}
+        for rollout in successes:
+            groups.setdefault(rollout.group, []).append(Sample(rollout.prompt_ids, rollout.response_ids))
         return train_in_batches(
             self.session,
-            samples,
+            list(groups.values()),
             epochs=config.epochs,
             batch_size=config.batch_size,
-            rates=float(config.learning_rate),
+            learning_rate=lambda _: config.learning_rate,
             rng=self.rng(step + self.steps),
         )

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from evaluators.records import Candidate, Verdict
 from learners.records import Rollout, Sample
 from orchestration.phases.base import Phase, train_in_batches
-from orchestration.pipeline import StepResult
+from orchestration.pipeline import Prompt, StepResult
 from orchestration.teachers import Lesson, Proposal, make_teachers
 
 
@@ -57,19 +57,31 @@ class Sft(Phase):
             return {}
         config = self.session.config.sft
         rng = self.rng(step)
-        samples: list[Sample] = []
+        groups: dict[str, list[Sample]] = {}
+        prompts: dict[str, Prompt] = {}
         for lesson in self.memory["lessons"]:  # type: ignore[attr-defined]
-            contrastive = rng.random() < config.contrastive_share
             task_id = lesson["task_id"]
-            prompt = self.session.contrastive(task_id) if contrastive else self.session.one_shot(task_id)
+            if task_id not in prompts:
+                contrastive = rng.random() < config.contrastive_share
+                prompts[task_id] = self.session.contrastive(task_id) if contrastive else self.session.one_shot(task_id)
             response = self.session.renderer.response(lesson["source"], lesson["analysis"], lesson["design"])
-            samples.append(Sample(prompt.ids, tuple(self.session.encode_response(response))))
-        done = (step - 1) * -(-len(samples) // config.batch_size)
-        rates = [
-            config.learning_rate * min(1.0, (done + index + 1) / max(config.warmup_steps, 1))
-            for index in range(-(-len(samples) // config.batch_size))
-        ]
-        return train_in_batches(self.session, samples, epochs=1, batch_size=config.batch_size, rates=rates, rng=rng)
+            sample = Sample(prompts[task_id].ids, tuple(self.session.encode_response(response)))
+            groups.setdefault(task_id, []).append(sample)
+        done = int(self.memory.get("optimiser_steps", 0))  # type: ignore[call-overload]
+        metrics = train_in_batches(
+            self.session,
+            list(groups.values()),
+            epochs=1,
+            batch_size=config.batch_size,
+            learning_rate=lambda index: config.learning_rate * self._warmup(done + index),
+            rng=rng,
+        )
+        self.memory["optimiser_steps"] = done + metrics.get("optimiser_steps", 0.0)
+        return metrics
+
+    def _warmup(self, optimiser_step: int) -> float:
+        """Rises linearly to 1 over the first steps: Adam's moments are estimates of little before."""
+        return min(1.0, (optimiser_step + 1) / max(self.session.config.sft.warmup_steps, 1))
 
 
 def _lesson(proposal: Proposal) -> dict[str, str]:
