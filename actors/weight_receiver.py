@@ -48,7 +48,19 @@ class WeightReceiver:
         # The CPU build repacks linear weights when it loads them, so the parameters no longer have the checkpoint's
         # shapes and `load_weights` alone fails; `reload_weights` restores and repacks them.
         self.model_runner.reload_weights(weights_iterator=unpack(expected, buffer))
+        repack_tied_layers(self.model_runner.get_model())
         return True, expected.checksum
+
+
+def repack_tied_layers(model: Any) -> None:
+    """Lets an output layer that shares the embedding's weights pack them again.
+
+    vLLM's CPU build (seen in 0.32) gives such a layer a packed copy of its own when it loads, and none in a reload, in
+    which no tensor is addressed to it: the engine would go on with the new model and the old output layer.
+    """
+    for layer in model.modules():
+        if hasattr(layer, "cpu_linear") and type(layer).__name__ == "ParallelLMHead":
+            layer.quant_method.process_weights_after_loading(layer)
 
 
 def end_with(owner: int) -> None:
