@@ -105,7 +105,8 @@ class SftConfig:
     epochs: int = bounded(4, 1)
     batch_size: int = bounded(16, 1)
     learning_rate: float = bounded(1e-5, 0.0)
-    warmup_steps: int = bounded(10, 0)
+    warmup_steps: int = bounded(10, 0)  # optimiser steps over which the learning rate rises
+    final_learning_rate: float = bounded(0.1, 0.0, 1.0)  # share of it that a cosine ends at with the last epoch
     teachers: list[str] = field(default_factory=lambda: ["bundled"])  # `bundled`, a JSONL file, or an http(s) endpoint
     teacher_model: str = ""  # model name asked of an OpenAI-compatible endpoint
     tries: int = bounded(20, 1)  # per teacher and task (CUDA-L1 section 2.2: 20)

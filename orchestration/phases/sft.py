@@ -5,6 +5,7 @@ Step 0 gathers the lessons; every further step is one epoch over them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from evaluators.records import Candidate, Verdict
@@ -73,15 +74,19 @@ class Sft(Phase):
             list(groups.values()),
             epochs=1,
             batch_size=config.batch_size,
-            learning_rate=lambda index: config.learning_rate * self._warmup(done + index),
+            learning_rate=lambda index: config.learning_rate * self._share_of_rate(step - 1, done + index),
             rng=rng,
         )
         self.memory["optimiser_steps"] = done + metrics.get("optimiser_steps", 0.0)
         return metrics
 
-    def _warmup(self, optimiser_step: int) -> float:
-        """Rises linearly to 1 over the first steps: Adam's moments are estimates of little before."""
-        return min(1.0, (optimiser_step + 1) / max(self.session.config.sft.warmup_steps, 1))
+    def _share_of_rate(self, epoch: int, optimiser_step: int) -> float:
+        """Rises linearly to 1 over the first steps (Adam's moments are estimates of little before), then falls as a
+        cosine from epoch to epoch (Loshchilov and Hutter 2017)."""
+        config = self.session.config.sft
+        warmup = min(1.0, (optimiser_step + 1) / max(config.warmup_steps, 1))
+        cosine = 0.5 * (1 + math.cos(math.pi * epoch / max(config.epochs - 1, 1)))
+        return warmup * (config.final_learning_rate + (1 - config.final_learning_rate) * cosine)
 
 
 def _lesson(proposal: Proposal) -> dict[str, str]:
