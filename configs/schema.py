@@ -122,6 +122,7 @@ class SelfSupervisedConfig:
     batch_size: int = bounded(16, 1)
     learning_rate: float = bounded(1e-5, 0.0)
     min_gain: float = bounded(0.01, 0.0, 1.0)  # stop when the success rate rises by less
+    patience: int = bounded(1, 1)  # rounds without such a gain before it stops: a round is a noisy measurement
     contrastive_share: float = bounded(0.0, 0.0, 1.0)  # share of prompts that show exemplars
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from orchestration.phases.base import Phase, phase_key
 from orchestration.phases.contrastive_rl import ContrastiveRl
 from orchestration.phases.self_supervised import SelfSupervised
 from orchestration.phases.sft import Sft
-from orchestration.session import Session
+
+if TYPE_CHECKING:
+    from orchestration.session import Session
 
 _PHASES: dict[str, type[Phase]] = {
     "sft": Sft,

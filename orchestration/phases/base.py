@@ -78,7 +78,7 @@ class Phase:
         return result.rollouts
 
     def learn(self, step: int, rollouts: Sequence[Rollout]) -> dict[str, float]:
-        """Trains the policy on the step; returns the metrics."""
+        """Trains the policy on the step; returns the learner's metrics."""
         raise NotImplementedError
 
     def rng(self, step: int) -> np.random.Generator:
@@ -111,7 +111,9 @@ def train_in_batches(
                 batch = []
     if not history:
         return {}
-    return {name: float(np.mean([metrics[name] for metrics in history])) for name in history[0]} | {
+    # A batch whose samples were all too long trains nothing and has no loss.
+    names = dict.fromkeys(name for metrics in history for name in metrics)
+    return {name: float(np.mean([metrics[name] for metrics in history if name in metrics])) for name in names} | {
         "optimiser_steps": float(len(history)),
-        "train_seconds": float(sum(metrics["seconds"] for metrics in history)),
+        "seconds": float(sum(metrics["seconds"] for metrics in history)),
     }

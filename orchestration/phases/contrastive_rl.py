@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,7 +16,9 @@ from learners.advantages import RunningStatistics, advantages_of
 from learners.records import Rollout, Sample
 from orchestration.phases.base import Phase
 from orchestration.pipeline import Prompt, StepResult
-from orchestration.session import Session
+
+if TYPE_CHECKING:
+    from orchestration.session import Session
 
 
 class ContrastiveRl(Phase):
@@ -73,6 +76,9 @@ class ContrastiveRl(Phase):
         keys = [group[0].task_id for group in groups.values()]
         advantages = advantages_of(rewards, keys, self._statistics, config.contrastive_rl.smoothing_clip)
         self.memory["statistics"] = self._statistics.state_dict()
+        known = [reward for group in rewards for reward in group if reward is not None]
+        result.metrics["reward"] = float(np.mean(known)) if known else 0.0
+        result.metrics["groups_with_signal"] = sum(map(any, advantages)) / max(len(advantages), 1)
         return [
             replace(rollout, advantage=advantage)
             for group, values in zip(groups.values(), advantages, strict=True)
@@ -85,14 +91,7 @@ class ContrastiveRl(Phase):
             Sample(rollout.prompt_ids, rollout.response_ids, rollout.advantage or 0.0, rollout.logprobs)
             for rollout in rollouts
         ]
-        rewards = [rollout.reward for rollout in rollouts if rollout.reward is not None]
-        metrics = self.session.learner.train_grpo(
+        metrics: dict[str, float] = self.session.learner.train_grpo(
             samples, config.contrastive_rl.learning_rate, config.contrastive_rl, config.rollout.temperature
         )
-        informative = {rollout.group for rollout in rollouts if rollout.advantage}
-        return {
-            **metrics,
-            "train_seconds": metrics["seconds"],
-            "reward": float(np.mean(rewards)) if rewards else 0.0,
-            "groups_with_signal": len(informative) / max(len({rollout.group for rollout in rollouts}), 1),
-        }
+        return metrics

@@ -28,11 +28,14 @@ class SelfSupervised(Phase):
         return self.session.config.self_supervised.samples
 
     def remaining(self, done: int) -> Iterator[int]:
-        """Ends early when a round's success rate is not `min_gain` above the best before it."""
+        """Ends early when `patience` rounds have not brought the success rate `min_gain` above the best before them."""
+        config = self.session.config.self_supervised
         for step in range(done, self.steps):
             rates: list[float] = list(self.memory.get("success_rates", ()))  # type: ignore[call-overload]
-            if len(rates) >= 2 and rates[-1] < max(rates[:-1]) + self.session.config.self_supervised.min_gain:
-                return
+            if len(rates) > config.patience:
+                before, since = rates[: -config.patience], rates[-config.patience :]
+                if max(since) < max(before) + config.min_gain:
+                    return
             yield step
 
     def prompts(self, step: int) -> list[Prompt]:
@@ -44,13 +47,18 @@ class SelfSupervised(Phase):
         ]
 
     def credit(self, result: StepResult) -> list[Rollout]:
-        return [replace(rollout, reward=float(rollout.outcome == Outcome.OK)) for rollout in result.rollouts]
+        """1 for a correct program, else 0; neutral where we failed to judge it."""
+        return [
+            rollout if rollout.outcome == Outcome.INFRA else replace(rollout, reward=float(rollout.outcome == Outcome.OK))
+            for rollout in result.rollouts
+        ]
 
     def learn(self, step: int, rollouts: Sequence[Rollout]) -> dict[str, float]:
         config = self.session.config.self_supervised
         successes = [rollout for rollout in rollouts if rollout.reward]
         rates: list[float] = list(self.memory.get("success_rates", ()))  # type: ignore[call-overload]
-        self.memory["success_rates"] = [*rates, len(successes) / max(len(rollouts), 1)]
+        judged = sum(rollout.reward is not None for rollout in rollouts)
+        self.memory["success_rates"] = [*rates, len(successes) / max(judged, 1)]
         groups: dict[str, list[Sample]] = {}
         for rollout in successes:
             groups.setdefault(rollout.group, []).append(Sample(rollout.prompt_ids, rollout.response_ids))
