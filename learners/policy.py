@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub import save_torch_state_dict
 from safetensors import SafetensorError
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import (
@@ -60,13 +61,17 @@ def make_policy(
         bos_token_id=tokenizer.bos_token_id,
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
+        architectures=[Qwen2ForCausalLM.__name__],
         dtype="float32",
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = Qwen2ForCausalLM(model_config)
     folder.mkdir(parents=True, exist_ok=True)
-    model.save_pretrained(folder)
+    # Not the model's save_pretrained: it imports DeepSpeed, which looks for an accelerator and says so to the terminal.
+    save_torch_state_dict(dict(model.named_parameters()), folder)
+    model.config.save_pretrained(folder)
+    model.generation_config.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return model, tokenizer
 
