@@ -10,6 +10,7 @@ import logging
 import os
 import tempfile
 import time
+import warnings
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import replace
@@ -125,7 +126,9 @@ class Evaluator:
     ) -> Verdict:
         start = time.perf_counter()
         try:
-            compile(candidate.source, "<candidate>", "exec", dont_inherit=True)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # those that Python has for a candidate are of no use to our user
+                compile(candidate.source, "<candidate>", "exec", dont_inherit=True)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             return self._verdict(task, candidate, preset, Judgement(Outcome.BUILD_ERROR, f"does not parse: {error}"))
         if artifact is None and needs_build(candidate.source):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
@@ -58,13 +59,23 @@ class Task:
         return replace(self, sizes={**self.sizes, **sizes})
 
 
+def parse_source(source: str) -> ast.Module:
+    """The syntax tree of a program's text, without the warnings Python has for it (they are of no use to our user).
+
+    Raises SyntaxError, ValueError, RecursionError or MemoryError, as `ast.parse` does.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ast.parse(source)
+
+
 def normalised_source(source: str) -> str:
     """Source without comments, docstrings and layout, so that identical proposals share a digest.
 
     Text that does not parse is only stripped of trailing blanks.
     """
     try:
-        tree = ast.parse(source)
+        tree = parse_source(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return "\n".join(line.rstrip() for line in source.strip().splitlines())
     for node in ast.walk(tree):

@@ -12,6 +12,8 @@ import textwrap
 from bisect import bisect
 from dataclasses import dataclass
 
+from evaluators.records import parse_source
+
 MAX_SOURCE = 200_000  # characters of one program; a longer one is refused
 _PARSE_BUDGET = 1_000_000  # characters given to Python's parser for one answer, so that no answer is slow to read
 _PARSE_OVERHEAD = 200  # what a call of the parser costs besides
@@ -239,7 +241,7 @@ class _Document:
             return None
         self._budget -= len(code) + _PARSE_OVERHEAD
         try:
-            return ast.parse(code)
+            return parse_source(code)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             return None
 
