@@ -12,7 +12,7 @@ from typing import Any
 
 import ray
 import torch
-from ray.exceptions import RayActorError, RayTaskError
+from ray.exceptions import RayError, RayTaskError
 
 from configs.schema import ContrastiveConfig, RunConfig
 from learners.engine import LearnerEngine
@@ -20,6 +20,7 @@ from learners.records import Sample
 from learners.weights import PackedWeights, WeightManifest, pack
 
 _START_SECONDS = 300.0
+_GRACE_SECONDS = 10.0
 
 
 class LearnerLost(Exception):
@@ -68,17 +69,19 @@ class LearnerGroup:
     """All ranks of the learner. Methods take the whole step's samples; the engine shares them out."""
 
     def __init__(self, config: RunConfig, policy: str, *, gpus_per_rank: float = 0.0) -> None:
-        """Starts the ranks. Raises LearnerLost when they do not come up."""
-        self._config = config
+        """Starts the ranks. Raises LearnerLost when they do not come up, PolicyError where the policy does not load."""
         self._timeout = config.learner.timeout
+        limit = max(_START_SECONDS, self._timeout)
         options = {"num_gpus": gpus_per_rank, "num_cpus": 1}
-        self._ranks = [LearnerRank.options(**options).remote()]
-        master = self._wait([self._ranks[0].address.remote()], _START_SECONDS)[0]
-        for _ in range(1, config.learner.ranks):
-            self._ranks.append(LearnerRank.options(**options).remote())
-        starts = [rank.start.remote(config, policy, index, master) for index, rank in enumerate(self._ranks)]
-        self.weights = int(self._wait(starts, _START_SECONDS)[0])
+        self._ranks = [LearnerRank.options(**options).remote() for _ in range(config.learner.ranks)]
         self.version = 0
+        try:
+            master = self._wait([self._ranks[0].address.remote()], limit)[0]
+            starts = [rank.start.remote(config, policy, index, master) for index, rank in enumerate(self._ranks)]
+            self.weights = int(self._wait(starts, limit)[0])
+        except BaseException:
+            self.stop()
+            raise
 
     def train_cross_entropy(self, samples: Sequence[Sample], learning_rate: float) -> dict[str, float]:
         """One optimiser step of cross-entropy; see `LearnerEngine.train_cross_entropy`."""
@@ -129,17 +132,38 @@ class LearnerGroup:
         """
         deadline = time.monotonic() + timeout
         results: dict[ray.ObjectRef, Any] = {}
-        while missing := [call for call in calls if call not in results]:
-            done, _ = ray.wait(missing, num_returns=1, timeout=max(deadline - time.monotonic(), 0.0))
+        missing = list(calls)
+        while missing:
+            done, missing = ray.wait(missing, num_returns=1, timeout=max(deadline - time.monotonic(), 0.0))
             if not done:
                 raise LearnerLost(f"learner rank {calls.index(missing[0])} did not answer within {timeout:.0f} s")
+            rank = calls.index(done[0])
             try:
                 results[done[0]] = ray.get(done[0])
             except RayTaskError as error:
-                raise error.as_instanceof_cause() from error
-            except RayActorError as error:
-                raise LearnerLost(f"learner rank {calls.index(done[0])} died: {str(error).splitlines()[0]}") from error
+                # A rank that dies makes the others' collectives fail; which of the two is heard first is chance.
+                self._raise_for_the_dead(missing)
+                raise error.cause from error
+            except RayError as error:
+                raise _lost(rank, error) from error
         return [results[call] for call in calls]
+
+    def _raise_for_the_dead(self, calls: list[ray.ObjectRef]) -> None:
+        """Raises LearnerLost where one of the calls ends, within moments, because its rank died."""
+        done = ray.wait(calls, num_returns=len(calls), timeout=_GRACE_SECONDS)[0] if calls else []
+        for call in done:
+            try:
+                ray.get(call)
+            except RayTaskError:
+                continue
+            except RayError as error:
+                raise _lost(None, error) from error
+
+
+def _lost(rank: int | None, error: RayError) -> LearnerLost:
+    who = "a learner rank" if rank is None else f"learner rank {rank}"
+    reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return LearnerLost(f"{who} died: {reason}")
 
 
 __all__ = ["LearnerGroup", "LearnerLost"]

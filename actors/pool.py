@@ -98,6 +98,7 @@ class ActorPool:
         self._work: dict[int, _Work] = {}
         self._queue: deque[int] = deque()
         self._finished: list[tuple[Any, Any]] = []
+        self._last_loss = ""
         self.restarts = 0
         for index in range(size):
             self._add(_Member(index))
@@ -201,6 +202,7 @@ class ActorPool:
     def _replace(self, actor: int, reason: str, *, start_failed: bool = False) -> None:
         """Kills an actor, retries its work elsewhere and starts another in its place, or gives the place up."""
         member = self._members.pop(actor)
+        self._last_loss = reason
         ray.kill(self._manager.remove_actor(actor))
         member.failed_starts = member.failed_starts + 1 if start_failed else 0
         given_up = member.failed_starts >= self._max_failed_starts
@@ -314,7 +316,7 @@ class ActorPool:
         return max(min(deadlines, default=time.monotonic() + _POLL_SECONDS) - time.monotonic(), 0.0) + 0.01
 
     def _exhausted(self) -> str:
-        return f"pool {self.name}: no actor could be started; see the log for what each start said"
+        return f"pool {self.name}: no actor could be started; the last one: {self._last_loss}"
 
     def _state(self) -> str:
         return f"{len(self.healthy())} of {len(self._members)} actors are ready"
