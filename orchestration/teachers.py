@@ -6,6 +6,7 @@ A proposal is a claim; only the evaluator says whether it is right.
 from __future__ import annotations
 
 import json
+import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from typing import Protocol
 
 import numpy as np
 from openai import APIError, OpenAI
+from openai.types.chat import ChatCompletion
 
 from configs.schema import SftConfig
 from evaluators.records import Task
@@ -64,25 +66,28 @@ class BundledTeacher:
 
 class FileTeacher:
     """Programs from a JSONL file: `task_id` (with `level_id`, or as `level1/name`) and `source` or `custom_code`, or a
-    whole `response`; `analysis` and `design` where there are any."""
+    whole `response`; `analysis` and `design` where there are any. A line whose program is empty or null is left out."""
 
     def __init__(self, path: str) -> None:
         """Raises TeacherError for a file that does not read."""
         self.name = Path(path).stem
         self._rows: dict[str, list[Proposal]] = defaultdict(list)
         try:
-            lines = Path(path).read_text().splitlines()
+            lines = Path(path).read_text(encoding="utf-8").split("\n")  # U+2028 may stand inside a line
         except (OSError, UnicodeDecodeError) as error:
             raise TeacherError(f"sft.teachers: {path} cannot be read ({error})") from error
         for number, line in enumerate(lines, start=1):
             try:
-                row = json.loads(line) if line.strip() else None
-                if row and (proposal := self._proposal(row, number)):
+                if line.strip() and (proposal := self._proposal(json.loads(line), number)):
                     self._rows[proposal.task_id].append(proposal)
             except (ValueError, KeyError, TypeError) as error:
                 raise TeacherError(f"{path}:{number}: expected task_id and source or response ({error!r})") from error
 
     def _proposal(self, row: dict[str, object], number: int) -> Proposal | None:
+        if not isinstance(row, dict):
+            raise TypeError(f"a JSON object is wanted, not a {type(row).__name__}")
+        if not row.keys() & {"source", "custom_code", "response"}:
+            raise KeyError("source")
         task_id = f"level{row['level_id']}/{row['task_id']}" if "level_id" in row else str(row["task_id"])
         parsed = parse_response(str(row.get("response") or ""))
         source = row.get("source") or row.get("custom_code") or parsed.code
@@ -104,7 +109,8 @@ class EndpointTeacher:
             raise TeacherError(f"sft.teacher_model: name the model to ask {url} for")
         self.name = model
         self._url = url
-        self._client = OpenAI(base_url=url, timeout=_REQUEST_SECONDS, max_retries=3)
+        key = os.environ.get("OPENAI_API_KEY") or "none"  # servers of one's own ask for none
+        self._client = OpenAI(base_url=url, api_key=key, timeout=_REQUEST_SECONDS, max_retries=3)
 
     def proposals(self, task: Task, prompt: str) -> Iterator[Proposal]:
         while True:
@@ -114,6 +120,8 @@ class EndpointTeacher:
                 )
             except APIError as error:
                 raise TeacherError(f"sft.teachers: {self._url} does not answer ({error})") from error
+            if not isinstance(answer, ChatCompletion) or not answer.choices:  # a web page, or an error with status 200
+                raise TeacherError(f"sft.teachers: {self._url} gives no chat completion; most addresses end in /v1")
             choice = answer.choices[0]
             parsed = parse_response(choice.message.content or "", choice.finish_reason or "stop")
             yield Proposal(
@@ -141,15 +149,18 @@ class Lesson:
         self, tasks: Sequence[Task], teachers: Sequence[Teacher], config: SftConfig, prompt: Callable[[Task], str]
     ) -> None:
         self._config = config
+        # By position: two teachers may have one name (a model behind two endpoints).
         self._open = {
-            (task.id, teacher.name): teacher.proposals(task, prompt(task)) for task in tasks for teacher in teachers
+            (task.id, index): teacher.proposals(task, prompt(task))
+            for task in tasks
+            for index, teacher in enumerate(teachers)
         }
-        self._tries: dict[tuple[str, str], int] = defaultdict(int)
-        self._successes: dict[tuple[str, str], int] = defaultdict(int)
+        self._tries: dict[tuple[str, int], int] = defaultdict(int)
+        self._successes: dict[tuple[str, int], int] = defaultdict(int)
 
-    def next_round(self) -> list[tuple[tuple[str, str], Proposal]]:
+    def next_round(self) -> list[tuple[tuple[str, int], Proposal]]:
         """As many proposals from each as could still be needed; an empty list when all are through."""
-        asked: list[tuple[tuple[str, str], Proposal]] = []
+        asked: list[tuple[tuple[str, int], Proposal]] = []
         for key, stream in list(self._open.items()):
             wanted = self._config.successes - self._successes[key]
             for _ in range(min(wanted, self._config.tries - self._tries[key])):
@@ -161,6 +172,6 @@ class Lesson:
                 asked.append((key, proposal))
         return asked
 
-    def succeeded(self, key: tuple[str, str]) -> None:
+    def succeeded(self, key: tuple[str, int]) -> None:
         """Counts one verified program of a teacher for a task."""
         self._successes[key] += 1

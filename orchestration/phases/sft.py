@@ -5,6 +5,7 @@ Step 0 gathers the lessons; every further step is one epoch over them.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Sequence
 
@@ -13,6 +14,8 @@ from learners.records import Rollout, Sample
 from orchestration.phases.base import Phase, train_in_batches
 from orchestration.pipeline import Prompt, StepResult
 from orchestration.teachers import Lesson, Proposal, make_teachers
+
+_log = logging.getLogger(__name__)
 
 
 class Sft(Phase):
@@ -36,7 +39,7 @@ class Sft(Phase):
             lambda task: session.one_shot(task.id).text,
         )
         result = StepResult()
-        lessons: list[dict[str, str]] = []
+        lessons: dict[str, dict[str, str]] = {}  # by digest: a program that is proposed twice is learnt once
         proposed = 0
         while asked := lesson.next_round():
             proposed += len(asked)
@@ -48,8 +51,14 @@ class Sft(Phase):
                 result.verdicts[candidate.digest] = verdict
                 if verdict.succeeded:
                     lesson.succeeded(key)
-                    lessons.append(_lesson(proposal))
-        self.memory["lessons"] = lessons
+                    lessons.setdefault(candidate.digest, _lesson(proposal))
+        if not lessons:
+            _log.warning(
+                "%s: none of the %d programs that teachers proposed was right; nothing to learn from",
+                self.key,
+                proposed,
+            )
+        self.memory["lessons"] = list(lessons.values())
         result.metrics = _figures(proposed, result.verdicts)
         return result
 
