@@ -1,6 +1,7 @@
 """The command line: `warpsmith run`, `evaluate`, `tasks` and `report`.
 
-Bad input is one line that names the thing and the remedy, exit code 2, and nothing written.
+Bad input is one line that names the thing and the remedy, exit code 2, and nothing written. A run that cannot go on is
+one line too, exit code 1.
 """
 
 from __future__ import annotations
@@ -22,15 +23,17 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+_log = logging.getLogger(__name__)
+_STOPPED = 1
 _BAD_INPUT = 2
 _INTERRUPTED = 130
 
 
-def _refuse(error: object) -> typer.Exit:
-    """One line on standard error, and exit code 2."""
+def _refuse(error: object, code: int = _BAD_INPUT) -> typer.Exit:
+    """One line on standard error, and the exit code for it."""
     line = " ".join(str(error).split())
     print(f"error: {line}", file=sys.stderr)
-    return typer.Exit(_BAD_INPUT)
+    return typer.Exit(code)
 
 
 @app.command()
@@ -55,6 +58,9 @@ def run(
             return
     except (ConfigError, TaskError) as error:
         raise _refuse(error) from None
+    from actors.learner import LearnerLost
+    from actors.pool import PoolExhausted
+    from learners.engine import LearnerError
     from learners.policy import PolicyError
     from orchestration.driver import run as train
     from orchestration.progress import Progress
@@ -66,6 +72,9 @@ def run(
             train(settings, progress)
     except (ConfigError, TaskError, PolicyError, TeacherError, RunDirectoryError) as error:
         raise _refuse(error) from None
+    except (LearnerLost, LearnerError, PoolExhausted, OSError) as error:
+        _log.debug("the run ends", exc_info=True)
+        raise _refuse(f"{error}; the same command again goes on after the last committed step", _STOPPED) from None
     except KeyboardInterrupt:
         print("stopped; the same command again goes on after the last committed step", file=sys.stderr)
         raise typer.Exit(_INTERRUPTED) from None

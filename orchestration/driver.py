@@ -27,19 +27,19 @@ def run(config: RunConfig, progress: Progress) -> None:
         progress.report(build_report(session.run))
         return
     with session:
-        recoveries = 0
+        losses = 0
         while not session.state.finished:
             committed = session.state
             try:
+                if losses:
+                    session.recover()
                 train(session)
                 session.finish()
             except LearnerLost as error:
-                recoveries = recoveries + 1 if session.state == committed else 1
-                if recoveries > _MAX_RECOVERIES:
+                losses = losses + 1 if session.state == committed else 1
+                if losses > _MAX_RECOVERIES:
                     raise
                 _log.warning("%s; going back to the last commit", error)
-                session.roles.restart_learner()
-                session.restore()
         report(session)
 
 
@@ -47,33 +47,29 @@ def train(session: Session) -> None:
     """The schedule: SFT, self-supervised learning and contrastive RL, for as many cycles as configured."""
     assess(session, BASE)
     for phase in schedule(session):
-        done = steps_done(session, phase)
-        if done is None:
-            continue
-        phase.restore(session.state.extra.get(phase.key, {}))
-        if done == 0:
-            phase.begin()
-        for step in phase.remaining(done):
-            started = time.monotonic()
-            result = phase.gather(step)
-            result.rollouts = phase.credit(result)
-            session.remember(result, session.roles.version)
-            session.store(phase.key, step, result)
-            metrics = phase.learn(step, result.rollouts)
-            metrics["sync_seconds"] = session.roles.push_weights(session.roles.version + 1)
-            metrics["step_seconds"] = time.monotonic() - started
-            session.commit(phase, step, {**result.metrics, **metrics})
-            done = step + 1
-        session.complete(phase, done)
+        if phase.key not in session.state.extra.get("completed", ()):
+            take_steps(session, phase)
         assess(session, phase.key)
 
 
-def steps_done(session: Session, phase: Phase) -> int | None:
-    """Committed steps of a phase; None when it is complete."""
-    if phase.key in session.state.extra.get("completed", ()):
-        return None
-    state = session.state
-    return state.step if (state.cycle, state.phase) == (phase.cycle, phase.name) else 0
+def take_steps(session: Session, phase: Phase) -> None:
+    """The steps of a phase that are not committed yet: gather, judge, learn, push the weights."""
+    done = session.steps_done(phase)
+    phase.restore(session.state.extra.get(phase.key, {}))
+    if done == 0:
+        phase.begin()
+    for step in phase.remaining(done):
+        started = time.monotonic()
+        result = phase.gather(step)
+        result.rollouts = phase.credit(result)
+        session.remember(result, session.roles.version)
+        session.store(phase.key, step, result)
+        learned = {f"train/{name}": value for name, value in phase.learn(step, result.rollouts).items()}
+        learned["sync_seconds"] = session.roles.push_weights(session.roles.version + 1)
+        learned["step_seconds"] = time.monotonic() - started
+        session.commit(phase, step, {**result.metrics, **learned})
+        done = step + 1
+    session.complete(phase, done)
 
 
 def assess(session: Session, stage: str) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from actors.builder import BuildRequest
 from actors.evaluator import EvaluationRequest
-from actors.pool import ActorPool, PoolFailure
+from actors.pool import ActorPool, PoolExhausted, PoolFailure
 from actors.rollout import Completion, GenerationRequest
 from configs.schema import RolloutConfig
 from evaluators.build import needs_build
@@ -65,7 +65,11 @@ class Pipeline:
         self.on_progress = on_progress or (lambda _: None)
 
     def run(self, prompts: Sequence[Prompt], *, samples: int, temperature: float, preset: str) -> StepResult:
-        """Samples `samples` responses a prompt and judges what they propose."""
+        """Samples `samples` responses a prompt and judges what they propose.
+
+        What is lost with an actor for good (a group, a verdict) is left out, or judged as `infra`. Raises PoolExhausted
+        when a pool has no actor left, since nothing could be said of any candidate then.
+        """
         return _Run(self, preset).generate(prompts, samples, temperature)
 
     def evaluate(self, candidates: Sequence[Candidate], preset: str) -> dict[str, Verdict]:
@@ -95,7 +99,7 @@ class _Run:
             self.pipeline.engines.submit(request, "generate")
         while self.pipeline.engines.pending or self._evaluating():
             for request, outcome in self.pipeline.engines.poll(_POLL_SECONDS):
-                if isinstance(outcome, PoolFailure):
+                if _failed(outcome):
                     _log.warning("group %s is lost: %s", request.key, outcome.error)
                     continue
                 for completion in outcome:
@@ -157,7 +161,7 @@ class _Run:
         pipeline = self.pipeline
         if pipeline.builders.pending:
             for request, outcome in pipeline.builders.poll(_POLL_SECONDS):
-                if isinstance(outcome, PoolFailure):
+                if _failed(outcome):
                     self._judged(request.candidate, _infra(request, pipeline, self.preset, str(outcome.error)))
                 else:
                     built: Artifact | BuildError = outcome
@@ -166,9 +170,9 @@ class _Run:
                     )
         if pipeline.evaluators.pending:
             for request, outcome in pipeline.evaluators.poll(_POLL_SECONDS):
-                failed = isinstance(outcome, PoolFailure)
-                verdict = _infra(request, pipeline, self.preset, str(outcome.error)) if failed else outcome
-                self._judged(request.candidate, verdict)
+                if _failed(outcome):
+                    outcome = _infra(request, pipeline, self.preset, str(outcome.error))
+                self._judged(request.candidate, outcome)
         pipeline.on_progress(self._rates())
 
     def _judged(self, candidate: Candidate, verdict: Verdict) -> None:
@@ -202,6 +206,13 @@ class _Run:
             "measured": float(self.measured),
             "distinct_candidates": float(len(self.result.candidates)),
         }
+
+
+def _failed(outcome: Any) -> bool:
+    """Whether an item came to nothing. Raises PoolExhausted where every other item would, too."""
+    if isinstance(outcome, PoolFailure) and isinstance(outcome.error, PoolExhausted):
+        raise outcome.error
+    return isinstance(outcome, PoolFailure)
 
 
 def _infra(request: Any, pipeline: Pipeline, preset: str, message: str) -> Verdict:

@@ -17,7 +17,7 @@ _SHOWN = (
     ("success_rate", "success", "{:.0%}"),
     ("mean_speedup", "mean speed-up", "{:.2f}x"),
     ("reward", "reward", "{:.2f}"),
-    ("loss", "loss", "{:.3f}"),
+    ("train/loss", "loss", "{:.3f}"),
     ("tokens_per_second", "tokens/s", "{:.0f}"),
     ("evaluations_per_second", "evaluations/s", "{:.1f}"),
 )

@@ -14,6 +14,7 @@ from actors.evaluator import EvaluatorActor
 from actors.learner import LearnerGroup
 from actors.pool import ActorPool
 from actors.rollout import RolloutEngine
+from configs.load import ConfigError
 from configs.schema import RayConfig, RunConfig
 from orchestration.run_directory import RunDirectory
 
@@ -21,20 +22,29 @@ _log = logging.getLogger(__name__)
 _LOCAL_CPUS = 8  # logical: on a small machine the roles take turns
 
 
-def connect(config: RayConfig) -> None:
-    """Joins the cluster that the config or RAY_ADDRESS names, or starts a local Ray."""
+def connect(config: RayConfig, actors: int) -> None:
+    """Joins the cluster that the config or RAY_ADDRESS names, or starts a local Ray with room for so many actors.
+
+    Raises ConfigError where no cluster answers.
+    """
     if ray.is_initialized():
         return
     root = str(Path(__file__).resolve().parent.parent)
-    environment = {"PYTHONPATH": root, "TOKENIZERS_PARALLELISM": "false", "RAY_DEDUP_LOGS": "0"}
+    path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+    environment = {"PYTHONPATH": path, "TOKENIZERS_PARALLELISM": "false", "RAY_DEDUP_LOGS": "0"}
     runtime = {"env_vars": environment}
     address = config.address or os.environ.get("RAY_ADDRESS", "")
     quiet: dict[str, Any] = {"runtime_env": runtime, "log_to_driver": False, "logging_level": logging.WARNING}
     if address:
-        ray.init(address=address, **quiet)
+        try:
+            ray.init(address=address, **quiet)
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            raise ConfigError(f"ray.address: no Ray cluster answers at {address} ({error})") from error
         return
+    # A local Ray guards itself with a token, and says so each time.
+    logging.getLogger("ray._private.authentication.authentication_token_setup").setLevel(logging.ERROR)
     ray.init(
-        num_cpus=config.num_cpus or max(_LOCAL_CPUS, os.cpu_count() or 1),
+        num_cpus=config.num_cpus or max(_LOCAL_CPUS, os.cpu_count() or 1, actors),
         object_store_memory=config.object_store_mib << 20,
         include_dashboard=config.dashboard,
         **quiet,
@@ -58,8 +68,11 @@ class Roles:
         """Starts all roles side by side, since each takes many seconds."""
         config = self._config
         self._own_ray = not ray.is_initialized()
-        connect(config.ray)
         self._started = True
+        connect(
+            config.ray,
+            config.rollout.engines + config.evaluator.builders + config.evaluator.workers + config.learner.ranks,
+        )
         self.engines = ActorPool(
             "rollout",
             lambda index: RolloutEngine.options(num_gpus=self._gpus * config.rollout.tensor_parallel).remote(

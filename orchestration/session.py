@@ -6,19 +6,25 @@ Opening a session resumes what the run directory holds; committing makes everyth
 from __future__ import annotations
 
 import logging
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
+from configs.checks import leaves
 from configs.load import ConfigError, changed_keys, may_change
 from configs.schema import RunConfig
 from evaluators.records import Outcome, Verdict
 from evaluators.tasks import program_source
 from learners.policy import encode_prompt, encode_response, load_tokenizer
 from orchestration.bootstrap import check_policy, prepare_policy, select_tasks
+from orchestration.phases.base import phase_key
 from orchestration.pipeline import Pipeline, Prompt, StepResult
 from orchestration.roles import Roles
-from orchestration.run_directory import RunDirectory, RunState
+from orchestration.run_directory import RunDirectory, RunDirectoryError, RunState
 from orchestration.teachers import make_teachers
 from orchestration.tracking import Tracker
 from prompts.buffer import ExemplarBuffer
@@ -29,6 +35,11 @@ if TYPE_CHECKING:
     from orchestration.progress import Progress
 
 _log = logging.getLogger(__name__)
+_LENGTHS = {
+    "sft": "sft.epochs",
+    "self_supervised": "self_supervised.max_rounds",
+    "contrastive_rl": "contrastive_rl.steps",
+}
 
 
 class Session:
@@ -43,32 +54,42 @@ class Session:
         if "sft" in config.schedule.phases:
             make_teachers(config.sft, config.seed)
         self._references = {task.id: program_source(task) for task in self.tasks}
-        self.run = RunDirectory(config.root, config.name)
         self.renderer = PromptRenderer()
-        self.state = self._resumable()
+        try:
+            self.run = RunDirectory(config.root, config.name)
+            self.state = self._resumable()
+        except (OSError, pa.ArrowInvalid) as error:
+            raise RunDirectoryError(f"root: {config.root} cannot be used ({error}); give another root=...") from error
 
     def _resumable(self) -> RunState:
         """The state that the run directory holds, or the first. Raises ConfigError where the config differs from it."""
         if not self.run.exists():
             return RunState()
-        changed = [key for key in changed_keys(self.run.read_config(), self.config) if not may_change(key)]
-        if changed:
+        before = self.run.read_config()
+        fixed = [key for key in changed_keys(before, self.config) if not may_change(key)]
+        if fixed:
             raise ConfigError(
-                f"{self.run}: the run was started with another {changed[0]}; "
+                f"{self.run}: the run was started with another {fixed[0]}; "
                 f"choose another name=... or remove the folder to start anew"
             )
-        return self.run.read_state() or RunState()
+        return extended(self.run.read_state() or RunState(), before, self.config)
 
     def __enter__(self) -> Session:
-        self._lock = self.run.lock()
-        self._lock.__enter__()
-        self.run.write_config(self.config)
-        self.tracker = Tracker(self.config, self.state.tracking)
-        folder = (self.run.local_path or Path("runs") / self.config.name) / "policy"
-        policy = prepare_policy(self.config, self.tasks, folder.absolute())
-        self.tokenizer = load_tokenizer(policy)
-        self.roles = Roles(self.config, policy, self.run)
-        try:
+        with ExitStack() as stack:
+            stack.enter_context(self.run.lock())
+            self.state = self._resumable()  # again: another process may have gone on until now
+            if not self.run.exists():
+                self.run.write_config(self.config)
+            self.tracker = stack.enter_context(Tracker(self.config, self.state.tracking))
+            self._commit(self.state)  # before the config, which a longer schedule is noticed by
+            self.run.write_config(self.config)
+            folder = (self.run.local_path or Path("runs") / self.config.name) / "policy"
+            policy = prepare_policy(self.config, self.tasks, folder.absolute())
+            self.tokenizer = load_tokenizer(policy)
+            for task in self.tasks:
+                self.one_shot(task.id)  # one that leaves no room for a response is known before anything is started
+            self.roles = Roles(self.config, policy, self.run)
+            stack.callback(self.roles.stop)
             self.roles.start()
             self.pipeline = Pipeline(
                 self.tasks,
@@ -79,16 +100,13 @@ class Session:
                 self.progress.rates,
             )
             self.restore()
-        except BaseException:
-            self.__exit__()
-            raise
+            self._opened = stack.pop_all()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None = None, *_: object) -> None:
-        self.roles.stop()
-        status = "FINISHED" if kind is None else "KILLED" if issubclass(kind, KeyboardInterrupt) else "FAILED"
-        self.tracker.close(status)
-        self._lock.__exit__(None, None, None)
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._opened.__exit__(kind, error, trace)
 
     @property
     def learner(self) -> Any:
@@ -106,36 +124,51 @@ class Session:
             self.buffer = ExemplarBuffer.from_table(table, config.buffer, config.seed)
         else:
             self.buffer = ExemplarBuffer(config.buffer, config.evaluator.arch, config.seed, config.reward.baseline)
+        known = {task.id: task.digest for task in self.tasks}
         for row in self.run.read_verdicts().to_pylist():
             verdict = Verdict.from_row(row)
-            if verdict.outcome is not Outcome.INFRA:
+            is_current = verdict.evaluator.get("task_digest") == known.get(verdict.task)
+            if is_current and verdict.outcome is not Outcome.INFRA:
                 self.pipeline.verdicts[verdict.candidate, verdict.evaluator["preset"]] = verdict
         self.roles.push_weights(self.state.policy_version)
+
+    def recover(self) -> None:
+        """Goes on after a `LearnerLost`: a new learner, and everything back to the last commit."""
+        self.roles.restart_learner()
+        self.restore()
 
     # Prompts
 
     def one_shot(self, task_id: str) -> Prompt:
-        """The prompt without exemplars."""
-        text = self.renderer.one_shot(self._references[task_id], self.config.evaluator.arch)
-        return Prompt(task_id, task_id, text, self._encode(text))
+        """The prompt without exemplars. Raises ConfigError where it leaves no room for a response."""
+        prompt = self._prompt(task_id, self.renderer.one_shot(self._references[task_id], self.config.evaluator.arch))
+        if not self._fits(prompt):
+            response = self.config.rollout.max_tokens
+            raise ConfigError(
+                f"policy.max_length: the prompt of {task_id} has {len(prompt.ids)} tokens and leaves no room for "
+                f"rollout.max_tokens={response}; raise policy.max_length to {len(prompt.ids) + response}"
+            )
+        return prompt
 
     def contrastive(self, task_id: str) -> Prompt:
-        """The prompt with exemplars drawn from the buffer."""
+        """The prompt with exemplars drawn from the buffer; the longest are left out where there is no room for all."""
         reference = self._references[task_id]
         exemplars = self.buffer.exemplars(task_id, reference)
-        text = self.renderer.contrastive(reference, exemplars, self.config.evaluator.arch)
-        return Prompt(task_id, task_id, text, self._encode(text))
+        while exemplars:
+            text = self.renderer.contrastive(reference, exemplars, self.config.evaluator.arch)
+            prompt = self._prompt(task_id, text)
+            if self._fits(prompt):
+                return prompt
+            # The reference is not printed twice, so leaving it out would win nothing.
+            exemplars.remove(max(exemplars, key=lambda one: (one.source != reference, len(one.source))))
+        return self.one_shot(task_id)
 
-    def _encode(self, text: str) -> tuple[int, ...]:
+    def _prompt(self, task_id: str, text: str) -> Prompt:
         ids = encode_prompt(self.tokenizer, text, self.config.policy.chat_template)
-        room = self.config.policy.max_length - self.config.rollout.max_tokens
-        if len(ids) > room:
-            wanted = len(ids) + self.config.rollout.max_tokens
-            raise ConfigError(
-                f"policy.max_length: a prompt has {len(ids)} tokens and leaves no room for rollout.max_tokens="
-                f"{self.config.rollout.max_tokens}; raise policy.max_length to {wanted}"
-            )
-        return tuple(ids)
+        return Prompt(task_id, task_id, text, tuple(ids))
+
+    def _fits(self, prompt: Prompt) -> bool:
+        return len(prompt.ids) + self.config.rollout.max_tokens <= self.config.policy.max_length
 
     def encode_response(self, text: str) -> list[int]:
         """A response's token ids, with the token that ends it."""
@@ -156,6 +189,11 @@ class Session:
         """New verdicts flow back into the buffer that exemplars are drawn from."""
         for digest, verdict in result.verdicts.items():
             self.buffer.add(result.candidates[digest], verdict, step)
+
+    def steps_done(self, phase: Phase) -> int:
+        """Committed steps of a phase."""
+        state = self.state
+        return state.step if (state.cycle, state.phase) == (phase.cycle, phase.name) else 0
 
     def commit(self, phase: Phase, step: int, metrics: dict[str, float]) -> None:
         """Makes everything up to and including `step` survive a kill, where a commit is due."""
@@ -188,7 +226,7 @@ class Session:
             policy_version=version,
             checkpoint=self.run.publish_checkpoint(local, name),
             buffer=self.run.write_buffer(self.buffer.to_table(), version),
-            extra={**self.state.extra, phase.key: phase.memory},
+            extra={**self.state.extra, phase.key: dict(phase.memory)},
         )
 
     def commit_assessment(self, stage: str) -> None:
@@ -205,3 +243,14 @@ class Session:
         self.run.commit(self.state)
         self.run.prune_checkpoints(self.config.keep_checkpoints, protect=[self.state.checkpoint])
         self.run.prune_buffers(self.config.keep_checkpoints, protect=[self.state.buffer])
+
+
+def extended(state: RunState, before: RunConfig, now: RunConfig) -> RunState:
+    """Where a run goes on whose schedule has grown: in the phase that it stood in last, or in the next cycle."""
+    old, new = ({key: value for key, value, _ in leaves(config)} for config in (before, now))
+    length = _LENGTHS.get(state.phase)
+    if length is not None and new[length] > old[length]:
+        key = phase_key(state.cycle, state.phase)
+        still = {name: [one for one in state.extra.get(name, ()) if one != key] for name in ("completed", "assessed")}
+        state = replace(state, finished=False, extra={**state.extra, **still})
+    return replace(state, finished=state.finished and now.schedule.cycles <= before.schedule.cycles)

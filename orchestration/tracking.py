@@ -25,8 +25,13 @@ from orchestration.run_directory import RunDirectory
 
 _log = logging.getLogger(__name__)
 
-HTTP_DEFAULTS = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "10", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2"}
-"""MLflow's own defaults (120 s, 7 retries with growing pauses) would keep one call waiting for many minutes."""
+DEFAULTS = {
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
+    "MLFLOW_LOGGING_LEVEL": "WARNING",
+}
+"""MLflow's own (120 s, 7 retries with growing pauses) would keep one call waiting for many minutes; and on start-up it
+sets its loggers' levels itself."""
 
 RETRY_SECONDS = 60.0
 """After a failure, nothing is sent for so long."""
@@ -73,7 +78,7 @@ class Tracker:
         self._jobs: queue.Queue[Callable[[], None] | None] = queue.Queue(PENDING)
         self._thread: threading.Thread | None = None
         if config.tracking.enabled:
-            for name, value in HTTP_DEFAULTS.items():
+            for name, value in DEFAULTS.items():
                 os.environ.setdefault(name, value)
             # MLflow takes seconds to import and its database to be made; the run starts meanwhile.
             self._thread = threading.Thread(target=self._work, name="tracking", daemon=True)
@@ -171,8 +176,7 @@ class Tracker:
         """Opens the parent run: the known one, the one made under our key before a restart, or a new one."""
         if self._client is not None:
             return
-        for name in ("alembic", "mlflow"):
-            logging.getLogger(name).setLevel(logging.WARNING)
+        logging.getLogger("alembic").setLevel(logging.WARNING)
         if self._uri.startswith("sqlite:///"):
             Path(self._uri.removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
         from mlflow import MlflowClient

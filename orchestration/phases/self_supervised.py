@@ -49,7 +49,9 @@ class SelfSupervised(Phase):
     def credit(self, result: StepResult) -> list[Rollout]:
         """1 for a correct program, else 0; neutral where we failed to judge it."""
         return [
-            rollout if rollout.outcome == Outcome.INFRA else replace(rollout, reward=float(rollout.outcome == Outcome.OK))
+            rollout
+            if rollout.outcome == Outcome.INFRA
+            else replace(rollout, reward=float(rollout.outcome == Outcome.OK))
             for rollout in result.rollouts
         ]
 
