@@ -1,0 +1,220 @@
+"""Submits a training run as a Ray job: this checkout travels to the cluster, and `warpsmith run` starts there.
+
+`python -m cluster.submit CONFIG [key=value ...] --address http://HEAD:8265`. Never starts or changes a cluster. Bad
+input is one line that names the thing and the remedy, exit code 2, and nothing submitted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from configs.load import ConfigError, load_config
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+
+LEFT_OUT = (".git", ".venv", "runs", "mlruns", "build", "dist")
+"""Folders of the checkout that stay here. Only at its top: `evaluators/build` has to travel."""
+
+CACHES = ("__pycache__", "*.egg-info", ".*_cache", ".hypothesis")
+
+SET_BY_RUNS = ("PYTHONPATH", "TOKENIZERS_PARALLELISM", "RAY_DEDUP_LOGS")
+"""`warpsmith run` sets these for its actors (orchestration/roles.py); Ray refuses a job that sets them as well."""
+
+_BAD_INPUT = 2
+_INTERRUPTED = 130
+_PATIENCE_SECONDS = 120.0  # without an answer from the cluster while logs are followed
+_RECONNECT_SECONDS = 1.0
+
+
+class SubmissionError(Exception):
+    """A job that cannot be submitted, or a cluster that does not answer. One line that names it and the remedy."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is submitted: the arguments of `warpsmith`, and the environment variables that its processes get."""
+
+    arguments: tuple[str, ...]
+    environment: dict[str, str] = field(default_factory=dict)
+    metadata: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def entrypoint(self) -> str:
+        """The shell command. `python` is the one on the path of the cluster's head node."""
+        return shlex.join(["python", "-m", "orchestration.cli", *self.arguments])
+
+    @property
+    def runtime_env(self) -> dict[str, Any]:
+        """The checkout as the job's working directory, from which every process imports Warpsmith."""
+        excludes = [*(f"/{name}" for name in LEFT_OUT), *CACHES]
+        return {"working_dir": str(CHECKOUT), "excludes": excludes, "env_vars": dict(self.environment)}
+
+
+def training_job(
+    config: str, overrides: Sequence[str] = (), *, variables: Sequence[str] = (), dry_run: bool = False
+) -> Job:
+    """The job that runs `config` with `overrides`, checked here as far as it can be without the cluster.
+
+    `variables` names environment variables of this process that the job gets. Raises ConfigError, SubmissionError.
+    """
+    if not (CHECKOUT / "pyproject.toml").is_file():
+        raise SubmissionError(f"{CHECKOUT}: not a checkout of Warpsmith; run `python -m cluster.submit` in one")
+    settings = load_config(config, overrides)
+    if "://" not in settings.root and not settings.root.startswith(("/", "~")):
+        raise SubmissionError(
+            f"root={settings.root}: would stand in the job's working directory, which Ray deletes; "
+            "give an absolute path that the cluster's nodes share, or a URI (root=s3://...)"
+        )
+    arguments = ["run", _travelling(config), *overrides, *(["--dry-run"] if dry_run else [])]
+    return Job(tuple(arguments), _values_of(variables), {"warpsmith.run": settings.name})
+
+
+def _travelling(config: str) -> str:
+    """How the job finds the configuration: by its path in the checkout, or by its bare name."""
+    file = Path(config)
+    if not file.is_file():
+        return config
+    path = file.resolve()
+    if not path.is_relative_to(CHECKOUT) or path.relative_to(CHECKOUT).parts[0] in LEFT_OUT:
+        raise SubmissionError(f"{config}: does not travel with the job; put it into the checkout, such as in configs/")
+    return path.relative_to(CHECKOUT).as_posix()
+
+
+def _values_of(variables: Sequence[str]) -> dict[str, str]:
+    for name in variables:
+        if name in SET_BY_RUNS:
+            raise SubmissionError(f"--env {name}: runs set it themselves; leave it out")
+        if name not in os.environ:
+            raise SubmissionError(f"--env {name}: not set here; export it first (only the name is given)")
+    return {name: os.environ[name] for name in variables}
+
+
+def connect(address: str) -> Any:
+    """Ray's client for the jobs of a cluster. Raises SubmissionError where none answers at `address`."""
+    if not address.startswith(("http://", "https://")):
+        raise SubmissionError(f"--address {address}: must be that of the dashboard, such as http://127.0.0.1:8265")
+    from ray.job_submission import JobSubmissionClient
+
+    try:
+        return JobSubmissionClient(address)
+    except (RuntimeError, OSError, ValueError, KeyError) as error:  # also of a server that is not Ray's
+        raise SubmissionError(
+            f"--address {address}: no Ray dashboard answers ({_first_line(error)}); is the port forwarded?"
+        ) from error
+
+
+def submit(client: Any, job: Job) -> str:
+    """Uploads the checkout and starts the job; returns its id. Raises SubmissionError where the cluster refuses it."""
+    try:
+        return client.submit_job(entrypoint=job.entrypoint, runtime_env=job.runtime_env, metadata=dict(job.metadata))
+    except (RuntimeError, OSError, ValueError) as error:
+        raise SubmissionError(f"the cluster did not take the job: {_first_line(error)}") from error
+
+
+def follow(client: Any, identity: str) -> int:
+    """Prints a job's output until it has ended; returns its exit code (1 for a job that was stopped or lost).
+
+    Reconnects where the connection breaks. Raises SubmissionError after two minutes without an answer.
+    """
+    from aiohttp import ClientError
+
+    output, silent_since = _Output(), 0.0
+    while True:
+        try:
+            asyncio.run(output.tail(client, identity))
+            details = client.get_job_info(identity)
+            if details.status.is_terminal():
+                print(f"job {identity}: {details.status}", file=sys.stderr)
+                return _exit_code(str(details.status), details.driver_exit_code)
+            silent_since = 0.0
+        except (RuntimeError, OSError, ClientError) as error:
+            silent_since = silent_since or time.monotonic()
+            if time.monotonic() - silent_since > _PATIENCE_SECONDS:
+                reason = _first_line(error)
+                raise SubmissionError(
+                    f"job {identity}: the cluster stopped answering ({reason}); the job may still run"
+                ) from error
+        time.sleep(_RECONNECT_SECONDS)
+
+
+class _Output:
+    """A job's output as far as it has been printed."""
+
+    def __init__(self) -> None:
+        self._printed = 0
+
+    async def tail(self, client: Any, identity: str) -> None:
+        """Prints what is new until the log ends. Ray sends a log from its beginning with every connection."""
+        position = 0
+        async for chunk in client.tail_job_logs(identity):
+            fresh = chunk[max(self._printed - position, 0) :]
+            position += len(chunk)
+            self._printed = max(self._printed, position)
+            print(fresh, end="", flush=True)
+
+
+def _exit_code(status: str, code: int | None) -> int:
+    """0 for a job that succeeded, never 0 for another."""
+    return 0 if status == "SUCCEEDED" else code if code and code > 0 else 1
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0][:300] if lines else type(error).__name__
+
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+@app.command()
+def main(
+    config: Annotated[str, typer.Argument(help="A configuration file of this checkout, or the name of one of ours.")],
+    overrides: Annotated[list[str] | None, typer.Argument(help="key=value ...", show_default=False)] = None,
+    address: Annotated[
+        str, typer.Option(envvar="RAY_API_SERVER_ADDRESS", help="The cluster's dashboard.")
+    ] = "http://127.0.0.1:8265",
+    env: Annotated[
+        list[str] | None,
+        typer.Option(help="Pass this environment variable on. Its value shows in Ray's dashboard.", show_default=False),
+    ] = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Follow the output; exit with the job's exit code.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="The job checks everything, prints the plan and starts nothing.")
+    ] = False,
+) -> None:
+    """Submit `warpsmith run CONFIG [key=value ...]` to a Ray cluster. The same command again resumes the run."""
+    try:
+        job = training_job(config, overrides or [], variables=env or [], dry_run=dry_run)
+        client = connect(address)
+        identity = submit(client, job)
+    except (ConfigError, SubmissionError) as error:
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        raise typer.Exit(_BAD_INPUT) from None
+    if not wait:
+        print(f"{identity}\nfollow it: ray job logs --follow --address {address} {identity}")
+        print(f"stop it:   ray job stop --address {address} {identity}")
+        return
+    print(f"job {identity}: submitted", file=sys.stderr)
+    try:
+        code = follow(client, identity)
+    except SubmissionError as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise typer.Exit(1) from None
+    except KeyboardInterrupt:
+        print(f"the job goes on; stop it: ray job stop --address {address} {identity}", file=sys.stderr)
+        raise typer.Exit(_INTERRUPTED) from None
+    raise typer.Exit(code)
+
+
+if __name__ == "__main__":
+    app()
