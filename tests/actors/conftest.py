@@ -1,7 +1,5 @@
-"""One local Ray, one tiny policy and one rollout engine for all tests of the actors."""
+"""One tiny policy and one rollout engine for all tests of the actors."""
 
-import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,23 +11,7 @@ from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 from actors.rollout import RolloutEngine
 from configs.schema import PolicyConfig, RolloutConfig
 
-_ROOT = Path(__file__).resolve().parents[2]
 _VOCABULARY = 320
-
-
-@pytest.fixture(scope="session")
-def local_ray() -> Iterator[None]:
-    path = f"{_ROOT}:{os.environ.get('PYTHONPATH', '')}"
-    ray.init(
-        address="local",
-        num_cpus=16,
-        include_dashboard=False,
-        log_to_driver=False,
-        object_store_memory=100 << 20,
-        runtime_env={"env_vars": {"PYTHONPATH": path}},
-    )
-    yield
-    ray.shutdown()
 
 
 @pytest.fixture(scope="session")

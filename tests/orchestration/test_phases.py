@@ -1,0 +1,304 @@
+"""The phases' own decisions. A whole session would need every actor of a run, so a small one stands in: its buffer and
+its config are real, its learner writes down what it is asked."""
+
+import json
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+
+from configs.schema import RunConfig
+from evaluators.records import Candidate, Estimate, Outcome, Task, Verdict
+from learners.records import Rollout, Sample
+from orchestration import driver
+from orchestration.phases import ContrastiveRl, SelfSupervised, Sft
+from orchestration.phases.base import train_in_batches
+from orchestration.pipeline import Prompt, StepResult
+from orchestration.progress import Progress
+from orchestration.run_directory import RunState
+from orchestration.session import extended
+from prompts.buffer import ExemplarBuffer
+
+
+class Learner:
+    """Writes down the learning rates and samples of its steps."""
+
+    def __init__(self) -> None:
+        self.steps: list[tuple[float, list[Sample]]] = []
+
+    def train_cross_entropy(self, samples: list[Sample], learning_rate: float) -> dict[str, float]:
+        self.steps.append((learning_rate, list(samples)))
+        fits = any(sample.response_ids for sample in samples)
+        return {"loss": 1.0, "seconds": 0.5} if fits else {"seconds": 0.5}
+
+
+class Renderer:
+    def response(self, source: str, analysis: str, design: str) -> str:
+        return source
+
+
+class Session:
+    def __init__(self, config: RunConfig, tasks: int = 3) -> None:
+        self.config = config
+        self.tasks = [Task(f"level1/{index}", 1, str(index), "") for index in range(tasks)]
+        self.learner = Learner()
+        self.renderer = Renderer()
+        self.buffer = ExemplarBuffer(config.buffer, "cpu", config.seed)
+        for task in self.tasks:
+            for speedup in (0.8, 1.2, 1.9, 2.4):
+                self.buffer.add(*judged(task.id, f"x = {speedup}", Outcome.OK, speedup), 0)
+
+    def one_shot(self, task_id: str) -> Prompt:
+        return Prompt(task_id, task_id, "one shot", (1,))
+
+    def contrastive(self, task_id: str) -> Prompt:
+        exemplars = self.buffer.exemplars(task_id, "reference")
+        return Prompt(task_id, task_id, " ".join(str(one.speedup) for one in exemplars), (1, 2))
+
+    def encode_response(self, text: str) -> list[int]:
+        return list(text.encode())
+
+
+def judged(task_id: str, source: str, outcome: Outcome, speedup: float = 0.0) -> tuple[Candidate, Verdict]:
+    candidate = Candidate.propose(task_id, source, "test")
+    speedups = {"eager": Estimate(speedup, speedup, speedup, 1)} if outcome is Outcome.OK else {}
+    return candidate, Verdict(candidate.digest, task_id, "cpu", outcome, speedups=speedups)
+
+
+def step_result(*groups: list[tuple[Outcome, float]]) -> StepResult:
+    """A step whose groups, one a task, have candidates of these outcomes and speed-ups."""
+    result = StepResult()
+    for task, group in enumerate(groups):
+        for index, (outcome, speedup) in enumerate(group):
+            candidate, verdict = judged(f"level1/{task}", f"x = {index}", outcome, speedup)
+            result.candidates[candidate.digest], result.verdicts[candidate.digest] = candidate, verdict
+            result.rollouts.append(
+                Rollout(
+                    f"level1/{task}", f"level1/{task}", "", "", (1,), (2,), (0.0,), 0,
+                    candidate_digest=candidate.digest, outcome=str(outcome),
+                )
+            )  # fmt: skip
+    return result
+
+
+# Self-supervised learning
+
+
+def rounds_taken(rates: list[float], phase: SelfSupervised) -> int:
+    """How many rounds a phase takes whose success rates are these."""
+    taken = 0
+    for step in phase.remaining(len(list(phase.memory.get("success_rates", ())))):  # type: ignore[call-overload]
+        right = round(rates[step] * 100)
+        result = step_result([(Outcome.OK, 1.0)] * right + [(Outcome.WRONG, 0.0)] * (100 - right))
+        phase.learn(step, phase.credit(result))
+        taken += 1
+    return taken
+
+
+@pytest.fixture
+def self_supervised() -> SelfSupervised:
+    config = RunConfig(name="test")
+    config.self_supervised.max_rounds, config.self_supervised.min_gain, config.self_supervised.patience = 6, 0.05, 1
+    return SelfSupervised(Session(config), 1)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("rates", "rounds"),
+    [
+        ([0.1, 0.3, 0.5, 0.7, 0.8, 0.9], 6),  # rises to the end
+        ([0.1, 0.3, 0.3, 0.9, 0.9, 0.9], 3),  # stands still
+        ([0.1, 0.3, 0.34, 0.9, 0.9, 0.9], 3),  # rises by less than min_gain
+        ([0.5, 0.1, 0.9, 0.9, 0.9, 0.9], 2),  # falls
+    ],
+)
+def test_self_supervised_learning_stops_when_the_success_rate_stops_rising(
+    self_supervised: SelfSupervised, rates: list[float], rounds: int
+) -> None:
+    assert rounds_taken(rates, self_supervised) == rounds
+
+
+def test_patience_waits_for_a_better_round(self_supervised: SelfSupervised) -> None:
+    self_supervised.session.config.self_supervised.patience = 2
+    assert rounds_taken([0.1, 0.3, 0.3, 0.5, 0.5, 0.5], self_supervised) == 6
+    assert self_supervised.memory["success_rates"] == [0.1, 0.3, 0.3, 0.5, 0.5, 0.5]
+
+
+def test_a_resumed_phase_that_had_stopped_rising_takes_no_more_rounds(self_supervised: SelfSupervised) -> None:
+    rounds_taken([0.5, 0.1], self_supervised)
+    resumed = SelfSupervised(self_supervised.session, 1)
+    resumed.restore(json.loads(json.dumps(self_supervised.memory)))
+    assert list(resumed.remaining(2)) == []
+
+
+def test_what_we_failed_to_judge_is_no_failure_of_the_policy(self_supervised: SelfSupervised) -> None:
+    result = step_result([(Outcome.OK, 1.0), (Outcome.WRONG, 0.0), (Outcome.INFRA, 0.0), (Outcome.INFRA, 0.0)])
+    self_supervised.learn(0, self_supervised.credit(result))
+    assert self_supervised.memory["success_rates"] == [0.5]
+
+
+def test_only_successes_are_learnt_from(self_supervised: SelfSupervised) -> None:
+    result = step_result([(Outcome.OK, 0.2), (Outcome.WRONG, 0.0), (Outcome.SUSPECT, 0.0), (Outcome.BUILD_ERROR, 0.0)])
+    self_supervised.learn(0, self_supervised.credit(result))
+    ((_, samples),) = self_supervised.session.learner.steps
+    assert len(samples) == 1
+
+
+# Contrastive RL
+
+
+def contrastive(tasks: int, tasks_per_step: int) -> ContrastiveRl:
+    config = RunConfig(name="test", seed=3)
+    config.contrastive_rl.tasks_per_step = tasks_per_step
+    return ContrastiveRl(Session(config, tasks), 1)  # type: ignore[arg-type]
+
+
+def tasks_of(phase: ContrastiveRl, step: int) -> list[str]:
+    return [prompt.task_id for prompt in phase.prompts(step)]
+
+
+def test_every_round_shows_every_task_once_in_another_order() -> None:
+    phase = contrastive(tasks=6, tasks_per_step=2)
+    rounds = [[task for step in range(start, start + 3) for task in tasks_of(phase, step)] for start in (0, 3, 6)]
+    everything = sorted(task.id for task in phase.session.tasks)
+    assert all(sorted(shown) == everything for shown in rounds)
+    assert len({tuple(shown) for shown in rounds}) > 1
+
+
+def test_a_step_across_two_rounds_shows_no_task_twice_and_no_task_is_missed() -> None:
+    phase = contrastive(tasks=5, tasks_per_step=3)
+    steps = [tasks_of(phase, step) for step in range(5)]  # three rounds
+    assert all(len(set(step)) == len(step) for step in steps)
+    counts = Counter(task for step in steps for task in step)
+    assert set(counts) == {task.id for task in phase.session.tasks}
+    assert all(2 <= count <= 3 for count in counts.values())
+    assert len(tasks_of(contrastive(tasks=2, tasks_per_step=9), 0)) == 2
+
+
+def test_a_step_that_is_done_again_after_a_restart_has_the_same_prompts() -> None:
+    phase = contrastive(tasks=6, tasks_per_step=4)
+    session: Any = phase.session
+    phase.prompts(0)
+    committed = session.buffer.to_table()
+    lost = phase.prompts(1)
+    session.buffer = ExemplarBuffer.from_table(committed, session.config.buffer, seed=99)
+    assert ContrastiveRl(session, 1).prompts(1) == lost
+    assert phase.prompts(1) != lost, "exemplars are drawn anew for every step"
+
+
+def test_a_group_of_equal_rewards_has_no_advantage_and_a_suspect_is_neutral() -> None:
+    ok, wrong, suspect = Outcome.OK, Outcome.WRONG, Outcome.SUSPECT
+    phase = contrastive(tasks=3, tasks_per_step=3)
+    result = step_result(
+        [(ok, 2.0), (ok, 2.0), (ok, 2.0)], [(wrong, 0.0), (ok, 3.0), (suspect, 0.0)], [(wrong, 0.0), (suspect, 0.0)]
+    )
+    rollouts = phase.credit(result)
+    assert [rollout.advantage for rollout in rollouts[:3]] == [0.0, 0.0, 0.0]
+    slow, fast, doubtful = (rollout.advantage for rollout in rollouts[3:6])
+    assert slow is not None
+    assert fast is not None
+    assert slow < 0 < fast
+    assert doubtful == 0.0
+    assert rollouts[5].reward is None
+    assert [rollout.advantage for rollout in rollouts[6:]] == [0.0, 0.0]
+    assert result.metrics["groups_with_signal"] == pytest.approx(1 / 3)
+    assert result.metrics["reward"] == pytest.approx((3 * 2.0 + 0.0 + 3.0 + 0.0) / 6)
+
+
+def test_running_statistics_survive_a_restart() -> None:
+    first, second = ([[(Outcome.OK, 1.0), (Outcome.OK, 3.0)]], [[(Outcome.OK, 2.0), (Outcome.OK, 2.5)]])
+    phase = contrastive(tasks=1, tasks_per_step=1)
+    phase.credit(step_result(*first))
+    resumed = contrastive(tasks=1, tasks_per_step=1)
+    resumed.restore(json.loads(json.dumps(phase.memory)))
+    assert resumed.credit(step_result(*second)) == phase.credit(step_result(*second))
+    assert resumed.memory == phase.memory
+
+
+# SFT
+
+
+def sft(session: Session) -> Sft:
+    phase = Sft(session, 1)  # type: ignore[arg-type]
+    phase.restore(
+        {"lessons": [{"task_id": f"level1/{i % 3}", "source": "x" * i, "analysis": "", "design": ""} for i in range(9)]}
+    )
+    return phase
+
+
+def test_an_epoch_after_a_restart_is_the_epoch_that_would_have_come() -> None:
+    config = RunConfig(name="test")
+    config.sft.batch_size, config.sft.warmup_steps, config.sft.contrastive_share = 2, 7, 0.5
+    straight, interrupted = Session(config), Session(config)
+    phase = sft(straight)
+    for step in (1, 2, 3):
+        phase.learn(step, [])
+    phase = sft(interrupted)
+    for step in (1, 2, 3):
+        phase.learn(step, [])
+        memory = json.loads(json.dumps(phase.memory))
+        phase = Sft(interrupted, 1)  # type: ignore[arg-type]
+        phase.restore(memory)
+    assert interrupted.learner.steps == straight.learner.steps
+    rates = [rate for rate, _ in straight.learner.steps]
+    assert rates[0] < max(rates)
+
+
+def test_a_batch_that_was_too_long_leaves_the_mean_loss_of_the_others() -> None:
+    session = Session(RunConfig(name="test"))
+    groups = [[Sample((1,), (2,))], [Sample((1,), ())]]
+    settings: dict[str, Any] = {"epochs": 2, "batch_size": 1, "learning_rate": lambda _: 0.1}
+    metrics = train_in_batches(session, groups, **settings, rng=np.random.default_rng(0))  # type: ignore[arg-type]
+    assert metrics == {"loss": 1.0, "seconds": 2.0, "optimiser_steps": 4.0}
+
+
+# The schedule
+
+
+def config_of(**steps: int) -> RunConfig:
+    config = RunConfig(name="test")
+    config.contrastive_rl.steps, config.schedule.cycles = steps.get("rl", 5), steps.get("cycles", 1)
+    return config
+
+
+DONE = RunState(
+    phase="contrastive_rl",
+    step=5,
+    extra={"completed": ["1-sft", "1-contrastive_rl"], "assessed": ["base", "1-sft", "1-contrastive_rl"]},
+    finished=True,
+)
+
+
+def test_a_longer_schedule_goes_on_where_a_finished_run_ended() -> None:
+    assert extended(DONE, config_of(), config_of()) == DONE
+    assert extended(DONE, config_of(), config_of(rl=3)) == DONE
+    longer = extended(DONE, config_of(), config_of(rl=9))
+    assert not longer.finished
+    assert longer.step == 5
+    assert longer.extra == {"completed": ["1-sft"], "assessed": ["base", "1-sft"]}
+    again = extended(DONE, config_of(), config_of(cycles=2))
+    assert not again.finished
+    assert again.extra == DONE.extra
+
+
+def test_a_phase_that_was_completed_but_not_assessed_is_assessed_and_not_repeated() -> None:
+    """A kill may come between the two commits."""
+    config = RunConfig(name="test")
+    config.schedule.phases = ["sft"]
+    session: Any = Session(config)
+    session.state = RunState(phase="sft", step=5, extra={"completed": ["1-sft"], "assessed": ["base"]})
+    session.progress = Progress()
+    measured: list[str] = []
+
+    class Recorder:
+        version = 7
+
+        def __getattr__(self, _: str) -> Any:
+            return lambda *_args, **_keywords: StepResult()
+
+    session.pipeline = session.run = session.tracker = session.roles = Recorder()
+    session.store = lambda *_: None
+    session.commit_assessment = measured.append
+    driver.train(session)
+    assert measured == ["1-sft"]
+    assert session.learner.steps == []
