@@ -147,9 +147,7 @@ def test_our_own_failure_is_not_remembered_as_the_candidates(make_pipeline: Call
     assert pipeline.verdicts == {(compiling.digest, "fast"): second}
 
 
-def test_a_pool_without_actors_ends_the_run_and_says_why(
-    local_ray: None, evaluators: ActorPool, tmp_path: Path
-) -> None:
+def test_a_pool_without_actors_ends_the_run_and_says_why(evaluators: ActorPool) -> None:
     engines = ActorPool("rollout", lambda _: Engine.remote({}, broken=True), 1, max_failed_starts=1)
     pipeline = Pipeline([SOFTMAX], engines, evaluators, evaluators, RolloutConfig())
     with pytest.raises(PoolExhausted, match=r"pool rollout: no actor could be started; .*no such model"):
