@@ -39,14 +39,36 @@ SMALL = [
 ]
 
 
-def start(root: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "orchestration.cli", "run", "local", f"root={root}", *SMALL]
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+def start(root: Path, *overrides: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "orchestration.cli", "run", "local", f"root={root}", *SMALL, *overrides]
+    # Every process of the run inherits the path, and is known by the folder at its end.
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "PATH": f"{os.environ['PATH']}{os.pathsep}{root}"}
     environment.pop("RAY_ADDRESS", None)
     return subprocess.Popen(
         command, cwd=root, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         start_new_session=True,
     )  # fmt: skip
+
+
+def pids_of(root: Path, title: str = "") -> list[int]:
+    """The processes of the runs below a folder, or those of them with a title."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            is_ours = f"{os.pathsep}{root}\0".encode() in (folder / "environ").read_bytes()
+            if is_ours and title.encode() in (folder / "cmdline").read_bytes():
+                found.append(int(folder.name))
+        except OSError:
+            continue  # it has ended, or is another user's
+    return found
+
+
+def left_of(root: Path, seconds: float = 20.0) -> list[int]:
+    """The processes of a run that are still there after so many seconds."""
+    deadline = time.monotonic() + seconds
+    while (left := pids_of(root)) and time.monotonic() < deadline:
+        time.sleep(0.5)
+    return left
 
 
 def wait_for(process: subprocess.Popen[str], run: RunDirectory, phase: str, step: int, seconds: float) -> None:
@@ -71,7 +93,6 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunDirectory, di
     finally:
         os.killpg(first.pid, signal.SIGKILL)
         first.wait()
-    subprocess.run(["pkill", "-9", "-f", "raylet|gcs_server"], check=False)
     state = json.loads((root / "small" / "state.json").read_text())
     second = start(root)
     output, _ = second.communicate(timeout=240)
@@ -164,8 +185,43 @@ def test_the_report_shows_every_stage(finished: tuple[RunDirectory, dict[str, ob
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_run_whose_learner_died_goes_on_with_another(tmp_path: Path) -> None:
+    run = RunDirectory(str(tmp_path), "small")
+    process = start(tmp_path, "schedule.phases=[sft]", "sft.epochs=4")
+    try:
+        wait_for(process, run, "sft", 1, 120)
+        (learner,) = pids_of(tmp_path, "ray::LearnerRank")
+        os.kill(learner, signal.SIGKILL)
+        output, _ = process.communicate(timeout=200)
+    finally:
+        process.kill()
+    assert process.returncode == 0, output
+    assert output.count("learner rank 0 died") == 1
+    metrics = run.read_metrics("1-sft").to_pylist()
+    assert [row["step"] for row in metrics if row["name"] == "train/loss"] == [1, 2, 3, 4]
+
+
+@pytest.mark.slow
 def test_nothing_is_left_running(finished: tuple[RunDirectory, dict[str, object], str]) -> None:
-    time.sleep(2)
-    listing = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
-    assert "evaluators.zygote" not in listing
-    assert "EngineCore" not in listing
+    run, _, _ = finished
+    assert run.local_path is not None
+    assert left_of(run.local_path.parent) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seconds", [0.0, 12.0])
+def test_ctrl_c_is_one_line_and_leaves_nothing_running(tmp_path: Path, seconds: float) -> None:
+    """While the actors start, and while they work."""
+    process = start(tmp_path)
+    try:
+        wait_for(process, RunDirectory(str(tmp_path), "small"), "", 0, 60)
+        time.sleep(seconds)
+        assert pids_of(tmp_path)
+        os.killpg(process.pid, signal.SIGINT)
+        output, _ = process.communicate(timeout=90)
+    finally:
+        process.kill()
+    assert process.returncode == 130, output
+    assert output.splitlines() == ["stopped; the same command again goes on after the last committed step"]
+    assert left_of(tmp_path) == []
