@@ -7,11 +7,13 @@ input is one line that names the thing and the remedy, exit code 2, and nothing 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import shlex
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -34,6 +36,8 @@ _BAD_INPUT = 2
 _INTERRUPTED = 130
 _PATIENCE_SECONDS = 120.0  # without an answer from the cluster while logs are followed
 _RECONNECT_SECONDS = 1.0
+_HEAD_SECONDS = 60.0
+_NOT_READY = "No available agent"  # in what Ray's job server says until its first node is up
 
 
 class SubmissionError(Exception):
@@ -100,13 +104,20 @@ def _values_of(variables: Sequence[str]) -> dict[str, str]:
 
 
 def connect(address: str) -> Any:
-    """Ray's client for the jobs of a cluster. Raises SubmissionError where none answers at `address`."""
+    """Ray's client for the jobs of a cluster. Raises SubmissionError where none answers at `address`, or wants
+    a token that this process does not have."""
     if not address.startswith(("http://", "https://")):
         raise SubmissionError(f"--address {address}: must be that of the dashboard, such as http://127.0.0.1:8265")
+    from ray.exceptions import AuthenticationError
     from ray.job_submission import JobSubmissionClient
 
     try:
         return JobSubmissionClient(address)
+    except AuthenticationError as error:
+        raise SubmissionError(
+            f"--address {address}: wants its token; set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN to the cluster's (or "
+            "have that in ~/.ray/auth_token)"
+        ) from error
     except (RuntimeError, OSError, ValueError, KeyError) as error:  # also of a server that is not Ray's
         raise SubmissionError(
             f"--address {address}: no Ray dashboard answers ({_first_line(error)}); is the port forwarded?"
@@ -114,11 +125,32 @@ def connect(address: str) -> Any:
 
 
 def submit(client: Any, job: Job) -> str:
-    """Uploads the checkout and starts the job; returns its id. Raises SubmissionError where the cluster refuses it."""
+    """Uploads the checkout and starts the job; returns its id. Raises SubmissionError where the cluster refuses it.
+
+    A head that has only just started refuses for some seconds; it is asked again for up to a minute.
+    """
+    deadline = time.monotonic() + _HEAD_SECONDS
+    while True:
+        try:
+            with _quietly():
+                return client.submit_job(
+                    entrypoint=job.entrypoint, runtime_env=job.runtime_env, metadata=dict(job.metadata)
+                )
+        except (RuntimeError, OSError, ValueError) as error:
+            if _NOT_READY not in str(error) or time.monotonic() > deadline:
+                raise SubmissionError(f"the cluster did not take the job: {_first_line(error)}") from error
+        time.sleep(_RECONNECT_SECONDS)
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Without Ray's lines on every file that it leaves out of an upload; what fails is raised all the same."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
     try:
-        return client.submit_job(entrypoint=job.entrypoint, runtime_env=job.runtime_env, metadata=dict(job.metadata))
-    except (RuntimeError, OSError, ValueError) as error:
-        raise SubmissionError(f"the cluster did not take the job: {_first_line(error)}") from error
+        yield
+    finally:
+        logging.disable(before)
 
 
 def follow(client: Any, identity: str) -> int:

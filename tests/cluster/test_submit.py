@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import secrets
 import shlex
+import socket
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,14 +19,14 @@ import yaml
 from click.testing import Result
 from typer.testing import CliRunner
 
-from cluster.submit import CHECKOUT, Job, app, connect, follow, submit, training_job
+from cluster.submit import CHECKOUT, app, training_job
 
-HEAD = """
-import sys, ray
-context = ray.init(address="local", num_cpus=2, include_dashboard=True, dashboard_port=0, object_store_memory=100 << 20,
-                   log_to_driver=False)
-print(context.dashboard_url, flush=True)
-sys.stdin.read()
+PORTS = ("port", "dashboard-port", "dashboard-agent-listen-port", "ray-client-server-port")
+FOLLOW = """
+import sys
+from cluster.submit import Job, connect, follow, submit
+client = connect(sys.argv[1])
+sys.exit(follow(client, submit(client, Job(tuple(sys.argv[2:])))))
 """
 
 
@@ -94,35 +99,84 @@ def test_ray_accepts_the_file_for_hosts_on_premise() -> None:
 
 
 @pytest.fixture(scope="module")
-def head() -> Iterator[str]:
-    """The dashboard of a Ray head of its own, in a process of its own: other tests may have a Ray in this one."""
-    environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
-    environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"  # as in an activated environment
-    process = subprocess.Popen(
-        [sys.executable, "-c", HEAD], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    try:
-        yield f"http://{process.stdout.readline().strip()}"
-    finally:
-        process.stdin.close()
-        process.wait(timeout=60)
+def environment() -> dict[str, str]:
+    """Of a user whose environment is activated and who has the cluster's token."""
+    kept = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+    path = f"{Path(sys.executable).parent}:{kept['PATH']}"
+    return {**kept, "PATH": path, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(16)}
+
+
+@pytest.fixture(scope="module")
+def head(environment: dict[str, str]) -> Iterator[str]:
+    """The dashboard of a Ray head of its own, as `ray start` makes one, beside whatever Ray runs here already.
+
+    Its folder is its own, so that no `ray.init()` elsewhere on the machine takes it for the cluster to join; and short,
+    since sockets in it must have paths of at most 107 bytes.
+    """
+    ports = dict(zip(PORTS, free_ports(len(PORTS)), strict=True))
+    with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:
+        command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", f"--temp-dir={folder}"]
+        command += ["--num-cpus=2", f"--object-store-memory={100 << 20}", "--disable-usage-stats"]
+        command += [f"--{name}={port}" for name, port in ports.items()]
+        process = subprocess.Popen(
+            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        try:
+            wait_for(ports["dashboard-port"], process)
+            yield f"http://127.0.0.1:{ports['dashboard-port']}"
+        finally:
+            process.terminate()
+            process.communicate(timeout=60)
+
+
+def free_ports(number: int) -> list[int]:
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(number)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [one.getsockname()[1] for one in sockets]
+
+
+def wait_for(port: int, process: subprocess.Popen[str], seconds: float = 120.0) -> None:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+            return
+        assert process.poll() is None, process.communicate()[0]
+        time.sleep(0.2)
+    pytest.fail(f"no dashboard on port {port} within {seconds} s")
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
-def test_jobs_run_warpsmith_from_the_checkout_and_end_with_its_exit_code(head: str, capfd, tmp_path: Path) -> None:
-    client = connect(head)
-    tasks = submit(client, Job(("tasks",)))
-    absent = submit(client, Job(("report", str(tmp_path / "absent"))))
-    done = invoke("local", f"root={tmp_path}", "name=job", "--dry-run", "--wait", "--address", head)
-    assert done.exit_code == 0, done.output
-    assert "1-contrastive_rl" in done.stdout
-    assert "24 tasks on cpu" in done.stdout
+@pytest.mark.timeout(240)
+def test_jobs_run_warpsmith_from_the_checkout_and_end_with_its_exit_code(
+    head: str, environment: dict[str, str], tmp_path: Path
+) -> None:
+    def start(*arguments: str) -> subprocess.Popen[str]:
+        command = [sys.executable, *arguments]
+        return subprocess.Popen(
+            command, cwd=CHECKOUT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+
+    refused = invoke("local", f"root={tmp_path}", "--address", head)
+    assert refused.exit_code == 2
+    assert "RAY_AUTH_MODE=token" in refused.stderr
+
+    front_door = ["-m", "cluster.submit", "local", f"root={tmp_path}", "name=job", "--dry-run", "--wait"]
+    plan = start(*front_door, "--address", head)
+    tasks = start("-c", FOLLOW, head, "tasks")
+    absent = start("-c", FOLLOW, head, "report", str(tmp_path / "absent"))
+
+    output, errors = plan.communicate(timeout=200)
+    assert plan.returncode == 0, errors
+    assert "name: job" in output
+    assert "24 tasks on cpu" in output
     assert list(tmp_path.iterdir()) == []
-    capfd.readouterr()
-    assert follow(client, tasks) == 0
-    assert capfd.readouterr().out.strip().splitlines()[-1] == "24 tasks"
-    assert follow(client, absent) == 2
-    assert "absent" in capfd.readouterr().out
+
+    output, errors = tasks.communicate(timeout=200)
+    assert tasks.returncode == 0, errors
+    assert output.strip().splitlines()[-1] == "24 tasks"
+
+    output, errors = absent.communicate(timeout=200)
+    assert absent.returncode == 2, errors
+    assert "absent" in output
