@@ -144,7 +144,7 @@ def submit(client: Any, job: Job) -> str:
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Without Ray's lines on every file that it leaves out of an upload; what fails is raised all the same."""
+    """Without Ray's lines on every file that it leaves out, and on every connection; what fails is raised anyway."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -163,7 +163,8 @@ def follow(client: Any, identity: str) -> int:
     output, silent_since = _Output(), 0.0
     while True:
         try:
-            asyncio.run(output.tail(client, identity))
+            with _quietly():
+                asyncio.run(output.tail(client, identity))
             details = client.get_job_info(identity)
             if details.status.is_terminal():
                 print(f"job {identity}: {details.status}", file=sys.stderr)
