@@ -44,6 +44,7 @@ def connect(config: RayConfig, actors: int) -> None:
     # A local Ray guards itself with a token, and says so each time.
     logging.getLogger("ray._private.authentication.authentication_token_setup").setLevel(logging.ERROR)
     ray.init(
+        address="local",  # without it, Ray joins a cluster that somebody else started on this host
         num_cpus=config.num_cpus or max(_LOCAL_CPUS, os.cpu_count() or 1, actors),
         object_store_memory=config.object_store_mib << 20,
         include_dashboard=config.dashboard,
