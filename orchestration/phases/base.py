@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
@@ -19,7 +20,7 @@ def phase_key(cycle: int, name: str) -> str:
     return f"{cycle}-{name}"
 
 
-class Phase:
+class Phase(ABC):
     """One phase of one cycle. Keeps what must survive a restart in `memory`, plain JSON that the state carries."""
 
     name: ClassVar[str]
@@ -34,9 +35,9 @@ class Phase:
         return phase_key(self.cycle, self.name)
 
     @property
+    @abstractmethod
     def steps(self) -> int:
         """The most steps that the phase takes."""
-        raise NotImplementedError
 
     @property
     def commit_every(self) -> int:
@@ -47,7 +48,7 @@ class Phase:
         """Continues with what was committed."""
         self.memory = dict(memory)
 
-    def begin(self) -> None:
+    def begin(self) -> None:  # noqa: B027 - a phase may have nothing to begin with
         """Called before the first step, and never on a resume in the middle."""
 
     def remaining(self, done: int) -> Iterator[int]:
@@ -77,9 +78,9 @@ class Phase:
         """The rollouts with rewards and advantages."""
         return result.rollouts
 
+    @abstractmethod
     def learn(self, step: int, rollouts: Sequence[Rollout]) -> dict[str, float]:
         """Trains the policy on the step; returns the learner's metrics."""
-        raise NotImplementedError
 
     def rng(self, step: int) -> np.random.Generator:
         """Random numbers that depend on the run's seed, the phase and the step alone, so that a redone step repeats."""
