@@ -1,0 +1,57 @@
+"""The learner's ranks in Ray actors: two of them, through gloo, as one learner."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import ray
+import torch
+
+from actors.learner import LearnerGroup, LearnerLost
+from configs.schema import LearnerConfig, PolicyConfig, RunConfig
+from learners.records import Sample
+from learners.weights import unpack, verify
+
+_SAMPLES = [Sample(tuple(range(10, 30)), tuple(range(40 + index, 60 + index))) for index in range(8)]
+
+
+@pytest.fixture
+def config() -> RunConfig:
+    learner = LearnerConfig(ranks=2, zero_stage=1, threads=1, autocast=False, timeout=120.0)
+    return RunConfig(name="ranks", policy=PolicyConfig(max_length=256), learner=learner)
+
+
+def weights_of(group: LearnerGroup, version: int) -> dict[str, torch.Tensor]:
+    manifest, data = group.pack_weights(version, "float32")
+    buffer = ray.get(data)
+    verify(manifest, buffer)
+    assert manifest.version == version
+    return {name: tensor.clone() for name, tensor in unpack(manifest, buffer)}
+
+
+@pytest.fixture
+def two_ranks(local_ray: None, config: RunConfig, policy_folder: Path) -> Iterator[LearnerGroup]:
+    group = LearnerGroup(config, str(policy_folder))
+    yield group
+    group.stop()
+
+
+@pytest.mark.slow
+def test_two_ranks_learn_what_one_learns_and_a_lost_rank_is_told_in_time(
+    two_ranks: LearnerGroup, config: RunConfig, policy_folder: Path
+) -> None:
+    alone = LearnerGroup(replace(config, learner=replace(config.learner, ranks=1)), str(policy_folder))
+    try:
+        for _ in range(2):
+            ours = two_ranks.train_cross_entropy(_SAMPLES, 1e-3)
+            theirs = alone.train_cross_entropy(_SAMPLES, 1e-3)
+            assert ours["loss"] == pytest.approx(theirs["loss"], abs=1e-4)
+        expected = weights_of(alone, 1)
+        for name, tensor in weights_of(two_ranks, 1).items():
+            torch.testing.assert_close(tensor, expected[name], atol=1e-4, rtol=1e-3)
+    finally:
+        alone.stop()
+    ray.kill(two_ranks._ranks[1])
+    with pytest.raises(LearnerLost, match="rank"):
+        two_ranks.train_cross_entropy(_SAMPLES, 1e-3)
