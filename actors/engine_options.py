@@ -1,6 +1,6 @@
 """How vLLM is set up for rollouts: arguments, environment, cores, and the shared memory that weights pass through.
 
-The settings for a CPU are measured ones (benchmarks on two cores, Qwen2 with 2 million weights, 8 responses a prompt).
+The settings for a CPU were chosen by throughput on two cores (Qwen2 with 2 million weights, 8 responses a prompt).
 Imports neither vLLM nor ray: the environment has to be right before vLLM is.
 """
 
@@ -22,7 +22,7 @@ from actors.weight_receiver import OWNER_VARIABLE
 from configs.schema import PolicyConfig, RolloutConfig
 
 # vLLM's CPU default of 128 recomputes up to 127 tokens of a shared prompt for each response; 32, the smallest that its
-# kernel takes, gave 30 % more tokens a second.
+# kernel takes, generates faster.
 _CPU_BLOCK = 32
 
 
@@ -50,15 +50,15 @@ def prepare_environment(rollout: RolloutConfig) -> bool:
     }
     if on_cpu:
         threads = len(parse_cores(rollout.cpu_cores)) or max(1, len(os.sched_getaffinity(0)) - 1)
-        # Idle OpenMP threads that spin are fast on a quiet machine, and seven times slower than one thread as soon as
-        # another process wants their core (the evaluators do).
+        # Idle OpenMP threads that spin are fast on a quiet machine, and far slower than one thread as soon as another
+        # process wants their core (the evaluators do).
         values |= {"OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "PASSIVE"}
         if rollout.tensor_parallel == 1:
-            # The model runs in the engine's process: a third process and its spinning message queue cost a third of
-            # the throughput on two cores. On a CPU vLLM insists on one unless multiprocessing is off.
+            # The model runs in the engine's process: a third process and its spinning message queue cost
+            # throughput where cores are few. On a CPU vLLM insists on one unless multiprocessing is off.
             values["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
         if not rollout.compile:
-            # Helpers in the sampler are compiled by inductor however eager the model is: 2 to 20 s in the first
+            # Helpers in the sampler are compiled by inductor however eager the model is: seconds in the first
             # batch, and a C++ compiler, for nothing.
             values["TORCH_COMPILE_DISABLE"] = "1"
     os.environ.update(values)
