@@ -168,7 +168,8 @@ class LimitsConfig:
     start_seconds: float = bounded(60.0, 1.0)  # import and construction
     call_factor: float = bounded(1000.0, 1.0)  # a call may take this many times the reference (CUDA-L1 section 2.2)
     call_seconds: float = bounded(10.0, 0.1)  # and never more than this
-    memory_gib: float = bounded(4.0, 0.1)
+    memory_gib: float = bounded(4.0, 0.1)  # of the host; a GPU's libraries take some of it
+    gpu_memory_gib: float = bounded(32.0, 0.5)
     processes: int = bounded(64, 1)
     output_mib: float = bounded(64.0, 1.0)  # the largest file it may write
 

@@ -14,7 +14,8 @@ from pathlib import Path
 from evaluators.records import Estimate, Task, digest_of
 from evaluators.tasks import program_source
 
-EXISTING = {"cpu": ("eager", "torch_compile", "torch_compile_reduce_overhead")}
+_EVERYWHERE = ("eager", "torch_compile", "torch_compile_reduce_overhead")
+_ON_CUDA = ("cuda_graph", "cudnn")
 
 _COMPILED = """
 
@@ -26,14 +27,57 @@ class ModelNew(Model):
     def forward(self, *inputs):
         return self.compiled(*inputs)
 """
-_OPTIONS = {"torch_compile": "", "torch_compile_reduce_overhead": ', mode="reduce-overhead"'}
+_CUDA_GRAPH = """
+
+class ModelNew(Model):
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self.graph = None
+
+    def forward(self, *inputs):
+        if self.graph is None:
+            self.static = [one.clone() if torch.is_tensor(one) else one for one in inputs]
+            stream = torch.cuda.Stream()
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                for _ in range(3):
+                    super().forward(*self.static)
+            torch.cuda.current_stream().wait_stream(stream)
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                self.result = super().forward(*self.static)
+            self.graph = graph
+        for target, value in zip(self.static, inputs):
+            if torch.is_tensor(target):
+                target.copy_(value)
+        self.graph.replay()
+        return self.result
+"""
+_CUDNN = """
+
+class ModelNew(Model):
+    def forward(self, *inputs):
+        with torch.backends.cudnn.flags(enabled=True, benchmark=True, deterministic=False, allow_tf32=False):
+            return super().forward(*inputs)
+"""
+_PROGRAMS = {
+    "torch_compile": _COMPILED.format(options=""),
+    "torch_compile_reduce_overhead": _COMPILED.format(options=', mode="reduce-overhead"'),
+    "cuda_graph": _CUDA_GRAPH,
+    "cudnn": _CUDNN,
+}
+
+
+def existing_baselines(arch: str) -> tuple[str, ...]:
+    """The baselines that an architecture has: CUDA-L1's five on a GPU, three of them on `cpu`."""
+    return _EVERYWHERE if arch == "cpu" else _EVERYWHERE + _ON_CUDA
 
 
 def baseline_source(task: Task, name: str) -> str:
     """The program of a baseline as a candidate's source. Raises ValueError for `eager` and unknown names."""
-    if name not in _OPTIONS:
+    if name not in _PROGRAMS:
         raise ValueError(f"baseline {name} has no program")
-    return "import torch\n" + program_source(task) + _COMPILED.format(options=_OPTIONS[name])
+    return "import torch\n" + program_source(task) + _PROGRAMS[name]
 
 
 @dataclass(frozen=True)

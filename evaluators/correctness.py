@@ -8,6 +8,7 @@ the reference has none.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -18,6 +19,7 @@ ERROR_FACTOR = 16.0  # times the reference's own error
 ERROR_FLOOR = 64.0  # times the machine epsilon of the dtype, where the reference is (nearly) exact
 MAX_TOLERANCE = 0.05  # whatever the reference's own error: half precision, ill-conditioned programs
 UNKNOWN_ERROR = 16.0  # times the machine epsilon: where there is no float64 reference
+_NORM_RANGE = 1e-15  # below it, squares of single precision lose digits
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,31 @@ def relative_errors(actual: Tensor, expected: Tensor) -> tuple[float, float]:
     return rms, largest / max(scale, tiny)
 
 
+def errors_of_many(pairs: Sequence[tuple[Tensor, Tensor]]) -> list[tuple[float, float]]:
+    """`relative_errors` of many (actual, expected) pairs of inexact tensors, with one wait for the device.
+
+    Norms are taken at single precision (double for float64), which their comparison with a tolerance does not notice;
+    where that overflows, or a value is not finite, the exact computation decides.
+    """
+    norms = []
+    for actual, expected in pairs:
+        if actual.numel() and not actual.is_complex():
+            wide = torch.float64 if expected.dtype == torch.float64 else torch.float32
+            known = expected.to(wide)
+            error = actual.to(wide) - known
+            norms += [torch.linalg.vector_norm(one, order) for order in (2, torch.inf) for one in (error, known)]
+    figures = iter(torch.stack([one.to(torch.float64) for one in norms]).tolist() if norms else ())
+    found = []
+    for actual, expected in pairs:
+        if actual.numel() and not actual.is_complex():
+            error, known, largest, scale = (next(figures) for _ in range(4))
+            if math.isfinite(error + known + largest + scale) and known > _NORM_RANGE:
+                found.append((error / known, largest / scale))
+                continue
+        found.append(relative_errors(actual, expected))
+    return found
+
+
 def _widened(tensor: Tensor) -> Tensor:
     """In float64; a complex number as two."""
     return (torch.view_as_real(tensor.resolve_conj()) if tensor.is_complex() else tensor).to(torch.float64)
@@ -92,9 +119,35 @@ def compare(actual: Tensor, expected: Tensor, own: tuple[float, float], dtype: t
     if not is_inexact(dtype):
         wrong = int((actual != expected).sum())
         return Comparison(wrong / max(expected.numel(), 1), 0.0, None if wrong == 0 else f"{wrong} elements differ")
+    return _judged(relative_errors(actual, expected), own, dtype, actual, expected)
+
+
+def compare_many(
+    outputs: Sequence[tuple[Sequence[Tensor], Sequence[Tensor]]],
+    own: Sequence[tuple[float, float]],
+    dtypes: Sequence[torch.dtype],
+) -> list[Comparison]:
+    """`compare` of several (actual, expected) outputs of a program, each a list of tensors: one result an output."""
+    inexact = [index for index, dtype in enumerate(dtypes) if is_inexact(dtype)]
+    pairs = [(actual[index], expected[index]) for actual, expected in outputs for index in inexact]
+    errors = iter(errors_of_many(pairs))
+    results = []
+    for actual, expected in outputs:
+        found = []
+        for index, dtype in enumerate(dtypes):
+            if index in inexact:
+                found.append(_judged(next(errors), own[index], dtype, actual[index], expected[index]))
+            else:
+                found.append(compare(actual[index], expected[index], own[index], dtype))
+        results.append(worst_of(found))
+    return results
+
+
+def _judged(
+    errors: tuple[float, float], own: tuple[float, float], dtype: torch.dtype, actual: Tensor, expected: Tensor
+) -> Comparison:
     floor = ERROR_FLOOR * torch.finfo(dtype).eps
     margins = [min(max(ERROR_FACTOR * one, floor), MAX_TOLERANCE) for one in own]
-    errors = relative_errors(actual, expected)
     error, tolerance = max(zip(errors, margins, strict=True), key=lambda pair: pair[0] / pair[1])
     if error <= tolerance:
         return Comparison(error, tolerance)

@@ -20,13 +20,14 @@ from typing import Any
 import torch
 
 from configs.schema import LimitsConfig
-from evaluators.baselines import EXISTING, BaselineResult, BaselineStore, baseline_source
+from evaluators.baselines import BaselineResult, BaselineStore, baseline_source, existing_baselines
 from evaluators.build.builder import Builder, build_environment, needs_build, runner_limits
 from evaluators.device import Slot, open_device
+from evaluators.failures import InfraError, RunnerFailure
 from evaluators.judge import CallLimits, Judge, Judgement
 from evaluators.records import Artifact, BuildError, Candidate, Estimate, Outcome, Task, Verdict
-from evaluators.runner_handle import InfraError, RunnerFailure, RunnerHandle, ZygotePool
-from evaluators.tasks import ProgramError, TaskProgram, find_task
+from evaluators.runner_handle import RunnerHandle, ZygotePool
+from evaluators.tasks import ProgramError, TaskProgram, find_task, profile_of
 from evaluators.timing import Preset, divide, preset_named
 
 _log = logging.getLogger(__name__)
@@ -47,16 +48,19 @@ class Evaluator:
         threads: int = 1,
         baselines: Sequence[str] = ("eager",),
         limits: LimitsConfig | None = None,
+        require_shapes: bool = False,
         store: Path | None = None,
     ) -> None:
-        """`store` keeps baselines and build artifacts between evaluators; without one they last as long as this one.
+        """`require_shapes`: a candidate that fails at other shapes than the task's is wrong, not only specialised.
+        `store` keeps baselines and build artifacts between evaluators; without one they last as long as this one.
 
         Raises ValueError for an architecture, preset or baseline that does not exist.
         """
-        self.device = open_device("cpu" if arch == "auto" else arch, threads=threads)
+        self.device = open_device(arch, threads=threads)
         self.preset = preset_named(preset)
         self.limits = limits or LimitsConfig()
-        if unknown := set(baselines) - set(EXISTING[self.device.arch]):
+        self.require_shapes = require_shapes
+        if unknown := set(baselines) - set(existing_baselines(self.device.arch)):
             raise ValueError(f"evaluator.baselines: {', '.join(sorted(unknown))} does not exist on {self.device.arch}")
         self.baselines = tuple(baselines)
         self._own_store = tempfile.TemporaryDirectory(prefix="warpsmith-store-") if store is None else None
@@ -102,7 +106,7 @@ class Evaluator:
         at the same preset is measured once. Never raises for anything a candidate does; a task whose reference fails,
         or an evaluator that fails three times, gives an `infra` verdict.
         """
-        task = find_task(task, self.device.arch) if isinstance(task, str) else task
+        task = find_task(task, profile_of(self.device.arch)) if isinstance(task, str) else task
         candidate = Candidate.propose(task.id, source, author)
         chosen = preset_named(preset) if preset else self.preset
         key = (task.digest, candidate.digest, chosen.name)
@@ -159,7 +163,18 @@ class Evaluator:
             runners.append(self._fork(slot, 1, artifact))
             fork_seconds = time.perf_counter() - start
             limits = CallLimits(self.limits.start_seconds, self.limits.call_factor, self.limits.call_seconds)
-            judgement = Judge(program, self.device, runners[0], runners[1], preset, limits).judge(source)
+            judge = Judge(
+                program,
+                self.device,
+                runners[0],
+                runners[1],
+                preset,
+                limits,
+                device_memory_bytes=runner_limits(self.limits).device_memory_bytes,
+                require_shapes=self.require_shapes,
+                artifact=artifact.path if artifact else "",
+            )
+            judgement = judge.judge(source)
             judgement.cost["fork"] = fork_seconds
             return judgement, runners[1].active
         finally:
@@ -176,7 +191,7 @@ class Evaluator:
     def _program(self, task: Task) -> TaskProgram:
         """The task's executed program, from a small cache. Raises ProgramError when it does not run."""
         if task.digest not in self._programs:
-            self._programs[task.digest] = TaskProgram(task)
+            self._programs[task.digest] = TaskProgram(task, self.device.torch_device)
             if len(self._programs) > _CACHED_TASKS:
                 self._programs.popitem(last=False)
         self._programs.move_to_end(task.digest)
@@ -225,6 +240,7 @@ class Evaluator:
             message=judgement.message[:_MESSAGE_CHARACTERS].encode("utf-8", "replace").decode(),
             correctness=judgement.correctness,
             timing=judgement.timing,
+            trace=judgement.trace,
             guard=judgement.findings,
             evaluator={**about, "containment": " ".join(active)},
             cost=judgement.cost,

@@ -137,11 +137,25 @@ class Estimate:
 @dataclass(frozen=True)
 class Correctness:
     """How the outputs compared. `error` and `tolerance` are relative (see `evaluators.correctness`); `trials` counts
-    the inputs on which outputs were compared, timed calls included."""
+    the inputs on which outputs were compared, timed calls included; `deterministic` says whether the same call gave the
+    same bits twice, and is None where the reference itself does not."""
 
     trials: int
     error: float
     tolerance: float
+    deterministic: bool | None = None
+
+
+@dataclass(frozen=True)
+class ClockSample:
+    """The state of a GPU at one moment: `seconds` since the evaluator started, clocks in MHz, temperature in °C, and
+    the reasons (words, separated by blanks) for which it runs slower than it could."""
+
+    seconds: float
+    sm_mhz: int
+    memory_mhz: int
+    celsius: int
+    throttled_by: str
 
 
 @dataclass(frozen=True)
@@ -149,7 +163,8 @@ class Timing:
     """Seconds per call of both sides, from the judge's clock, and why sampling stopped.
 
     `clock_disagreement` is the share of the candidate's time, by the judge's clock, that its own clock did not show
-    (beyond what the reference's showed); large values are evidence of work outside the timed region.
+    (beyond what the reference's showed); large values are evidence of work outside the timed region. `clocks` holds
+    the GPU's state beside each pair.
     """
 
     candidate_seconds: Estimate
@@ -157,6 +172,30 @@ class Timing:
     pairs: int
     stopped_by: str
     clock_disagreement: float
+    clocks: tuple[ClockSample, ...] = ()
+
+
+@dataclass(frozen=True)
+class KernelUse:
+    """A kernel that a call of the candidate ran: how often, on which stream, for how many seconds in all. `own`: the
+    candidate brought it, rather than torch or one of its libraries."""
+
+    name: str
+    own: bool
+    stream: int
+    calls: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Trace:
+    """What a GPU was seen to do in one call: the longest kernels, seconds of all of them, the share of these in kernels
+    that the candidate brought, and on how many streams they ran."""
+
+    kernels: tuple[KernelUse, ...]
+    gpu_seconds: float
+    own_kernel_share: float
+    streams: int
 
 
 @dataclass(frozen=True)
@@ -187,6 +226,7 @@ class Verdict:
     guard: tuple[Finding, ...] = ()
     evaluator: Mapping[str, str] = field(default_factory=dict)
     cost: Mapping[str, float] = field(default_factory=dict)
+    trace: Trace | None = None
 
     @property
     def succeeded(self) -> bool:
@@ -206,12 +246,12 @@ class Verdict:
 
     def to_row(self) -> dict[str, Any]:
         """The verdict as a row of `VERDICT_SCHEMA` (and, as it stands, as JSON)."""
-        return {**asdict(self), "outcome": str(self.outcome), "guard": [asdict(finding) for finding in self.guard]}
+        return {**asdict(self), "outcome": str(self.outcome)}
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Verdict:
         """The inverse of `to_row`; also takes what pyarrow's `to_pylist` makes of the map columns."""
-        timing, correctness = row["timing"], row["correctness"]
+        timing, correctness, trace = row["timing"], row["correctness"], row.get("trace")
         return cls(
             candidate=row["candidate"],
             task=row["task"],
@@ -225,17 +265,45 @@ class Verdict:
                     **timing,
                     "candidate_seconds": Estimate(**timing["candidate_seconds"]),
                     "reference_seconds": Estimate(**timing["reference_seconds"]),
+                    "clocks": tuple(ClockSample(**sample) for sample in timing.get("clocks") or ()),
                 }
             )
             if timing
             else None,
             guard=tuple(Finding(**finding) for finding in row["guard"]),
+            trace=Trace(**{**trace, "kernels": tuple(KernelUse(**use) for use in trace["kernels"])}) if trace else None,
             evaluator=dict(row["evaluator"]),
             cost=dict(row["cost"]),
         )
 
 
 _ESTIMATE = pa.struct([("value", pa.float64()), ("low", pa.float64()), ("high", pa.float64()), ("n", pa.int64())])
+_CLOCK_SAMPLE = pa.struct(
+    [
+        ("seconds", pa.float64()),
+        ("sm_mhz", pa.int64()),
+        ("memory_mhz", pa.int64()),
+        ("celsius", pa.int64()),
+        ("throttled_by", pa.string()),
+    ]
+)
+_KERNEL_USE = pa.struct(
+    [
+        ("name", pa.string()),
+        ("own", pa.bool_()),
+        ("stream", pa.int64()),
+        ("calls", pa.int64()),
+        ("seconds", pa.float64()),
+    ]
+)
+_TRACE = pa.struct(
+    [
+        ("kernels", pa.list_(_KERNEL_USE)),
+        ("gpu_seconds", pa.float64()),
+        ("own_kernel_share", pa.float64()),
+        ("streams", pa.int64()),
+    ]
+)
 
 CANDIDATE_SCHEMA = pa.schema([(name, pa.string()) for name in ("digest", "task_id", "source", "author")])
 
@@ -246,7 +314,17 @@ VERDICT_SCHEMA = pa.schema(
         ("arch", pa.string()),
         ("outcome", pa.string()),
         ("message", pa.string()),
-        ("correctness", pa.struct([("trials", pa.int64()), ("error", pa.float64()), ("tolerance", pa.float64())])),
+        (
+            "correctness",
+            pa.struct(
+                [
+                    ("trials", pa.int64()),
+                    ("error", pa.float64()),
+                    ("tolerance", pa.float64()),
+                    ("deterministic", pa.bool_()),
+                ]
+            ),
+        ),
         ("speedups", pa.map_(pa.string(), _ESTIMATE)),
         (
             "timing",
@@ -257,10 +335,12 @@ VERDICT_SCHEMA = pa.schema(
                     ("pairs", pa.int64()),
                     ("stopped_by", pa.string()),
                     ("clock_disagreement", pa.float64()),
+                    ("clocks", pa.list_(_CLOCK_SAMPLE)),
                 ]
             ),
         ),
         ("guard", pa.list_(pa.struct([("kind", pa.string()), ("severity", pa.string()), ("message", pa.string())]))),
+        ("trace", _TRACE),
         ("evaluator", pa.map_(pa.string(), pa.string())),
         ("cost", pa.map_(pa.string(), pa.float64())),
     ]

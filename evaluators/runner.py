@@ -9,19 +9,18 @@ from __future__ import annotations
 import gc
 import importlib.util
 import io
-import mmap
 import os
 import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from evaluators import tree
+from evaluators.device import RunnerDevice
 from evaluators.protocol import Channel, PeerClosed
 
 MAX_MESSAGE_CHARACTERS = 4000
@@ -30,25 +29,25 @@ MAX_MESSAGE_CHARACTERS = 4000
 class Runner:
     """Serves one judge over one channel, until it is killed."""
 
-    def __init__(self, channel: Channel, active: list[str], threads: int) -> None:
+    def __init__(self, channel: Channel, active: list[str], device: RunnerDevice) -> None:
         self.channel = channel
         self.active = active
-        self.threads = threads
+        self.device = device
         self.model: nn.Module
-        self.example: tuple[Any, ...] = ()
         self.inputs: list[tuple[Any, ...]] = []
         self.output_spec: tree.Spec | None = None
         self.outputs: list[list[Tensor]] = []
 
     def serve(self) -> None:
         handlers: dict[str, Callable[..., dict[str, Any]]] = {
-            "containment": self.containment,
+            "start": self.start,
             "load": self.load,
             "set_state": self.set_state,
             "bind_inputs": self.bind_inputs,
             "bind_outputs": self.bind_outputs,
             "probe": self.probe,
             "call": self.call,
+            "trace": self.trace,
         }
         while True:
             try:
@@ -61,13 +60,13 @@ class Runner:
                 reply = {"error": type(error).__name__, "message": _explain(error)}
             self.channel.send(reply)
 
-    def containment(self, message: dict[str, Any]) -> dict[str, Any]:
-        """What contains this process: asked before any line of the program has run."""
+    def start(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Takes hold of the device, and says what contains this process: before any line of the program has run."""
+        self.device.start()
         return {"active": self.active}
 
     def load(self, message: dict[str, Any], arguments: int) -> dict[str, Any]:
         """Imports the program and constructs its model, both under the judge's seed."""
-        torch.set_num_threads(self.threads)
         program = Path.cwd() / "candidate.py"
         program.write_text(message["source"], encoding="utf-8", errors="surrogatepass")
         spec = importlib.util.spec_from_file_location("candidate", program)
@@ -81,11 +80,13 @@ class Runner:
             return {"error": "NoEntry", "message": f"the program does not define {message['entry']}"}
         with os.fdopen(arguments, "rb") as file:
             init_inputs = torch.load(io.BytesIO(file.read()), weights_only=False)
-        torch.default_generator.manual_seed(message["seed"])
-        self.model = kind(*init_inputs)
+        self.model = self.device.construct(lambda: kind(*init_inputs), message["seed"])
         state = self.model.state_dict()
+        flags = self.device.flags()
+        self.device.enforce_flags()
         gc.freeze()
         return {
+            "flags": flags,
             "state": [
                 [name, str(value.dtype).removeprefix("torch."), list(value.shape)] for name, value in state.items()
             ],
@@ -94,18 +95,19 @@ class Runner:
     def set_state(self, message: dict[str, Any], region: int) -> dict[str, Any]:
         """Overwrites the model's parameters and buffers with the judge's."""
         specs = message["specs"]
-        values = tree.views(specs, _map(region, message["bytes"]))
+        values = tree.views(specs, self.device.map(region, message["bytes"]))
         own = self.model.state_dict()
         with torch.no_grad():
             for name, value in zip(message["names"], values, strict=True):
                 own[name].copy_(value)
+        self.device.finish()
         return {}
 
     def bind_inputs(self, message: dict[str, Any], example: int, region: int) -> dict[str, Any]:
         """Maps the judge's input slots: one set of inputs a slot, at addresses that stay the same."""
         with os.fdopen(example, "rb") as file:
             values = torch.load(io.BytesIO(file.read()), weights_only=False)
-        memory = _map(region, message["bytes"] * message["slots"])
+        memory = self.device.map(region, message["bytes"] * message["slots"])
         self.inputs = []
         for slot in range(message["slots"]):
             part = memory[slot * message["bytes"] : (slot + 1) * message["bytes"]]
@@ -116,16 +118,17 @@ class Runner:
         """Maps the judge's output slots and learns what an output must look like."""
         self.output_spec = message["spec"]
         specs = tree.tensor_specs(message["spec"])
-        memory = _map(region, message["bytes"] * message["slots"])
+        memory = self.device.map(region, message["bytes"] * message["slots"])
         size = message["bytes"]
         self.outputs = [tree.views(specs, memory[slot * size : (slot + 1) * size]) for slot in range(message["slots"])]
         return {}
 
     def probe(self, message: dict[str, Any]) -> dict[str, Any]:
         """One call on slot 0, for the description of its output."""
-        torch.default_generator.manual_seed(message["seed"])
+        self.device.seed(message["seed"])
         with torch.no_grad():
             spec, _ = tree.flatten(self.model(*self.inputs[0]))
+        self.device.finish()
         return {"spec": spec}
 
     def call(self, message: dict[str, Any]) -> dict[str, Any]:
@@ -133,23 +136,21 @@ class Runner:
         seconds = []
         with torch.no_grad():
             for slot, seed in enumerate(message["seeds"]):
-                inputs = self.inputs[slot]
-                torch.default_generator.manual_seed(seed)
-                start = perf_counter()
-                output = self.model(*inputs)
-                seconds.append(perf_counter() - start)
+                self.device.seed(seed)
+                output, taken = self.device.timed(self.model, self.inputs[slot])
+                seconds.append(taken)
                 spec, tensors = tree.flatten(output)
                 if spec != self.output_spec:
                     return {"mismatch": spec}
                 for target, tensor in zip(self.outputs[slot], tensors, strict=True):
                     target.copy_(tensor)
+        self.device.finish()
         return {"seconds": seconds}
 
-
-def _map(descriptor: int, length: int) -> Tensor:
-    """The judge's memory as a uint8 tensor."""
-    with os.fdopen(descriptor, "rb+") as file:
-        return torch.frombuffer(mmap.mmap(file.fileno(), max(length, 1)), dtype=torch.uint8)
+    def trace(self, message: dict[str, Any]) -> dict[str, Any]:
+        """One call on slot 0, with a record of the kernels that it ran."""
+        with torch.no_grad():
+            return {"kernels": self.device.trace(self.model, self.inputs[0])}
 
 
 def _explain(error: BaseException) -> str:

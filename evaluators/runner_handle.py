@@ -26,6 +26,7 @@ import torch
 
 from evaluators import tree
 from evaluators.device import Device, Region, Slot
+from evaluators.failures import InfraError, RunnerFailure
 from evaluators.protocol import Channel, PeerClosed, PeerTimeout, ProtocolViolation
 from evaluators.records import Outcome
 from evaluators.sandbox import Containment
@@ -40,28 +41,28 @@ _ERROR_CHARACTERS = 10000
 _STATUS_NAMES = {signal.SIGXCPU: "used up its CPU time", signal.SIGSEGV: "crashed with a segmentation fault"}
 
 
-class InfraError(Exception):
-    """The evaluator itself failed; the candidate is not to blame."""
-
-
-class RunnerFailure(Exception):
-    """What the program on the other side did instead of answering."""
-
-    def __init__(self, outcome: Outcome, message: str, stage: str = "run") -> None:
-        super().__init__(message)
-        self.outcome = outcome
-        self.message = message
-        self.stage = stage
-
-
 @dataclass(frozen=True)
 class RunnerLimits:
     """Limits of one runner; bytes, counts, seconds."""
 
     memory_bytes: int = 4 << 30
+    device_memory_bytes: int = 48 << 30
     processes: int = 64
     file_bytes: int = 64 << 20
     cpu_seconds: int = 600
+
+
+@dataclass(frozen=True)
+class Slots:
+    """Equal sets of tensors in one region: `views[slot]` are the judge's views of one set, `memory` all their bytes."""
+
+    views: list[list[torch.Tensor]]
+    memory: torch.Tensor
+    slot_bytes: int
+
+    def bytes_of(self, count: int) -> torch.Tensor:
+        """The memory of the first `count` slots, as 64-bit integers."""
+        return self.memory[: count * self.slot_bytes].view(torch.int64)
 
 
 class ZygotePool:
@@ -80,7 +81,7 @@ class ZygotePool:
         root = Path(__file__).resolve().parent.parent
         environment = {
             "PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', '/usr/bin:/bin')}",
-            "PYTHONPATH": str(root),
+            "PYTHONPATH": os.pathsep.join([str(root), *filter(None, [os.environ.get("PYTHONPATH")])]),
             "LANG": "C.UTF-8",
             "HOME": tempfile.gettempdir(),
             **({"LD_LIBRARY_PATH": os.environ["LD_LIBRARY_PATH"]} if "LD_LIBRARY_PATH" in os.environ else {}),
@@ -168,10 +169,12 @@ class RunnerHandle:
             str(self._folder),
             slot.cores,
             writable,
+            device.own_memory,
         )
         home = str(self._folder)
         variables = {"HOME": home, "TMPDIR": home, "TORCHINDUCTOR_CACHE_DIR": f"{home}/inductor"}
-        variables |= {"TORCH_EXTENSIONS_DIR": f"{home}/extensions", "USER": "candidate", **(environment or {})}
+        variables |= {"TORCH_EXTENSIONS_DIR": f"{home}/extensions", "TRITON_CACHE_DIR": f"{home}/triton"}
+        variables |= {"USER": "candidate", **(environment or {})}
         ours, theirs = socket.socketpair()
         try:
             reply = zygote.request(
@@ -179,7 +182,7 @@ class RunnerHandle:
                     "op": "fork",
                     "containment": asdict(containment),
                     "environment": variables,
-                    "threads": device.threads,
+                    "device": device.runner_options(limits.device_memory_bytes),
                 },
                 [theirs.fileno()],
             )
@@ -278,16 +281,21 @@ class RunnerHandle:
                     return file.read(limit).decode(errors="replace").strip()
         return ""
 
-    def load(self, source: str, entry: str, seed: int, init_inputs: list[Any], timeout: float) -> list[list[Any]]:
-        """Imports the program and constructs `entry(*init_inputs)`; returns names, dtypes and shapes of its state."""
+    def load(
+        self, source: str, entry: str, seed: int, init_inputs: list[Any], timeout: float
+    ) -> tuple[list[list[Any]], dict[str, str]]:
+        """Imports the program and constructs `entry(*init_inputs)`; returns names, dtypes and shapes of its state, and
+        the global numeric flags as it left them."""
         try:
-            self.active = tuple(self.ask({"op": "containment"}, timeout)["active"])
+            self.active = tuple(self.ask({"op": "start"}, timeout)["active"])
         except RunnerFailure as failure:  # no line of the program has run yet
             raise InfraError(f"the runner did not start: {failure.message}") from failure
         message = {"op": "load", "source": source, "entry": entry, "seed": seed}
         with _saved(init_inputs) as descriptor:
-            state = self.ask(message, timeout, [descriptor]).get("state")
-        return state if isinstance(state, list) else []
+            reply = self.ask(message, timeout, [descriptor])
+        state, flags = reply.get("state"), reply.get("flags")
+        known = {str(key): str(value) for key, value in flags.items()} if isinstance(flags, dict) else {}
+        return (state if isinstance(state, list) else []), known
 
     def call(self, seeds: list[int], timeout: float) -> tuple[list[float], tree.Spec | None]:
         """Calls the model once a seed, on slot 0, 1, ...: the seconds that it claims, or the form of an output that is
@@ -310,8 +318,8 @@ class RunnerHandle:
         message = {"op": "set_state", "names": list(state), "specs": specs, "bytes": region.size}
         self.ask(message, timeout, [region.descriptor])
 
-    def bind_inputs(self, example: list[Any], slots: int, timeout: float) -> list[list[torch.Tensor]]:
-        """Gives the runner `slots` sets of input tensors like `example`; returns the judge's views of them."""
+    def bind_inputs(self, example: list[Any], slots: int, timeout: float) -> Slots:
+        """Gives the runner `slots` sets of input tensors like `example`."""
         spec, _ = tree.flatten(example)
         specs = tree.tensor_specs(spec)
         size = tree.layout(specs)[1]
@@ -320,16 +328,27 @@ class RunnerHandle:
         placeholders = tree.unflatten(example, [torch.empty(0) for _ in specs])
         with _saved(placeholders) as descriptor:
             self.ask(message, timeout, [descriptor, region.descriptor])
-        return [tree.views(specs, region.memory[slot * size : (slot + 1) * size]) for slot in range(slots)]
+        return _slots(specs, region.memory, size, slots)
 
-    def bind_outputs(self, spec: tree.Spec, slots: int, timeout: float) -> list[list[torch.Tensor]]:
-        """Gives the runner `slots` output buffers of the expected form; returns the judge's views of them."""
+    def bind_outputs(self, spec: tree.Spec, slots: int, timeout: float) -> Slots:
+        """Gives the runner `slots` output buffers of the expected form."""
         specs = tree.tensor_specs(spec)
         size = tree.layout(specs)[1]
         region = self._allocate(size * slots)
         message = {"op": "bind_outputs", "spec": spec, "bytes": size, "slots": slots}
         self.ask(message, timeout, [region.descriptor])
-        return [tree.views(specs, region.memory[slot * size : (slot + 1) * size]) for slot in range(slots)]
+        return _slots(specs, region.memory, size, slots)
+
+    def trace(self, timeout: float) -> list[tuple[str, int, float]] | None:
+        """One call on slot 0: (name, stream, seconds) of every kernel that ran, as claimed; None without a tracer."""
+        kernels = self.ask({"op": "trace"}, timeout).get("kernels")
+        if not isinstance(kernels, list):
+            return None
+        return [
+            (str(name), int(stream), float(seconds))
+            for name, stream, seconds in (one for one in kernels if isinstance(one, list) and len(one) == 3)
+            if isinstance(stream, int) and _is_duration(seconds)
+        ]
 
     def _allocate(self, size: int) -> Region:
         region = self._device.allocate(size)
@@ -386,6 +405,11 @@ def _children(process: int) -> list[int]:
                     found += below
                     queue += below
     return found
+
+
+def _slots(specs: list[tree.Spec], memory: torch.Tensor, size: int, count: int) -> Slots:
+    views = [tree.views(specs, memory[slot * size : (slot + 1) * size]) for slot in range(count)]
+    return Slots(views, memory[: size * count], size)
 
 
 def _is_duration(value: Any) -> bool:

@@ -13,7 +13,6 @@ from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
-from scipy import stats
 
 from evaluators.records import Estimate
 
@@ -23,6 +22,8 @@ CONFIDENCE = 0.95
 @lru_cache(maxsize=4096)
 def _interval_ranks(n: int, confidence: float) -> tuple[int, int]:
     """Zero-based ranks of the order statistics that bracket the median with at least `confidence` (binomial)."""
+    from scipy import stats  # here, since it starts threads, and the zygote must have none
+
     low = int(stats.binom.ppf((1 - confidence) / 2, n, 0.5)) - 1
     low = max(low, 0)
     return low, n - 1 - low
@@ -95,12 +96,15 @@ class TimeBudget:
 
 @dataclass(frozen=True)
 class Preset:
-    """How much measuring a verdict is worth: `trials` inputs are checked before timing starts."""
+    """How much measuring a verdict is worth: `trials` inputs of the task's own, `distributions` with other values and
+    `shapes` other shapes are checked; the first `warmup` pairs do not count."""
 
     name: str
     trials: int
     warmup: int
     criteria: tuple[StoppingCriterion, ...]
+    distributions: int = 1
+    shapes: int = 1
 
     def stop(self, ratios: Sequence[float], elapsed: float) -> str | None:
         """Why sampling may stop now, or None."""
@@ -109,7 +113,7 @@ class Preset:
 
 PRESETS = {
     "fast": Preset("fast", 2, 2, (IntervalTight(0.08, 10), PairBudget(60), TimeBudget(1.5))),
-    "thorough": Preset("thorough", 5, 5, (IntervalTight(0.02, 30), PairBudget(600), TimeBudget(15.0, 12))),
+    "thorough": Preset("thorough", 5, 5, (IntervalTight(0.02, 30), PairBudget(600), TimeBudget(15.0, 12)), 2, 2),
 }
 
 

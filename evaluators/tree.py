@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 Spec = dict[str, Any]
-_ALIGNMENT = 64
+_ALIGNMENT = 512  # as torch's CUDA allocator gives
 _DTYPES = {str(value).removeprefix("torch."): value for value in vars(torch).values() if isinstance(value, torch.dtype)}
 
 
@@ -119,3 +119,8 @@ def unflatten(value: Any, tensors: list[Tensor]) -> Any:
         return item
 
     return build(value)
+
+
+def dtype_of(spec: Spec) -> torch.dtype:
+    """The dtype of a described tensor."""
+    return _DTYPES[spec["dtype"]]

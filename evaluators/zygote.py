@@ -132,9 +132,10 @@ def _become_runner(containment: Containment, descriptor: int, message: dict[str,
     try:
         active = contain_self(containment, {descriptor}, namespaced)
         os.environ.update(message["environment"])
+        from evaluators.device import runner_device
         from evaluators.runner import Runner
 
-        Runner(Channel(socket.socket(fileno=descriptor)), active, message["threads"]).serve()
+        Runner(Channel(socket.socket(fileno=descriptor)), active, runner_device(message["device"])).serve()
         code = 0
     finally:
         os._exit(code)
@@ -149,7 +150,12 @@ def main(descriptor: int) -> None:
     import torch._inductor.compile_fx
     import torch.utils.cpp_extension
 
-    import evaluators.runner  # noqa: F401
+    import evaluators.runner
+
+    with contextlib.suppress(ImportError):  # where there are GPUs
+        import triton  # noqa: F401
+
+        import evaluators.device.cuda_runner  # noqa: F401
 
     torch.set_num_threads(1)
     gc.collect()

@@ -20,8 +20,9 @@ from pathlib import Path
 from configs.schema import LimitsConfig
 from evaluators.build.messages import compiler_message
 from evaluators.device import Device, Slot
+from evaluators.failures import InfraError, RunnerFailure
 from evaluators.records import Artifact, BuildError, Candidate, Outcome, Task, digest_of
-from evaluators.runner_handle import InfraError, RunnerFailure, RunnerHandle, RunnerLimits, ZygotePool
+from evaluators.runner_handle import RunnerHandle, RunnerLimits, ZygotePool
 from evaluators.tasks import TaskProgram
 
 # A hint only: a candidate that compiles by other means does so in its runner, under the start limit.
@@ -38,6 +39,7 @@ def runner_limits(limits: LimitsConfig) -> RunnerLimits:
     """The configured limits in the runner's units."""
     return RunnerLimits(
         memory_bytes=int(limits.memory_gib * 2**30),
+        device_memory_bytes=int(limits.gpu_memory_gib * 2**30),
         processes=limits.processes,
         file_bytes=int(limits.output_mib * 2**20),
     )
@@ -48,6 +50,7 @@ def build_environment(artifact: Artifact) -> dict[str, str]:
     return {
         "TORCH_EXTENSIONS_DIR": f"{artifact.path}/extensions",
         "TORCHINDUCTOR_CACHE_DIR": f"{artifact.path}/inductor",
+        "TRITON_CACHE_DIR": f"{artifact.path}/triton",
     }
 
 
@@ -87,7 +90,7 @@ class Builder:
 
     def _attempt(self, task: Task, candidate: Candidate, artifact: Artifact) -> BuildError | None:
         seconds = self.limits.build_seconds
-        program = TaskProgram(task)
+        program = TaskProgram(task, self.device.torch_device)
         environment = build_environment(artifact)
         limits = runner_limits(self.limits)
         runner = RunnerHandle(self._zygote, self.device, self._slot, 0, limits, environment)

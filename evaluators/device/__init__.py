@@ -1,14 +1,38 @@
 """Devices that timings belong to, behind one small interface."""
 
-from evaluators.device.base import Device, Region, Slot
-from evaluators.device.cpu import CpuDevice
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from evaluators.device.base import Device, Region, RunnerDevice, Slot
+from evaluators.device.cpu import CpuDevice, CpuRunner
 
 
-def open_device(arch: str, *, threads: int = 1) -> Device:
-    """The device of an architecture. Raises ValueError for one that this version cannot measure on."""
-    if arch == "cpu":
+def open_device(arch: str = "auto", *, threads: int = 1) -> Device:
+    """The device of an architecture (Ray's accelerator names: `H200`, `A100`; or `cpu`); `auto` takes the GPU where
+    there is one. Raises ValueError for an architecture that this process does not see."""
+    if arch == "cpu" or (arch == "auto" and not torch.cuda.is_available()):
         return CpuDevice(threads=threads)
-    raise ValueError(f"evaluator.arch must be cpu, got {arch}")
+    if not torch.cuda.is_available():
+        raise ValueError(f"evaluator.arch is {arch}, but torch {torch.__version__} sees no GPU here")
+    from evaluators.device.cuda import CudaDevice
+
+    device = CudaDevice(threads=threads)
+    if arch not in ("auto", device.arch):
+        raise ValueError(f"evaluator.arch is {arch}, but this process sees the architecture {device.arch}")
+    return device
 
 
-__all__ = ["CpuDevice", "Device", "Region", "Slot", "open_device"]
+def runner_device(options: dict[str, Any]) -> RunnerDevice:
+    """The runner's half of a device, from the judge's `Device.runner_options`."""
+    arguments = {name: value for name, value in options.items() if name != "kind"}
+    if options["kind"] == "cpu":
+        return CpuRunner(**arguments)
+    from evaluators.device.cuda_runner import CudaRunner
+
+    return CudaRunner(**arguments)
+
+
+__all__ = ["CpuDevice", "Device", "Region", "RunnerDevice", "Slot", "open_device", "runner_device"]

@@ -1,12 +1,20 @@
-"""What the judge asks of a device: memory that both processes see, one measuring slot at a time, and its name."""
+"""What the judge asks of a device, and what a runner does on it: the two halves of one small interface.
+
+The judge's half (`Device`) allocates memory that both processes see, locks a measuring slot of the host, and knows what
+timings depend on. The runner's half (`RunnerDevice`) maps that memory and times one call by its own clock.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
+
+from evaluators.clocks import Clock
+from evaluators.records import ClockSample
 
 
 @dataclass
@@ -29,10 +37,13 @@ class Slot:
 
 
 class Device(Protocol):
-    """A kind of processor that candidates are measured on."""
+    """A kind of processor that candidates are measured on, from the judge's side."""
 
     arch: str
     threads: int
+    torch_device: torch.device
+    own_memory: bool  # whether it has memory of its own, which host limits do not see
+    clock: Clock  # how its bursts become figures
 
     def allocate(self, size: int) -> Region:
         """`size` bytes of memory shared with the runners."""
@@ -48,3 +59,63 @@ class Device(Protocol):
 
     def versions(self) -> Mapping[str, str]:
         """Software and hardware that timings depend on: part of a baseline's key, and of every verdict."""
+
+    def runner_options(self, memory_bytes: int) -> dict[str, Any]:
+        """What `evaluators.device.runner_device` makes the runner's half from; JSON. `memory_bytes` of its own memory
+        are for one runner."""
+
+    def generators(self) -> Sequence[torch.Generator]:
+        """The random generators that a program on this device draws from."""
+
+    def synchronize(self) -> None:
+        """Waits until what the judge itself started on the device is done."""
+
+    def max_calls(self, slot_bytes: int) -> int:
+        """How many sets of inputs and outputs of `slot_bytes` may be in memory at once, a side."""
+
+    def calls(self, seconds: float, most: int) -> tuple[int, int]:
+        """How many calls make a burst, of a program that takes `seconds`; and how many of them warm it up, untimed."""
+
+    def warm_up(self) -> None:
+        """Works until the device's clocks are up."""
+
+    def clock_sample(self) -> ClockSample | None:
+        """Clocks and throttle reasons now, or None where the device does not tell."""
+
+    def check_health(self) -> None:
+        """Raises InfraError when a known computation gives another result, or takes much longer, than at the start."""
+
+    def memory_in_use(self) -> int:
+        """Bytes of device memory in use by anybody; 0 where host memory is limited by the host."""
+
+
+class RunnerDevice(Protocol):
+    """The device from inside a runner. Its methods hold on to what they call, so that a candidate which replaces
+    `torch`'s functions does not change how it is measured."""
+
+    def start(self) -> None:
+        """Sets limits and numeric flags, before any line of the candidate runs."""
+
+    def flags(self) -> dict[str, str]:
+        """The global numeric flags as they stand now, by name."""
+
+    def enforce_flags(self) -> None:
+        """Sets the global numeric flags back to what both sides run under."""
+
+    def map(self, descriptor: int, size: int) -> Tensor:
+        """The judge's memory as a uint8 tensor; closes the descriptor."""
+
+    def construct(self, make: Callable[[], nn.Module], seed: int) -> nn.Module:
+        """The model that `make` gives under a seed, on the device."""
+
+    def seed(self, seed: int) -> None:
+        """Seeds every generator that the program may draw from."""
+
+    def timed(self, model: Callable[..., Any], inputs: Sequence[Any]) -> tuple[Any, float]:
+        """One call, from an idle device with cold caches to an idle device; its output and seconds."""
+
+    def trace(self, model: Callable[..., Any], inputs: Sequence[Any]) -> list[tuple[str, int, float]] | None:
+        """(name, stream, seconds) of every kernel that one call runs, or None where nothing records them."""
+
+    def finish(self) -> None:
+        """Waits until the device has done everything asked of it."""

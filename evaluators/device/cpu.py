@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import mmap
 import os
 import platform
-import tempfile
-import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from time import perf_counter
+from typing import Any
 
 import torch
+from torch import Tensor, nn
 
+from evaluators.clocks import Clock, JudgeClock
 from evaluators.device.base import Region, Slot
+from evaluators.device.construct import construct
+from evaluators.device.locks import HostLocks
+
+_BURST_SECONDS = 0.004  # a burst repeats short calls until the pipe's jitter is small against it
+_MAX_BURST = 8
 
 
 @dataclass
@@ -30,11 +36,14 @@ class CpuDevice:
     """`threads` neighbouring cores make a slot; slots are counted from the last core down, since core 0 is busiest."""
 
     arch = "cpu"
+    torch_device = torch.device("cpu")
+    own_memory = False
+    clock: Clock = JudgeClock()
 
     def __init__(self, *, threads: int = 1) -> None:
         self.threads = threads
         self._cores = sorted(os.sched_getaffinity(0))
-        self._locks: list[int] = []
+        self._locks: HostLocks[Slot] = HostLocks()
 
     def allocate(self, size: int) -> Region:
         descriptor = os.memfd_create("warpsmith", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
@@ -50,58 +59,100 @@ class CpuDevice:
         return [Slot(index, cores) for index, cores in enumerate(reversed(whole))]
 
     def acquire(self, timeout: float) -> Slot:
-        deadline = time.monotonic() + timeout
-        folder = Path(tempfile.gettempdir()) / "warpsmith-slots"
-        folder.mkdir(exist_ok=True)
-        with contextlib.suppress(PermissionError):
-            folder.chmod(0o777)  # evaluators of other users share the slots; mkdir's mode is subject to the umask
-        while True:
-            for slot in self.slots():
-                if self._lock_all([folder / f"cpu-{core}" for core in slot.cores]):
-                    return slot
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"no free measuring slot on this host after {timeout:.0f} s ({folder})")
-            time.sleep(0.02)
-
-    def _lock_all(self, paths: list[Path]) -> bool:
-        """One lock a core, so that slots of different widths never overlap. All or none."""
-        for path in paths:
-            try:
-                self._locks.append(_open_lock(path))
-                fcntl.flock(self._locks[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                self.release()
-                return False
-        return True
+        # One lock a core, so that slots of different widths never overlap.
+        return self._locks.acquire([(slot, [f"cpu-{core}" for core in slot.cores]) for slot in self.slots()], timeout)
 
     def release(self) -> None:
-        while self._locks:
-            os.close(self._locks.pop())
+        self._locks.release()
 
     def environment(self) -> Mapping[str, str]:
-        count = str(self.threads)
         return {
-            "OMP_NUM_THREADS": count,
-            "MKL_NUM_THREADS": count,
+            **thread_environment(self.threads),
             # Temporaries of some megabytes stay mapped: else page faults, which differ from process to process, make
             # one program two to three times slower than itself. 32 MiB is the most that glibc takes.
             "MALLOC_TRIM_THRESHOLD_": str(1 << 30),
             "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
-            "TORCHINDUCTOR_COMPILE_THREADS": "1",
-            # Inductor fixes the folder of precompiled headers on import, in the zygote, where no runner may write.
-            "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0",
         }
 
     def versions(self) -> Mapping[str, str]:
         return {"arch": "cpu", "torch": str(torch.__version__), "cpu": _model_name(), "threads": str(self.threads)}
 
+    def runner_options(self, memory_bytes: int) -> dict[str, Any]:
+        return {"kind": "cpu", "threads": self.threads}
 
-def _open_lock(path: Path) -> int:
-    """Opens a lock file that may belong to another user, or makes it."""
-    try:
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    def generators(self) -> Sequence[torch.Generator]:
+        return (torch.default_generator,)
+
+    def synchronize(self) -> None:
+        """Nothing runs behind the judge's back."""
+
+    def max_calls(self, slot_bytes: int) -> int:
+        return _MAX_BURST
+
+    def calls(self, seconds: float, most: int) -> tuple[int, int]:
+        return max(1, min(most, round(_BURST_SECONDS / max(seconds, 1e-6)))), 0
+
+    def warm_up(self) -> None:
+        """The checks before have done it."""
+
+    def clock_sample(self) -> None:
+        return None
+
+    def check_health(self) -> None:
+        """The kernel keeps one process's crash from the others."""
+
+    def memory_in_use(self) -> int:
+        return 0
+
+
+class CpuRunner:
+    """A runner's half of the CPU."""
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+        self._seed = torch.default_generator.manual_seed  # 1 µs, unlike torch.manual_seed
+
+    def start(self) -> None:
+        torch.set_num_threads(self.threads)
+
+    def flags(self) -> dict[str, str]:
+        return {}
+
+    def enforce_flags(self) -> None:
+        """None of the flags in use changes what a CPU computes."""
+
+    def map(self, descriptor: int, size: int) -> Tensor:
+        with os.fdopen(descriptor, "rb+") as file:
+            return torch.frombuffer(mmap.mmap(file.fileno(), max(size, 1)), dtype=torch.uint8)
+
+    def construct(self, make: Callable[[], nn.Module], seed: int) -> nn.Module:
+        return construct(make, torch.device("cpu"), lambda: self.seed(seed))
+
+    def seed(self, seed: int) -> None:
+        self._seed(seed)
+
+    def timed(self, model: Callable[..., Any], inputs: Sequence[Any]) -> tuple[Any, float]:
+        start = perf_counter()
+        output = model(*inputs)
+        return output, perf_counter() - start
+
+    def trace(self, model: Callable[..., Any], inputs: Sequence[Any]) -> None:
+        return None
+
+    def finish(self) -> None:
+        """A call is done when it returns."""
+
+
+def thread_environment(threads: int) -> dict[str, str]:
+    """Environment of processes that compute on `threads` cores."""
+    count = str(threads)
+    return {
+        "OMP_NUM_THREADS": count,
+        "MKL_NUM_THREADS": count,
+        "TORCHINDUCTOR_COMPILE_THREADS": "1",
+        # Inductor fixes the folder of precompiled headers on import, in the zygote, where no runner may write.
+        "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0",
+    }
 
 
 def _model_name() -> str:

@@ -32,7 +32,8 @@ _CAPABILITY_VERSION_3 = 0x20080522
 class Containment:
     """Limits of one runner. Bytes, counts and seconds; `user` is the uid it gets when we are root.
 
-    It may write in `folder` and in the `writable` ones, and nowhere else where the host lets us mount.
+    It may write in `folder` and in the `writable` ones, and nowhere else where the host lets us mount. `maps_device`:
+    address space is not memory (CUDA reserves terabytes of it), so what the process can write to is limited instead.
     """
 
     memory_bytes: int
@@ -43,6 +44,7 @@ class Containment:
     folder: str
     cores: Sequence[int] = ()
     writable: Sequence[str] = ()
+    maps_device: bool = False
 
 
 def _unshare(flags: int) -> bool:
@@ -85,8 +87,11 @@ def _limit(kind: int, value: int) -> None:
 
 
 def _set_limits(containment: Containment) -> None:
-    mapped = int(Path("/proc/self/statm").read_text().split()[0]) * os.sysconf("SC_PAGE_SIZE")
-    _limit(resource.RLIMIT_AS, mapped + containment.memory_bytes)
+    pages = Path("/proc/self/statm").read_text().split()
+    kind, used = (
+        (resource.RLIMIT_DATA, int(pages[5])) if containment.maps_device else (resource.RLIMIT_AS, int(pages[0]))
+    )
+    _limit(kind, used * os.sysconf("SC_PAGE_SIZE") + containment.memory_bytes)
     _limit(resource.RLIMIT_FSIZE, containment.file_bytes)
     _limit(resource.RLIMIT_CORE, 0)
     _limit(resource.RLIMIT_CPU, containment.cpu_seconds)

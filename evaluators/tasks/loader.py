@@ -67,6 +67,11 @@ def find_task(name: str, profile: str = "cpu") -> Task:
     raise TaskError(f"{name}: neither a file nor a bundled task (`warpsmith tasks` lists them)")
 
 
+def profile_of(arch: str) -> str:
+    """The device profile of an architecture: `cpu`, or `cuda` for every GPU."""
+    return "cpu" if arch == "cpu" else "cuda"
+
+
 def load_bundled(profile: str = "source") -> list[Task]:
     """The tasks that ship with Warpsmith, at the sizes of a device profile."""
     tasks = []

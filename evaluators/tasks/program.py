@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from evaluators import tree
+from evaluators.device.construct import construct
 from evaluators.records import Task
 
 
@@ -55,9 +56,14 @@ class ProgramError(ValueError):
 class TaskProgram:
     """The executed reference module of a task. Whatever its functions raise comes out as ProgramError."""
 
-    def __init__(self, task: Task) -> None:
-        """Raises ProgramError when the program does not run, or is not in KernelBench's format."""
+    def __init__(self, task: Task, device: torch.device | None = None) -> None:
+        """`device` is where inputs and models live. Raises ProgramError when the program does not run, or is not in
+        KernelBench's format."""
         self.task = task
+        self.device = device or torch.device("cpu")
+        self._generators = [torch.default_generator]
+        if self.device.type == "cuda":
+            self._generators.append(torch.cuda.default_generators[self.device.index or 0])
         module = ModuleType(f"task_{task.digest}")
         with self._seeded(0, "import"):
             self.source = program_source(task)
@@ -67,11 +73,26 @@ class TaskProgram:
             if not hasattr(module, name):
                 raise ProgramError(f"task {task.id}: the program does not define {name}")
 
+    def seed(self, seed: int) -> None:
+        """Seeds every generator that the program may draw from, as a runner does before a call."""
+        for generator in self._generators:
+            generator.manual_seed(seed)
+
+    @contextlib.contextmanager
+    def seeded(self, seed: int) -> Iterator[None]:
+        """A block under a seed of its own."""
+        states = [generator.get_state() for generator in self._generators]
+        self.seed(seed)
+        try:
+            yield
+        finally:
+            for generator, state in zip(self._generators, states, strict=True):
+                generator.set_state(state)
+
     @contextlib.contextmanager
     def _seeded(self, seed: int, doing: str) -> Iterator[None]:
         """A block of the program's own code under a seed of its own."""
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(seed)
+        with self.seeded(seed):
             try:
                 yield
             except Exception as error:
@@ -83,14 +104,16 @@ class TaskProgram:
             return list(self._module.get_init_inputs())
 
     def inputs(self, seed: int) -> list[Any]:
-        """Fresh inputs of one call."""
-        with self._seeded(seed, "get_inputs"):
-            return list(self._module.get_inputs())
+        """Fresh inputs of one call, drawn on the device."""
+        with self._seeded(seed, "get_inputs"), self.device:
+            values = list(self._module.get_inputs())
+        _, tensors = tree.flatten(values)
+        return tree.unflatten(values, [one.to(self.device) for one in tensors])
 
     def model(self, seed: int, init_inputs: list[Any]) -> nn.Module:
         """The reference model, constructed under a seed."""
         with self._seeded(seed, "Model"):
-            return self._module.Model(*init_inputs)
+            return construct(lambda: self._module.Model(*init_inputs), self.device, lambda: self.seed(seed))
 
     def output_spec(self, seed: int, init_inputs: list[Any], inputs: list[Any]) -> tree.Spec:
         """The form of the reference's output, from a model of its own."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from evaluators.baselines import EXISTING, BaselineResult, BaselineStore, baseline_source
+from evaluators.baselines import BaselineResult, BaselineStore, baseline_source, existing_baselines
 from evaluators.evaluator import Evaluator
 from evaluators.records import Estimate, Outcome, Task
 
@@ -98,7 +98,7 @@ def test_a_stored_baseline_belongs_to_its_task_sizes_and_versions(tmp_path) -> N
 
 
 def test_every_baseline_but_eager_is_a_program() -> None:
-    for name in EXISTING["cpu"]:
+    for name in existing_baselines("cpu"):
         if name != "eager":
             compile(baseline_source(TASK.with_sizes(), name), name, "exec")
     with pytest.raises(ValueError, match="eager"):

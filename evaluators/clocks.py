@@ -1,0 +1,118 @@
+"""From bursts of calls to ratios and seconds a call, where two clocks saw every burst.
+
+The judge's clock times the whole burst from outside and cannot be tampered with; the runner's own times each call. On a
+CPU the judge's decides. On a GPU, where a call can be shorter than the way to the runner and back, the runner's events
+decide and the judge's clock is the witness: time that it saw and they did not is evidence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Protocol
+
+import numpy as np
+
+from evaluators.records import Finding
+from evaluators.timing import median_estimate
+
+_DISAGREEMENT_SHARE = 0.25  # of the candidate's time hidden from its own clock: worth a finding
+
+
+@dataclass(frozen=True)
+class Burst:
+    """Seconds of some calls in a row: of the whole by the judge's clock, and of each call by the runner's. The first
+    `warm` calls bring caches and clocks into their usual state."""
+
+    judged: float
+    own: tuple[float, ...]
+    warm: int = 0
+
+    @property
+    def total(self) -> float:
+        """Seconds of all calls by the runner's clock."""
+        return sum(self.own)
+
+    @property
+    def typical(self) -> float:
+        """Seconds of one call by the runner's clock: the mean of the middle half, which is as insensitive to a call
+        that was interrupted as the median, and does not jump by the clock's resolution."""
+        measured = np.sort(self.own[self.warm :])
+        cut = len(measured) // 4
+        return float(np.mean(measured[cut : len(measured) - cut]))
+
+
+Pair = tuple[Burst, Burst]  # of the reference and of the candidate, neighbours in time
+
+
+class Clock(Protocol):
+    """How a device's bursts become figures."""
+
+    def ratios(self, pairs: Sequence[Pair]) -> list[float]:
+        """Speed-ups of the candidate, one a pair."""
+
+    def seconds(self, pairs: Sequence[Pair]) -> tuple[list[float], list[float]]:
+        """Seconds a call of the reference and of the candidate, one a pair."""
+
+    def disagreement(self, pairs: Sequence[Pair]) -> tuple[float, Finding | None]:
+        """The share of the candidate's time that its own clock does not show, and what to say of it."""
+
+
+class JudgeClock:
+    """The judge's clock decides; a runner's own only ever makes it slower."""
+
+    def ratios(self, pairs: Sequence[Pair]) -> list[float]:
+        # Both by the judge's clock: what slows the machine for a while must be able to hit both sides alike.
+        overhead = _overhead(pairs)
+        return [_without(reference, overhead) / _without(candidate, overhead) for reference, candidate in pairs]
+
+    def seconds(self, pairs: Sequence[Pair]) -> tuple[list[float], list[float]]:
+        overhead = _overhead(pairs)
+        candidates = [_without(candidate, overhead) / len(candidate.own) for _, candidate in pairs]
+        return [reference.total / len(reference.own) for reference, _ in pairs], candidates
+
+    def disagreement(self, pairs: Sequence[Pair]) -> tuple[float, Finding | None]:
+        overhead = _overhead(pairs)
+        hidden = [candidate.judged - overhead - candidate.total for _, candidate in pairs]
+        judged = [_without(candidate, overhead) for _, candidate in pairs]
+        return _finding(hidden, judged, 2e-4)
+
+
+class EventClock:
+    """The runner's events decide, call by call; the judge's clock must not have seen much more."""
+
+    def ratios(self, pairs: Sequence[Pair]) -> list[float]:
+        return [reference.typical / candidate.typical for reference, candidate in pairs]
+
+    def seconds(self, pairs: Sequence[Pair]) -> tuple[list[float], list[float]]:
+        return [reference.typical for reference, _ in pairs], [candidate.typical for _, candidate in pairs]
+
+    def disagreement(self, pairs: Sequence[Pair]) -> tuple[float, Finding | None]:
+        hidden = [
+            (candidate.judged - candidate.total) - (reference.judged - reference.total)
+            for reference, candidate in pairs
+        ]
+        shown = [candidate.total for _, candidate in pairs]
+        return _finding(hidden, shown, 2e-6 * len(pairs[0][1].own))
+
+
+def _finding(hidden: Sequence[float], shown: Sequence[float], least: float) -> tuple[float, Finding | None]:
+    """Judges seconds of bursts that the candidate's clock missed, beside those of the same bursts that stand for it."""
+    shares = median_estimate([one / total for one, total in zip(hidden, shown, strict=True)])
+    if shares.low > _DISAGREEMENT_SHARE and median(hidden) > least:
+        message = f"{shares.value:.0%} of the time by the judge's clock is missing from the program's own"
+        return shares.value, Finding("clocks", "suspect", message)
+    return shares.value, None
+
+
+def _overhead(pairs: Sequence[Pair]) -> float:
+    """Seconds of a burst outside its calls, which the trusted side shows. The lower quartile: other load on the machine
+    only ever adds, and what is taken off too much makes a candidate fast."""
+    return float(np.quantile([reference.judged - reference.total for reference, _ in pairs], 0.25))
+
+
+def _without(burst: Burst, overhead: float) -> float:
+    """Seconds of a burst's calls. A runner's own clock can make it slower here, never faster: without that bound, a
+    call much shorter than the overhead would be the difference of two noisy numbers."""
+    return max(burst.judged - overhead, min(burst.total, burst.judged), 0.01 * burst.judged)

@@ -1,0 +1,158 @@
+"""A CUDA GPU as a device, from the judge's side.
+
+The judge has a context of its own on the GPU; a runner's crash does not reach it. One lock per GPU (by UUID) keeps
+other evaluators of the host away while a candidate is measured.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import Any
+
+import torch
+
+from evaluators.clocks import Clock, EventClock
+from evaluators.device.base import Region, Slot
+from evaluators.device.cpu import thread_environment
+from evaluators.device.cuda_memory import CudaMemoryError, allocate
+from evaluators.device.locks import HostLocks
+from evaluators.device.nvml import Nvml
+from evaluators.failures import InfraError
+from evaluators.records import ClockSample
+
+FLUSH_BYTES = 256 << 20  # more than any L2 cache so far, several times
+_BLOCK_SECONDS = 0.004
+_MAX_CALLS = 24
+_WARM_UP_CALLS = 2
+_SHARED_BYTES = 4 << 30  # of inputs and outputs in memory at once, both sides together
+_WARM_UP_SECONDS = 0.5
+_HEALTH_SIZE = 2048
+_HEALTH_FACTOR = 3.0  # times its first duration; clocks that have gone down in between make 2 at most
+_PASSED_ON = ("CUDA_HOME", "CUDA_PATH", "CC", "CXX", "TRITON_LIBCUDA_PATH", "TRITON_PTXAS_PATH")
+
+
+def arch_of(name: str) -> str:
+    """Ray's accelerator name of a GPU: `NVIDIA H200` is `H200`, `NVIDIA A100-SXM4-80GB` is `A100`."""
+    words = re.sub(r"\b(NVIDIA|Tesla|GeForce|Quadro)\b", "", name).split()
+    if words[:1] == ["RTX"]:
+        return "-".join(words[:2])
+    return re.split(r"[-\s]", words[0])[0] if words else "GPU"
+
+
+class CudaDevice:
+    """The GPU that is torch's current one in this process."""
+
+    own_memory = True
+    clock: Clock = EventClock()
+
+    def __init__(self, *, threads: int = 1) -> None:
+        self.threads = threads
+        self.ordinal = torch.cuda.current_device()
+        self.torch_device = torch.device("cuda", self.ordinal)
+        about = torch.cuda.get_device_properties(self.ordinal)
+        self.arch = arch_of(about.name)
+        self.uuid = f"GPU-{about.uuid}"
+        self._about = about
+        self._nvml = Nvml(self.uuid)
+        self._locks: HostLocks[Slot] = HostLocks()
+        self._healthy: tuple[float, float] | None = None
+        self._ballast: torch.Tensor | None = None
+
+    def allocate(self, size: int) -> Region:
+        try:
+            return allocate(size, self.ordinal)
+        except CudaMemoryError as error:
+            raise InfraError(f"{size / 2**30:.2f} GiB on {self.arch}: {error}") from error
+
+    def acquire(self, timeout: float) -> Slot:
+        near = self._nvml.cores() & os.sched_getaffinity(0) or os.sched_getaffinity(0)
+        slot = Slot(self.ordinal, tuple(sorted(near)))
+        return self._locks.acquire([(slot, [f"gpu-{self.uuid}"])], timeout)
+
+    def release(self) -> None:
+        self._locks.release()
+
+    def environment(self) -> Mapping[str, str]:
+        return {
+            **thread_environment(self.threads),
+            **{name: os.environ[name] for name in _PASSED_ON if name in os.environ},
+            "CUDA_VISIBLE_DEVICES": self.uuid,
+            # `torch.cuda.is_available` in the zygote would otherwise start CUDA there, and no child could use it.
+            "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
+            "TORCH_CUDA_ARCH_LIST": f"{self._about.major}.{self._about.minor}",
+            "MAX_JOBS": "2",
+        }
+
+    def versions(self) -> Mapping[str, str]:
+        return {
+            "arch": self.arch,
+            "gpu": self._about.name,
+            "torch": str(torch.__version__),
+            "cuda": str(torch.version.cuda),
+            "driver": self._nvml.driver_version(),
+        }
+
+    def runner_options(self, memory_bytes: int) -> dict[str, Any]:
+        return {"kind": "cuda", "threads": self.threads, "flush_bytes": FLUSH_BYTES, "memory_bytes": memory_bytes}
+
+    def generators(self) -> Sequence[torch.Generator]:
+        return (torch.default_generator, torch.cuda.default_generators[self.ordinal])
+
+    def synchronize(self) -> None:
+        torch.cuda.synchronize(self.ordinal)
+
+    def max_calls(self, slot_bytes: int) -> int:
+        free, _ = torch.cuda.mem_get_info(self.ordinal)
+        wanted = max(_WARM_UP_CALLS, _SHARED_BYTES // max(2 * slot_bytes, 1))
+        return int(max(1, min(_MAX_CALLS, wanted, free // 3 // max(2 * slot_bytes, 1))))
+
+    def calls(self, seconds: float, most: int) -> tuple[int, int]:
+        measured = max(2, round(_BLOCK_SECONDS / (max(seconds, 1e-6) + 1e-4)))  # 100 µs to empty the caches
+        warm = _WARM_UP_CALLS if most >= 8 else int(most > 1)
+        return min(most, measured + warm), warm
+
+    def warm_up(self) -> None:
+        if self._ballast is None:
+            self._ballast = torch.ones(_HEALTH_SIZE, _HEALTH_SIZE, device=self.torch_device)
+        wanted, deadline = 0.95 * self._nvml.highest_sm_mhz(), time.perf_counter() + _WARM_UP_SECONDS
+        while time.perf_counter() < deadline:
+            for _ in range(20):
+                torch.mm(self._ballast, self._ballast)
+            self.synchronize()
+            if self._nvml.sample().sm_mhz >= wanted:
+                return
+
+    def clock_sample(self) -> ClockSample:
+        return self._nvml.sample()
+
+    def memory_in_use(self) -> int:
+        return self._nvml.memory_in_use()
+
+    def check_health(self) -> None:
+        self.warm_up()
+        found = self._probe()
+        if self._healthy is None:
+            self._healthy = found
+        known_sum, known_seconds = self._healthy
+        if found[0] != known_sum:
+            raise InfraError(f"{self.arch} computes {found[0]} where it computed {known_sum}")
+        if found[1] > _HEALTH_FACTOR * known_seconds:
+            raise InfraError(f"{self.arch} takes {found[1]:.2e} s for what took {known_seconds:.2e} s")
+
+    def _probe(self) -> tuple[float, float]:
+        """The sum of a fixed product of small integers (exact in any order of addition), and its median seconds."""
+        row = torch.arange(_HEALTH_SIZE, device=self.torch_device)
+        left = ((row[:, None] * 7 + row[None, :] * 3) % 5).to(torch.float32)
+        seconds = []
+        for _ in range(5):
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            start.record()
+            product = left @ left
+            end.record()
+            end.synchronize()
+            seconds.append(start.elapsed_time(end) * 1e-3)
+        return float(product.sum(dtype=torch.float64)), median(seconds)

@@ -1,0 +1,65 @@
+"""What NVML tells of one GPU: clocks, reasons for throttling, temperature, memory in use."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pynvml
+
+from evaluators.records import ClockSample
+
+# Reasons that change what a kernel costs. An idle GPU and clocks chosen by an application are not among them.
+_THROTTLING = {
+    "power": pynvml.nvmlClocksEventReasonSwPowerCap,
+    "hardware": pynvml.nvmlClocksThrottleReasonHwSlowdown,
+    "thermal": pynvml.nvmlClocksEventReasonSwThermalSlowdown,
+    "hardware_thermal": pynvml.nvmlClocksThrottleReasonHwThermalSlowdown,
+    "power_brake": pynvml.nvmlClocksThrottleReasonHwPowerBrakeSlowdown,
+    "sync_boost": pynvml.nvmlClocksEventReasonSyncBoost,
+}
+
+
+class Nvml:
+    """One GPU, by its UUID (`GPU-...`). What this GPU or driver does not tell reads 0."""
+
+    def __init__(self, uuid: str) -> None:
+        pynvml.nvmlInit()
+        self._handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
+        self._origin = time.perf_counter()
+
+    def _ask(self, question: Callable[..., Any], *arguments: Any) -> Any:
+        try:
+            return question(self._handle, *arguments)
+        except pynvml.NVMLError:
+            return 0
+
+    def sample(self) -> ClockSample:
+        """The state now; takes well under a millisecond."""
+        reasons = int(self._ask(pynvml.nvmlDeviceGetCurrentClocksEventReasons))
+        return ClockSample(
+            seconds=time.perf_counter() - self._origin,
+            sm_mhz=int(self._ask(pynvml.nvmlDeviceGetClockInfo, pynvml.NVML_CLOCK_SM)),
+            memory_mhz=int(self._ask(pynvml.nvmlDeviceGetClockInfo, pynvml.NVML_CLOCK_MEM)),
+            celsius=int(self._ask(pynvml.nvmlDeviceGetTemperature, pynvml.NVML_TEMPERATURE_GPU)),
+            throttled_by=" ".join(name for name, bit in _THROTTLING.items() if reasons & bit),
+        )
+
+    def highest_sm_mhz(self) -> int:
+        """The highest clock of the multiprocessors that this GPU has."""
+        return int(self._ask(pynvml.nvmlDeviceGetMaxClockInfo, pynvml.NVML_CLOCK_SM))
+
+    def memory_in_use(self) -> int:
+        """Bytes in use by every process together."""
+        about = self._ask(pynvml.nvmlDeviceGetMemoryInfo)
+        return int(about.used) if about else 0
+
+    def driver_version(self) -> str:
+        version = pynvml.nvmlSystemGetDriverVersion()
+        return version if isinstance(version, str) else version.decode()
+
+    def cores(self) -> set[int]:
+        """The host's cores that are near the GPU, or none when NVML does not say."""
+        words = self._ask(pynvml.nvmlDeviceGetCpuAffinity, 16) or ()
+        return {64 * index + bit for index, word in enumerate(words) for bit in range(64) if word >> bit & 1}

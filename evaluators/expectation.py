@@ -1,0 +1,57 @@
+"""What a candidate's output should be: the reference's own in float64, and how far the reference itself is from it."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from evaluators import tree
+from evaluators.correctness import explains, is_inexact, relative_errors, unknown_errors
+from evaluators.tasks import TaskProgram
+
+_log = logging.getLogger(__name__)
+Errors = list[tuple[float, float]]
+
+
+class Expectation:
+    """The reference model in float64, called by the judge on inputs that both sides got."""
+
+    def __init__(self, program: TaskProgram, model: nn.Module) -> None:
+        """Takes over `model`."""
+        self._program = program
+        self._model = model.to(torch.float64)
+        self.upcast_fails = False
+
+    def of(self, inputs: list[Any], seed: int, reference: list[Tensor]) -> tuple[list[Tensor], Errors, bool]:
+        """The expected outputs beside the reference's, the reference's own errors, and whether these are known.
+
+        Against float64 where that explains the reference's output, else (integers, overflow, dropout that draws
+        otherwise) the reference's output itself.
+        """
+        exact = self._exact(inputs, seed, reference) or reference
+        expected, errors, all_known = [], [], True
+        for given, wide in zip(reference, exact, strict=True):
+            own = relative_errors(given, wide)
+            known = wide is not given and is_inexact(given.dtype) and explains(own)
+            all_known = all_known and known
+            expected.append(wide if known else given)
+            errors.append(own if known else unknown_errors(given.dtype))
+        return expected, errors, all_known
+
+    def _exact(self, inputs: list[Any], seed: int, reference: list[Tensor]) -> list[Tensor] | None:
+        """The reference's output in float64, or None for a program that cannot be upcast."""
+        if self.upcast_fails:
+            return None
+        _, tensors = tree.flatten(inputs)
+        wide = [one.to(torch.float64) if one.is_floating_point() else one.clone() for one in tensors]
+        try:
+            with torch.no_grad(), self._program.seeded(seed):
+                _, outputs = tree.flatten(self._model(*tree.unflatten(inputs, wide)))
+        except Exception:  # noqa: BLE001  (a program may refuse another dtype in any way; it is then compared at its own)
+            _log.debug("task %s: not in float64", self._program.task.id, exc_info=True)
+            self.upcast_fails = True
+            return None
+        return outputs if [one.shape for one in outputs] == [one.shape for one in reference] else None

@@ -1,0 +1,176 @@
+"""The two runners of a judgement, and one round of calls of both on the same fresh inputs.
+
+Whatever order they run in, they get the same values at the same addresses, outputs are poisoned before every call, and
+nobody may have changed an input after it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from evaluators import tree
+from evaluators.clocks import Burst
+from evaluators.device import Device
+from evaluators.failures import InfraError, RunnerFailure
+from evaluators.records import Outcome
+from evaluators.runner_handle import RunnerHandle, Slots
+
+
+class Costs:
+    """Seconds by what they were spent on."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = defaultdict(float)
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] += time.perf_counter() - start
+
+
+@dataclass
+class Side:
+    """One runner with the judge's views of its inputs and outputs, by slot."""
+
+    runner: RunnerHandle
+    inputs: Slots
+    outputs: Slots
+
+
+@dataclass(frozen=True)
+class Round:
+    """One burst of each side on the same inputs, each call under one of the seeds."""
+
+    reference: Burst
+    candidate: Burst
+    values: list[list[Any]]
+    seeds: list[int]
+
+
+class RunnerPair:
+    """Reference and candidate, with inputs and outputs of one form bound on both."""
+
+    def __init__(self, device: Device, reference: RunnerHandle, candidate: RunnerHandle, task: str) -> None:
+        self.device = device
+        self.runners = (reference, candidate)
+        self.task = task
+        self.costs = Costs()
+        self.spec: tree.Spec = {}
+        self.sides: tuple[Side, Side]
+        self.slots = 0
+        self._all_float = False
+
+    def bind(self, example: list[Any], spec: tree.Spec, timeout: float, most: int | None = None) -> None:
+        """Gives both runners inputs like `example` and outputs of the form `spec`, `most` sets of them or as many as
+        the device has room for."""
+        self.spec = spec
+        outputs = tree.tensor_specs(spec)
+        size = tree.layout(tree.tensor_specs(tree.flatten(example)[0]))[1] + tree.layout(outputs)[1]
+        self.slots = min(self.device.max_calls(size), most or size + 1)
+        dtypes = [tree.dtype_of(one) for one in outputs]
+        self._all_float = all(one.is_floating_point or one.is_complex for one in dtypes)
+        inputs = [runner.bind_inputs(example, self.slots, timeout) for runner in self.runners]
+        bound = [runner.bind_outputs(spec, self.slots, timeout) for runner in self.runners]
+        self.sides = (Side(self.runners[0], inputs[0], bound[0]), Side(self.runners[1], inputs[1], bound[1]))
+
+    def outputs(self, which: int, slot: int = 0) -> list[Tensor]:
+        """What stands in a slot of the reference (0) or the candidate (1)."""
+        return self.sides[which].outputs.views[slot]
+
+    def round(
+        self,
+        values: list[list[Any]],
+        seeds: list[int],
+        timeouts: tuple[float, float],
+        *,
+        candidate_first: bool = False,
+        warm: int = 0,
+    ) -> Round:
+        """One burst of both sides: a call per set of values. `timeouts`: seconds for the reference's burst and for the
+        candidate's. Raises RunnerFailure for whatever the candidate does instead, InfraError for the reference."""
+        with self.costs("fresh_inputs"):
+            for side in self.sides:
+                self._write(side, values)
+            self.device.synchronize()
+        with self.costs("poison"):
+            for side in self.sides:
+                self._poison(side, len(values))
+            self.device.synchronize()
+        bursts: dict[int, Burst] = {}
+        for which in (1, 0) if candidate_first else (0, 1):
+            with self.costs("calls"):
+                bursts[which] = self._burst(which, seeds, timeouts[which], warm)
+        with self.costs("inputs_unchanged"):
+            one, other = (side.inputs.bytes_of(len(values)) for side in self.sides)
+            if not torch.equal(one, other):
+                raise RunnerFailure(Outcome.WRONG, "the program changes its inputs in place")
+        return Round(bursts[0], bursts[1], values, seeds)
+
+    def _burst(self, which: int, seeds: list[int], timeout: float, warm: int) -> Burst:
+        runner = self.runners[which]
+        if which == 0:
+            seconds, mismatch = of_reference(self.task, lambda: runner.call(seeds, timeout))
+        else:
+            seconds, mismatch = runner.call(seeds, timeout)
+        if mismatch is not None:
+            message = _describe_mismatch(self.spec, mismatch)
+            if which == 0:
+                raise InfraError(f"task {self.task}: the reference's output changes: {message}")
+            raise RunnerFailure(Outcome.WRONG, message)
+        return Burst(runner.seconds, tuple(seconds), warm)
+
+    def _write(self, side: Side, values: Sequence[list[Any]]) -> None:
+        """Puts fresh values at the same addresses."""
+        for slot, one in enumerate(values):
+            _, tensors = tree.flatten(one)
+            for target, value in zip(side.inputs.views[slot], tensors, strict=True):
+                if target.shape != value.shape or target.dtype != value.dtype:
+                    raise InfraError(f"task {self.task}: get_inputs changes its shapes or dtypes")
+                target.copy_(value)
+
+    def _poison(self, side: Side, count: int) -> None:
+        """Fills output buffers with values that no program computes by accident."""
+        if self._all_float:
+            side.outputs.bytes_of(count).fill_(-1)  # every bit set is NaN in every floating-point format
+            return
+        for views in side.outputs.views[:count]:
+            for output in views:
+                _poison(output)
+
+
+def of_reference(task: str, work: Any) -> Any:
+    """The reference is ours: when it fails, that is no verdict on the candidate."""
+    try:
+        return work()
+    except RunnerFailure as failure:
+        raise InfraError(f"task {task}: the reference failed: {failure.message}") from failure
+
+
+def _describe_mismatch(expected: tree.Spec, actual: Mapping[str, Any]) -> str:
+    try:
+        wanted, given = tree.tensor_specs(expected), tree.tensor_specs(dict(actual))
+        if len(wanted) == len(given) == 1:
+            expected, actual = wanted[0], given[0]
+        return tree.difference(expected, dict(actual)) or "the output has another form than the reference's"
+    except (KeyError, TypeError, AttributeError, ValueError):
+        return "the output has another form than the reference's, and no description"
+
+
+def _poison(tensor: Tensor) -> None:
+    if tensor.is_floating_point() or tensor.is_complex():
+        tensor.fill_(float("nan"))
+    elif tensor.dtype is torch.bool:
+        tensor.copy_(torch.rand(tensor.shape, device=tensor.device) < 0.5)
+    else:
+        tensor.fill_(torch.iinfo(tensor.dtype).min + 7)

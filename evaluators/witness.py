@@ -1,0 +1,69 @@
+"""The third witness: which kernels a call ran, where, for how long, and which of them the candidate brought.
+
+CUPTI records them in the runner (`RunnerDevice.trace`); whether a kernel is the candidate's own is decided here, from
+its source and what it compiled. A kernel that torch, cuBLAS, cuDNN or Inductor brought is not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from evaluators.records import KernelUse, Trace
+from evaluators.runner_handle import RunnerHandle
+
+_MAX_KERNELS = 200
+_NAME_CHARACTERS = 200
+
+
+def trace_of(runner: RunnerHandle, source: str, artifact: str, timeout: float) -> Trace | None:
+    """One more call of the candidate, recorded; None where the device or host has no CUPTI. `artifact` is the folder of
+    what the candidate compiled. Raises RunnerFailure."""
+    records = runner.trace(timeout)
+    if records is None:
+        return None
+    seconds: dict[tuple[str, int], list[float]] = defaultdict(list)
+    for name, stream, duration in records:
+        seconds[name, stream].append(duration)
+    compiled = _compiled(artifact)
+    uses = [
+        KernelUse(_readable(name), is_own(name, source, compiled), stream, len(durations), sum(durations))
+        for (name, stream), durations in seconds.items()
+    ]
+    total = sum(use.seconds for use in uses)
+    own = sum(use.seconds for use in uses if use.own)
+    uses.sort(key=lambda use: -use.seconds)
+    return Trace(tuple(uses[:_MAX_KERNELS]), total, own / total if total else 0.0, len({use.stream for use in uses}))
+
+
+def is_own(name: str, source: str, compiled: bytes = b"") -> bool:
+    """Whether the kernel `name` (as the driver knows it) is defined in the candidate's source (CUDA or Triton), or in
+    what it compiled."""
+    base = re.split(r"[<(]", _demangled(name).removeprefix("void "))[0].split("::")[-1].strip()
+    if not base.isidentifier():
+        return False
+    if re.search(rf"__global__[^;{{}}]*?\b{base}\s*\(", source):
+        return True
+    if re.search(rf"@(?:triton\.)?jit\b[^@]*?\bdef\s+{base}\s*\(", source):
+        return True
+    return name.startswith("_Z") and name.encode() in compiled
+
+
+def _compiled(artifact: str) -> bytes:
+    """The libraries that the candidate built as extensions."""
+    if not artifact:
+        return b""
+    return b"".join(path.read_bytes() for path in sorted(Path(artifact).glob("extensions/**/*.so")))
+
+
+def _demangled(name: str) -> str:
+    demangle: Any = getattr(torch._C, "_demangle", None)
+    return str(demangle(name)) if demangle else name
+
+
+def _readable(name: str) -> str:
+    return _demangled(name)[:_NAME_CHARACTERS]
