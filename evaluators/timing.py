@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
+from scipy import stats
 
 from evaluators.records import Estimate
 
@@ -22,8 +23,6 @@ CONFIDENCE = 0.95
 @lru_cache(maxsize=4096)
 def _interval_ranks(n: int, confidence: float) -> tuple[int, int]:
     """Zero-based ranks of the order statistics that bracket the median with at least `confidence` (binomial)."""
-    from scipy import stats  # here, since it starts threads, and the zygote must have none
-
     low = int(stats.binom.ppf((1 - confidence) / 2, n, 0.5)) - 1
     low = max(low, 0)
     return low, n - 1 - low

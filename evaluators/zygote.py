@@ -150,6 +150,7 @@ def main(descriptor: int) -> None:
     import torch._inductor.compile_fx
     import torch.utils.cpp_extension
 
+    import evaluators.device.cpu_runner
     import evaluators.runner
 
     with contextlib.suppress(ImportError):  # where there are GPUs

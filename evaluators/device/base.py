@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from evaluators.clocks import Clock
-from evaluators.records import ClockSample
+if TYPE_CHECKING:  # neither is for runners: pyarrow starts threads, of which the zygote must have none
+    from evaluators.clocks import Clock
+    from evaluators.records import ClockSample
 
 
 @dataclass

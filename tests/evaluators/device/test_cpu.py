@@ -9,7 +9,8 @@ import tempfile
 import pytest
 import torch
 
-from evaluators.device import CpuDevice, open_device
+from evaluators.device import open_device
+from evaluators.device.cpu import CpuDevice
 
 CORES = len(os.sched_getaffinity(0))
 
