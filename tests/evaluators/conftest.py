@@ -9,7 +9,9 @@ import pytest
 from configs.schema import LimitsConfig
 from evaluators.evaluator import Evaluator
 
-LIMITS = LimitsConfig(start_seconds=4.0, call_seconds=2.0, build_seconds=120.0, memory_gib=1.0, output_mib=16.0)
+LIMITS = LimitsConfig(
+    start_seconds=4.0, call_seconds=2.0, build_seconds=120.0, memory_gib=1.0, gpu_memory_gib=4.0, output_mib=16.0
+)
 
 
 @pytest.fixture(scope="session")
@@ -17,8 +19,9 @@ def limits() -> LimitsConfig:
     return LIMITS
 
 
-@pytest.fixture(scope="session")
-def evaluator() -> Iterator[Evaluator]:
-    with Evaluator(arch="cpu", limits=LIMITS) as made:
+@pytest.fixture(scope="session", params=["cpu", pytest.param("auto", marks=pytest.mark.cuda, id="cuda")])
+def evaluator(request) -> Iterator[Evaluator]:
+    """Of the CPU, and of the GPU where there is one: the same tests hold for both."""
+    with Evaluator(arch=request.param, limits=LIMITS) as made:
         made.start()
         yield made

@@ -123,7 +123,7 @@ class Tensor(torch.Tensor):
         return super().__torch_function__(function, types, arguments, options or {})
 """
 LAZY_RESULT = """
-lazy = torch.empty(x.shape).as_subclass(Tensor)
+lazy = torch.empty_like(x).as_subclass(Tensor)
 lazy.x, lazy.weight = x, self.weight
 return lazy
 """
