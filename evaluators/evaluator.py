@@ -155,7 +155,7 @@ class Evaluator:
         slot = self.device.acquire(_SLOT_SECONDS)
         threads, cores = torch.get_num_threads(), os.sched_getaffinity(0)
         torch.set_num_threads(self.device.threads)
-        os.sched_setaffinity(0, slot.cores)  # judge and runners take turns, so they share the slot's cores
+        os.sched_setaffinity(0, slot.judge_cores)
         start = time.perf_counter()
         runners: list[RunnerHandle] = []
         try:

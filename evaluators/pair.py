@@ -18,10 +18,10 @@ from torch import Tensor
 
 from evaluators import tree
 from evaluators.clocks import Burst
-from evaluators.device import Device
+from evaluators.device import Device, Region
 from evaluators.failures import InfraError, RunnerFailure
 from evaluators.records import Outcome
-from evaluators.runner_handle import RunnerHandle, Slots
+from evaluators.runner_handle import RunnerHandle
 
 
 class Costs:
@@ -39,13 +39,17 @@ class Costs:
             self.seconds[name] += time.perf_counter() - start
 
 
-@dataclass
-class Side:
-    """One runner with the judge's views of its inputs and outputs, by slot."""
+class Slots:
+    """Equal sets of tensors in one region: `views[slot]` are the judge's views of one set."""
 
-    runner: RunnerHandle
-    inputs: Slots
-    outputs: Slots
+    def __init__(self, specs: list[tree.Spec], memory: Tensor, count: int) -> None:
+        size = tree.layout(specs)[1]
+        self.views = [tree.views(specs, memory[slot * size : (slot + 1) * size]) for slot in range(count)]
+        self._memory, self._size = memory, size
+
+    def bytes_of(self, count: int) -> Tensor:
+        """The memory of the first `count` sets, as 64-bit integers."""
+        return self._memory[: count * self._size].view(torch.int64)
 
 
 @dataclass(frozen=True)
@@ -67,26 +71,49 @@ class RunnerPair:
         self.task = task
         self.costs = Costs()
         self.spec: tree.Spec = {}
-        self.sides: tuple[Side, Side]
         self.slots = 0
         self._all_float = False
+        self._master: Slots  # of the inputs, in memory that only the judge has
+        self._inputs: Slots  # of the inputs, as both runners see them
+        self._outputs: tuple[Slots, Slots]
 
     def bind(self, example: list[Any], spec: tree.Spec, timeout: float, most: int | None = None) -> None:
         """Gives both runners inputs like `example` and outputs of the form `spec`, `most` sets of them or as many as
-        the device has room for."""
+        the device has room for.
+
+        Inputs are the same memory for both: how fast a small kernel reads depends on where its input lies.
+        """
         self.spec = spec
-        outputs = tree.tensor_specs(spec)
-        size = tree.layout(tree.tensor_specs(tree.flatten(example)[0]))[1] + tree.layout(outputs)[1]
-        self.slots = min(self.device.max_calls(size), most or size + 1)
+        inputs, outputs = tree.tensor_specs(tree.flatten(example)[0]), tree.tensor_specs(spec)
+        sizes = [tree.layout(one)[1] for one in (inputs, outputs)]
+        self.slots = min(self.device.max_calls(sum(sizes)), most or sum(sizes) + 1)
         dtypes = [tree.dtype_of(one) for one in outputs]
         self._all_float = all(one.is_floating_point or one.is_complex for one in dtypes)
-        inputs = [runner.bind_inputs(example, self.slots, timeout) for runner in self.runners]
-        bound = [runner.bind_outputs(spec, self.slots, timeout) for runner in self.runners]
-        self.sides = (Side(self.runners[0], inputs[0], bound[0]), Side(self.runners[1], inputs[1], bound[1]))
+        with self._region(sizes[0] * self.slots) as region:
+            for runner in self.runners:
+                runner.bind_inputs(example, region, self.slots, timeout)
+            self._inputs = Slots(inputs, region.memory, self.slots)
+            self._master = Slots(inputs, torch.zeros_like(region.memory), self.slots)
+        bound = []
+        for runner in self.runners:
+            with self._region(sizes[1] * self.slots) as region:
+                runner.bind_outputs(spec, region, self.slots, timeout)
+                bound.append(Slots(outputs, region.memory, self.slots))
+        self._outputs = (bound[0], bound[1])
+
+    @contextmanager
+    def _region(self, size: int) -> Iterator[Region]:
+        """Shared memory; its descriptor is closed once the runners have it."""
+        region = self.device.allocate(size)
+        self.device.synchronize()
+        try:
+            yield region
+        finally:
+            region.close()
 
     def outputs(self, which: int, slot: int = 0) -> list[Tensor]:
         """What stands in a slot of the reference (0) or the candidate (1)."""
-        return self.sides[which].outputs.views[slot]
+        return self._outputs[which].views[slot]
 
     def round(
         self,
@@ -100,22 +127,25 @@ class RunnerPair:
         """One burst of both sides: a call per set of values. `timeouts`: seconds for the reference's burst and for the
         candidate's. Raises RunnerFailure for whatever the candidate does instead, InfraError for the reference."""
         with self.costs("fresh_inputs"):
-            for side in self.sides:
-                self._write(side, values)
+            self._write(values)
             self.device.synchronize()
         with self.costs("poison"):
-            for side in self.sides:
+            for side in self._outputs:
                 self._poison(side, len(values))
             self.device.synchronize()
         bursts: dict[int, Burst] = {}
         for which in (1, 0) if candidate_first else (0, 1):
             with self.costs("calls"):
                 bursts[which] = self._burst(which, seeds, timeouts[which], warm)
-        with self.costs("inputs_unchanged"):
-            one, other = (side.inputs.bytes_of(len(values)) for side in self.sides)
-            if not torch.equal(one, other):
-                raise RunnerFailure(Outcome.WRONG, "the program changes its inputs in place")
+            with self.costs("inputs_unchanged"):
+                if not torch.equal(self._inputs.bytes_of(len(values)), self._master.bytes_of(len(values))):
+                    self._changed(which)
         return Round(bursts[0], bursts[1], values, seeds)
+
+    def _changed(self, which: int) -> None:
+        if which == 0:
+            raise InfraError(f"task {self.task}: the reference changes its inputs in place")
+        raise RunnerFailure(Outcome.WRONG, "the program changes its inputs in place")
 
     def _burst(self, which: int, seeds: list[int], timeout: float, warm: int) -> Burst:
         runner = self.runners[which]
@@ -130,23 +160,29 @@ class RunnerPair:
             raise RunnerFailure(Outcome.WRONG, message)
         return Burst(runner.seconds, tuple(seconds), warm)
 
-    def _write(self, side: Side, values: Sequence[list[Any]]) -> None:
+    def _write(self, values: Sequence[list[Any]]) -> None:
         """Puts fresh values at the same addresses."""
         for slot, one in enumerate(values):
             _, tensors = tree.flatten(one)
-            for target, value in zip(side.inputs.views[slot], tensors, strict=True):
+            for target, value in zip(self._master.views[slot], tensors, strict=True):
                 if target.shape != value.shape or target.dtype != value.dtype:
                     raise InfraError(f"task {self.task}: get_inputs changes its shapes or dtypes")
                 target.copy_(value)
+        self._inputs.bytes_of(len(values)).copy_(self._master.bytes_of(len(values)))
 
-    def _poison(self, side: Side, count: int) -> None:
+    def _poison(self, side: Slots, count: int) -> None:
         """Fills output buffers with values that no program computes by accident."""
         if self._all_float:
-            side.outputs.bytes_of(count).fill_(-1)  # every bit set is NaN in every floating-point format
+            side.bytes_of(count).fill_(-1)  # every bit set is NaN in every floating-point format
             return
-        for views in side.outputs.views[:count]:
+        for views in side.views[:count]:
             for output in views:
                 _poison(output)
+
+
+def input_bytes(inputs: list[Any]) -> int:
+    """Bytes that one set of inputs takes in a region."""
+    return tree.layout(tree.tensor_specs(tree.flatten(inputs)[0]))[1]
 
 
 def of_reference(task: str, work: Any) -> Any:

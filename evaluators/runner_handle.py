@@ -52,19 +52,6 @@ class RunnerLimits:
     cpu_seconds: int = 600
 
 
-@dataclass(frozen=True)
-class Slots:
-    """Equal sets of tensors in one region: `views[slot]` are the judge's views of one set, `memory` all their bytes."""
-
-    views: list[list[torch.Tensor]]
-    memory: torch.Tensor
-    slot_bytes: int
-
-    def bytes_of(self, count: int) -> torch.Tensor:
-        """The memory of the first `count` slots, as 64-bit integers."""
-        return self.memory[: count * self.slot_bytes].view(torch.int64)
-
-
 class ZygotePool:
     """One zygote process, restarted when it dies. Not thread-safe: one judge, one zygote."""
 
@@ -154,7 +141,6 @@ class RunnerHandle:
         """Forks the runner. `side` (0 or 1) keeps the two users of a slot apart."""
         self._zygote = zygote
         self._folder = Path(tempfile.mkdtemp(prefix="warpsmith-runner-"))
-        self._regions: list[Region] = []
         self.active: tuple[str, ...] = ()
         user = _FIRST_USER + 2 * slot.index + side
         writable = tuple((environment or {}).values())
@@ -312,32 +298,29 @@ class RunnerHandle:
         """Overwrites the model's parameters and buffers."""
         spec, tensors = tree.flatten(list(state.values()))
         specs = tree.tensor_specs(spec)
-        region = self._allocate(tree.layout(specs)[1])
-        for target, value in zip(tree.views(specs, region.memory), tensors, strict=True):
-            target.copy_(value)
-        message = {"op": "set_state", "names": list(state), "specs": specs, "bytes": region.size}
-        self.ask(message, timeout, [region.descriptor])
+        region = self._device.allocate(tree.layout(specs)[1])
+        try:
+            for target, value in zip(tree.views(specs, region.memory), tensors, strict=True):
+                target.copy_(value)
+            self._device.synchronize()
+            message = {"op": "set_state", "names": list(state), "specs": specs, "bytes": region.size}
+            self.ask(message, timeout, [region.descriptor])
+        finally:
+            region.close()
 
-    def bind_inputs(self, example: list[Any], slots: int, timeout: float) -> Slots:
-        """Gives the runner `slots` sets of input tensors like `example`."""
-        spec, _ = tree.flatten(example)
-        specs = tree.tensor_specs(spec)
-        size = tree.layout(specs)[1]
-        region = self._allocate(size * slots)
-        message = {"op": "bind_inputs", "specs": specs, "bytes": size, "slots": slots}
+    def bind_inputs(self, example: list[Any], region: Region, slots: int, timeout: float) -> None:
+        """Shows the runner `slots` sets of input tensors like `example` in `region`."""
+        specs = tree.tensor_specs(tree.flatten(example)[0])
+        message = {"op": "bind_inputs", "specs": specs, "bytes": tree.layout(specs)[1], "slots": slots}
         placeholders = tree.unflatten(example, [torch.empty(0) for _ in specs])
         with _saved(placeholders) as descriptor:
             self.ask(message, timeout, [descriptor, region.descriptor])
-        return _slots(specs, region.memory, size, slots)
 
-    def bind_outputs(self, spec: tree.Spec, slots: int, timeout: float) -> Slots:
-        """Gives the runner `slots` output buffers of the expected form."""
-        specs = tree.tensor_specs(spec)
-        size = tree.layout(specs)[1]
-        region = self._allocate(size * slots)
+    def bind_outputs(self, spec: tree.Spec, region: Region, slots: int, timeout: float) -> None:
+        """Shows the runner `slots` output buffers of the expected form in `region`."""
+        size = tree.layout(tree.tensor_specs(spec))[1]
         message = {"op": "bind_outputs", "spec": spec, "bytes": size, "slots": slots}
         self.ask(message, timeout, [region.descriptor])
-        return _slots(specs, region.memory, size, slots)
 
     def trace(self, timeout: float) -> list[tuple[str, int, float]] | None:
         """One call on slot 0: (name, stream, seconds) of every kernel that ran, as claimed; None without a tracer."""
@@ -349,11 +332,6 @@ class RunnerHandle:
             for name, stream, seconds in (one for one in kernels if isinstance(one, list) and len(one) == 3)
             if isinstance(stream, int) and _is_duration(seconds)
         ]
-
-    def _allocate(self, size: int) -> Region:
-        region = self._device.allocate(size)
-        self._regions.append(region)
-        return region
 
     def close(self) -> None:
         """Kills the runner with everything it started, and removes its folder. Never raises: the verdict stands."""
@@ -367,9 +345,6 @@ class RunnerHandle:
         except InfraError as error:
             _log.warning("runner %d: %s", self.pid, error)
         self.pid = 0
-        for region in self._regions:
-            region.close()
-        self._regions.clear()
         _remove(self._folder)
 
 
@@ -405,11 +380,6 @@ def _children(process: int) -> list[int]:
                     found += below
                     queue += below
     return found
-
-
-def _slots(specs: list[tree.Spec], memory: torch.Tensor, size: int, count: int) -> Slots:
-    views = [tree.views(specs, memory[slot * size : (slot + 1) * size]) for slot in range(count)]
-    return Slots(views, memory[: size * count], size)
 
 
 def _is_duration(value: Any) -> bool:

@@ -12,6 +12,7 @@ import os
 import signal
 import socket
 import sys
+import tempfile
 import time
 from typing import Any
 
@@ -132,6 +133,7 @@ def _become_runner(containment: Containment, descriptor: int, message: dict[str,
     try:
         active = contain_self(containment, {descriptor}, namespaced)
         os.environ.update(message["environment"])
+        tempfile.tempdir = None  # the zygote's choice, where the runner may not write
         from evaluators.device import runner_device
         from evaluators.runner import Runner
 

@@ -21,6 +21,7 @@ from configs.schema import LimitsConfig
 from evaluators.build.messages import compiler_message
 from evaluators.device import Device, Slot
 from evaluators.failures import InfraError, RunnerFailure
+from evaluators.pair import input_bytes
 from evaluators.records import Artifact, BuildError, Candidate, Outcome, Task, digest_of
 from evaluators.runner_handle import RunnerHandle, RunnerLimits, ZygotePool
 from evaluators.tasks import TaskProgram
@@ -62,7 +63,7 @@ class Builder:
         self.store = store / "artifacts"
         self.limits = limits
         self._zygote = ZygotePool(device)
-        self._slot = Slot(_FIRST_SLOT + os.getpid() % 1000, ())
+        self._slot = Slot(_FIRST_SLOT + os.getpid() % 1000, (), ())
 
     def build(self, task: Task, candidate: Candidate) -> Artifact | BuildError:
         """The finished artifact, from the store or built now; or why it does not compile. Raises InfraError."""
@@ -97,7 +98,12 @@ class Builder:
         try:
             seed = secrets.randbits(48)
             runner.load(candidate.source, "ModelNew", seed, program.init_inputs(seed), seconds)
-            runner.bind_inputs(program.inputs(seed), 1, seconds)
+            inputs = program.inputs(seed)
+            region = self.device.allocate(input_bytes(inputs))
+            try:
+                runner.bind_inputs(inputs, region, 1, seconds)
+            finally:
+                region.close()
             runner.ask({"op": "probe", "seed": seed}, seconds)
         except RunnerFailure as failure:
             if failure.outcome is Outcome.TIMEOUT:

@@ -31,10 +31,12 @@ class Region:
 
 @dataclass(frozen=True)
 class Slot:
-    """One place on the host where one measurement runs at a time."""
+    """One place on the host where one measurement runs at a time: the cores that both runners take turns on, and those
+    that the judge works on."""
 
     index: int
     cores: tuple[int, ...]
+    judge_cores: tuple[int, ...]
 
 
 class Device(Protocol):
@@ -113,7 +115,7 @@ class RunnerDevice(Protocol):
         """Seeds every generator that the program may draw from."""
 
     def timed(self, model: Callable[..., Any], inputs: Sequence[Any]) -> tuple[Any, float]:
-        """One call, from an idle device with cold caches to an idle device; its output and seconds."""
+        """One call with cold caches, until the device is idle again; its output and seconds."""
 
     def trace(self, model: Callable[..., Any], inputs: Sequence[Any]) -> list[tuple[str, int, float]] | None:
         """(name, stream, seconds) of every kernel that one call runs, or None where nothing records them."""

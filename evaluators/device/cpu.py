@@ -53,7 +53,7 @@ class CpuDevice:
     def slots(self) -> list[Slot]:
         groups = [self._cores[start : start + self.threads] for start in range(0, len(self._cores), self.threads)]
         whole = [tuple(group) for group in groups if len(group) == self.threads] or [tuple(self._cores)]
-        return [Slot(index, cores) for index, cores in enumerate(reversed(whole))]
+        return [Slot(index, cores, cores) for index, cores in enumerate(reversed(whole))]
 
     def acquire(self, timeout: float) -> Slot:
         # One lock a core, so that slots of different widths never overlap.

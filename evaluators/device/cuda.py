@@ -69,8 +69,10 @@ class CudaDevice:
             raise InfraError(f"{size / 2**30:.2f} GiB on {self.arch}: {error}") from error
 
     def acquire(self, timeout: float) -> Slot:
-        near = self._nvml.cores() & os.sched_getaffinity(0) or os.sched_getaffinity(0)
-        slot = Slot(self.ordinal, tuple(sorted(near)))
+        near = sorted(self._nvml.cores() & os.sched_getaffinity(0) or os.sched_getaffinity(0))
+        index = self._nvml.index() % len(near)
+        core = near[-1 - index]  # one for both sides, since no two cores are alike
+        slot = Slot(self.ordinal, (core,), tuple(one for one in near if one != core) or (core,))
         return self._locks.acquire([(slot, [f"gpu-{self.uuid}"])], timeout)
 
     def release(self) -> None:

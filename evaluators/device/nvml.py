@@ -59,6 +59,10 @@ class Nvml:
         version = pynvml.nvmlSystemGetDriverVersion()
         return version if isinstance(version, str) else version.decode()
 
+    def index(self) -> int:
+        """The number of this GPU on the host."""
+        return int(self._ask(pynvml.nvmlDeviceGetIndex))
+
     def cores(self) -> set[int]:
         """The host's cores that are near the GPU, or none when NVML does not say."""
         words = self._ask(pynvml.nvmlDeviceGetCpuAffinity, 16) or ()
