@@ -177,7 +177,7 @@ class LimitsConfig:
 @dataclass
 class EvaluatorConfig:
     arch: str = "cpu"
-    preset: str = one_of("fast", "fast", "thorough")
+    preset: str = one_of("fast", "fast", "thorough", "paper")
     workers: int = bounded(1, 1)  # evaluators per architecture; one slot each
     builders: int = bounded(1, 1)
     threads: int = bounded(1, 1)  # torch threads of a runner on a CPU

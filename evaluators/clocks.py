@@ -19,15 +19,20 @@ from evaluators.timing import median_estimate
 
 _DISAGREEMENT_SHARE = 0.25  # of the candidate's time hidden from its own clock: worth a finding
 
+_HIDDEN_SECONDS = 1e-5  # a call: the way to the runner and back differs by less from side to side
+_MAX_OFFSET = 5e-7
+
 
 @dataclass(frozen=True)
 class Burst:
     """Seconds of some calls in a row: of the whole by the judge's clock, and of each call by the runner's. The first
-    `warm` calls bring caches and clocks into their usual state."""
+    `warm` calls bring caches and clocks into their usual state. `offset`: what a call of next to nothing takes in that
+    process."""
 
     judged: float
     own: tuple[float, ...]
     warm: int = 0
+    offset: float = 0.0
 
     @property
     def total(self) -> float:
@@ -83,10 +88,12 @@ class EventClock:
     """The runner's events decide, call by call; the judge's clock must not have seen much more."""
 
     def ratios(self, pairs: Sequence[Pair]) -> list[float]:
-        return [reference.typical / candidate.typical for reference, candidate in pairs]
+        return [reference / candidate for reference, candidate in zip(*self.seconds(pairs), strict=True)]
 
     def seconds(self, pairs: Sequence[Pair]) -> tuple[list[float], list[float]]:
-        return [reference.typical for reference, _ in pairs], [candidate.typical for _, candidate in pairs]
+        # A process's constant offset, known from before the program was loaded, is not the program's.
+        candidates = [_corrected(candidate, candidate.offset - reference.offset) for reference, candidate in pairs]
+        return [reference.typical for reference, _ in pairs], candidates
 
     def disagreement(self, pairs: Sequence[Pair]) -> tuple[float, Finding | None]:
         hidden = [
@@ -94,7 +101,11 @@ class EventClock:
             for reference, candidate in pairs
         ]
         shown = [candidate.total for _, candidate in pairs]
-        return _finding(hidden, shown, 2e-6 * len(pairs[0][1].own))
+        return _finding(hidden, shown, _HIDDEN_SECONDS * len(pairs[0][1].own))
+
+
+def _corrected(burst: Burst, offset: float) -> float:
+    return max(burst.typical - max(-_MAX_OFFSET, min(_MAX_OFFSET, offset)), 0.5 * burst.typical)
 
 
 def _finding(hidden: Sequence[float], shown: Sequence[float], least: float) -> tuple[float, Finding | None]:

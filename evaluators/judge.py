@@ -23,10 +23,11 @@ from evaluators.expectation import Errors, Expectation
 from evaluators.failures import InfraError, RunnerFailure
 from evaluators.inputs import distributions, shape_variants
 from evaluators.pair import RunnerPair, of_reference
+from evaluators.paper import paper_estimate
 from evaluators.records import ClockSample, Correctness, Estimate, Finding, Outcome, Timing, Trace
 from evaluators.runner_handle import RunnerHandle
 from evaluators.tasks import ProgramError, TaskProgram
-from evaluators.timing import Preset, median_estimate
+from evaluators.timing import Preset, median_estimate, widened
 from evaluators.witness import trace_of
 
 
@@ -128,6 +129,10 @@ class Judge:
         """Constructs both models under one secret seed; then gives both new weights where their states match."""
         reference, candidate = self.pair.runners
         task, limit, memory = self.program.task.id, self.limits.start, self.device.memory_in_use()
+        with self.pair.costs("start"):
+            self.device.warm_up()
+            for runner in self.pair.runners:
+                runner.start(limit)
         seed = secrets.randbits(48)
         self.init_inputs = self.program.init_inputs(seed)
         with self.pair.costs("load_reference"):
@@ -291,7 +296,12 @@ class Judge:
             clock_disagreement=share,
             clocks=tuple(clocks),
         )
-        return median_estimate(clock.ratios(pairs)), timing
+        if self.preset.paper:
+            speedup, discard = paper_estimate(clock.ratios(pairs))
+            self.findings += [discard] if discard else []
+            return speedup, timing
+        speedup = median_estimate(clock.ratios(pairs))
+        return widened(speedup, self.device.spread(timing.reference_seconds.value)), timing
 
     # Other shapes
 

@@ -63,7 +63,7 @@ class Runner:
     def start(self, message: dict[str, Any]) -> dict[str, Any]:
         """Takes hold of the device, and says what contains this process: before any line of the program has run."""
         self.device.start()
-        return {"active": self.active}
+        return {"active": self.active, "offset": self.device.calibrate() if message["calibrate"] else 0.0}
 
     def load(self, message: dict[str, Any], arguments: int) -> dict[str, Any]:
         """Imports the program and constructs its model, both under the judge's seed."""

@@ -142,6 +142,7 @@ class RunnerHandle:
         self._zygote = zygote
         self._folder = Path(tempfile.mkdtemp(prefix="warpsmith-runner-"))
         self.active: tuple[str, ...] = ()
+        self.offset = 0.0  # seconds of a call of next to nothing
         user = _FIRST_USER + 2 * slot.index + side
         writable = tuple((environment or {}).values())
         for folder in (self._folder, *map(Path, writable)):
@@ -188,6 +189,7 @@ class RunnerHandle:
         self._paused: list[int] = []
         self._channel = Channel(ours, trusted=False)
         self._device = device
+        self._closed = False
         self.seconds = 0.0  # that the last request took
 
     def ask(self, message: dict[str, Any], timeout: float, descriptors: Sequence[int] = ()) -> dict[str, Any]:
@@ -267,15 +269,20 @@ class RunnerHandle:
                     return file.read(limit).decode(errors="replace").strip()
         return ""
 
+    def start(self, timeout: float, *, calibrate: bool = True) -> None:
+        """Lets the runner take hold of the device, before any line of the program has run. Raises InfraError."""
+        try:
+            reply = self.ask({"op": "start", "calibrate": calibrate}, timeout)
+        except RunnerFailure as failure:
+            raise InfraError(f"the runner did not start: {failure.message}") from failure
+        self.active = tuple(reply["active"])
+        self.offset = float(reply["offset"])
+
     def load(
         self, source: str, entry: str, seed: int, init_inputs: list[Any], timeout: float
     ) -> tuple[list[list[Any]], dict[str, str]]:
         """Imports the program and constructs `entry(*init_inputs)`; returns names, dtypes and shapes of its state, and
         the global numeric flags as it left them."""
-        try:
-            self.active = tuple(self.ask({"op": "start"}, timeout)["active"])
-        except RunnerFailure as failure:  # no line of the program has run yet
-            raise InfraError(f"the runner did not start: {failure.message}") from failure
         message = {"op": "load", "source": source, "entry": entry, "seed": seed}
         with _saved(init_inputs) as descriptor:
             reply = self.ask(message, timeout, [descriptor])
@@ -335,6 +342,9 @@ class RunnerHandle:
 
     def close(self) -> None:
         """Kills the runner with everything it started, and removes its folder. Never raises: the verdict stands."""
+        if self._closed:
+            return
+        self._closed = True
         self._channel.close()
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._process, signal.SIGKILL)  # even when its zygote is gone
@@ -407,8 +417,7 @@ def _failure_of(reply: Mapping[str, Any], operation: str) -> RunnerFailure:
         return RunnerFailure(Outcome.BUILD_ERROR, message, "parse")
     if kind == "NoEntry":
         return RunnerFailure(Outcome.BUILD_ERROR, message, "import")
-    if kind in ("RuntimeError", "CppCompileError", "InductorError") and any(
-        word in message for word in _COMPILER_WORDS
-    ):
+    compiling = kind in ("RuntimeError", "CppCompileError", "InductorError") and "CUDA error:" not in message
+    if compiling and any(word in message for word in _COMPILER_WORDS):
         return RunnerFailure(Outcome.BUILD_ERROR, message, "compile")
     return RunnerFailure(Outcome.RUNTIME_ERROR, message, operation)

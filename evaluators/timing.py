@@ -18,6 +18,7 @@ from scipy import stats
 from evaluators.records import Estimate
 
 CONFIDENCE = 0.95
+PAPER_SECONDS = 120.0  # of a paired measurement; CUDA-L1 took minutes to half an hour
 
 
 @lru_cache(maxsize=4096)
@@ -50,6 +51,13 @@ def divide(numerator: Estimate, denominator: Estimate) -> Estimate:
     low = math.hypot(spread(numerator, numerator.low), spread(denominator, denominator.high))
     high = math.hypot(spread(numerator, numerator.high), spread(denominator, denominator.low))
     return Estimate(value, value * math.exp(-low), value * math.exp(high), min(numerator.n, denominator.n))
+
+
+def widened(estimate: Estimate, relative_sd: float) -> Estimate:
+    """The estimate with an interval that also holds an independent relative error of that standard deviation."""
+    extra = float(stats.norm.ppf((1 + CONFIDENCE) / 2)) * relative_sd * estimate.value
+    low = estimate.value - math.hypot(estimate.value - estimate.low, extra)
+    return Estimate(estimate.value, low, estimate.value + math.hypot(estimate.high - estimate.value, extra), estimate.n)
 
 
 class StoppingCriterion(Protocol):
@@ -96,7 +104,8 @@ class TimeBudget:
 @dataclass(frozen=True)
 class Preset:
     """How much measuring a verdict is worth: `trials` inputs of the task's own, `distributions` with other values and
-    `shapes` other shapes are checked; the first `warmup` pairs do not count."""
+    `shapes` other shapes are checked; the first `warmup` pairs do not count. `paper`: the speed-up is
+    CUDA-L1's (`evaluators.paper`)."""
 
     name: str
     trials: int
@@ -104,6 +113,7 @@ class Preset:
     criteria: tuple[StoppingCriterion, ...]
     distributions: int = 1
     shapes: int = 1
+    paper: bool = False
 
     def stop(self, ratios: Sequence[float], elapsed: float) -> str | None:
         """Why sampling may stop now, or None."""
@@ -111,13 +121,23 @@ class Preset:
 
 
 PRESETS = {
-    "fast": Preset("fast", 2, 2, (IntervalTight(0.08, 10), PairBudget(60), TimeBudget(1.5))),
-    "thorough": Preset("thorough", 5, 5, (IntervalTight(0.02, 30), PairBudget(600), TimeBudget(15.0, 12)), 2, 2),
+    "cpu": {
+        "fast": Preset("fast", 2, 2, (IntervalTight(0.08, 10), PairBudget(60), TimeBudget(1.5))),
+        "thorough": Preset("thorough", 5, 5, (IntervalTight(0.02, 30), PairBudget(600), TimeBudget(15.0, 12)), 2, 2),
+        "paper": Preset("paper", 5, 5, (TimeBudget(PAPER_SECONDS, 7 * 6),), 2, 2, paper=True),
+    },
+    "cuda": {
+        "fast": Preset("fast", 2, 2, (IntervalTight(0.008, 16), PairBudget(40), TimeBudget(0.8))),
+        "thorough": Preset("thorough", 5, 3, (IntervalTight(0.003, 40), PairBudget(400), TimeBudget(8.0, 20)), 2, 2),
+        "paper": Preset("paper", 5, 3, (TimeBudget(PAPER_SECONDS, 7 * 6),), 2, 2, paper=True),
+    },
 }
 
 
-def preset_named(name: str) -> Preset:
-    """Raises ValueError for a name that is not a preset's."""
-    if name not in PRESETS:
-        raise ValueError(f"preset must be one of {', '.join(PRESETS)}, got {name}")
-    return PRESETS[name]
+def preset_named(name: str, arch: str = "cpu") -> Preset:
+    """The preset of an architecture: a GPU's events need fewer pairs than a CPU's clock. Raises ValueError for a name
+    that is not a preset's."""
+    presets = PRESETS["cpu" if arch == "cpu" else "cuda"]
+    if name not in presets:
+        raise ValueError(f"preset must be one of {', '.join(presets)}, got {name}")
+    return presets[name]

@@ -45,6 +45,7 @@ class Device(Protocol):
     arch: str
     threads: int
     torch_device: torch.device
+    name: str  # of this one on the host
     own_memory: bool  # whether it has memory of its own, which host limits do not see
     clock: Clock  # how its bursts become figures
 
@@ -85,6 +86,10 @@ class Device(Protocol):
     def clock_sample(self) -> ClockSample | None:
         """Clocks and throttle reasons now, or None where the device does not tell."""
 
+    def spread(self, seconds: float) -> float:
+        """Relative standard deviation of the speed-up of a program over itself between pairs of processes, which no
+        measurement within one pair shows; of a program that takes `seconds`."""
+
     def check_health(self) -> None:
         """Raises InfraError when a known computation gives another result, or takes much longer, than at the start."""
 
@@ -98,6 +103,9 @@ class RunnerDevice(Protocol):
 
     def start(self) -> None:
         """Sets limits and numeric flags, before any line of the candidate runs."""
+
+    def calibrate(self) -> float:
+        """Seconds that a call of next to nothing takes in this process, which differs from process to process."""
 
     def flags(self) -> dict[str, str]:
         """The global numeric flags as they stand now, by name."""

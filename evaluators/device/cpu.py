@@ -32,7 +32,7 @@ class MemoryFile(Region):
 class CpuDevice:
     """`threads` neighbouring cores make a slot; slots are counted from the last core down, since core 0 is busiest."""
 
-    arch = "cpu"
+    arch = name = "cpu"
     torch_device = torch.device("cpu")
     own_memory = False
     clock: Clock = JudgeClock()
@@ -94,6 +94,9 @@ class CpuDevice:
 
     def clock_sample(self) -> None:
         return None
+
+    def spread(self, seconds: float) -> float:
+        return 0.0
 
     def check_health(self) -> None:
         """The kernel keeps one process's crash from the others."""

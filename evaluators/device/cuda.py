@@ -6,6 +6,7 @@ other evaluators of the host away while a candidate is measured.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import time
@@ -30,8 +31,12 @@ _MAX_CALLS = 24
 _WARM_UP_CALLS = 2
 _SHARED_BYTES = 4 << 30  # of inputs and outputs in memory at once, both sides together
 _WARM_UP_SECONDS = 0.5
+_KEPT_SHARE = 0.25  # of the memory, that the judge may hold between evaluations
 _HEALTH_SIZE = 2048
 _HEALTH_FACTOR = 3.0  # times its first duration; clocks that have gone down in between make 2 at most
+# Between pairs of processes on one H200: of the difference of two calls, after calibration; and of memory placement.
+_SPREAD_SECONDS = 20e-9
+_SPREAD_SHARE = 0.0005
 _PASSED_ON = ("CUDA_HOME", "CUDA_PATH", "CC", "CXX", "TRITON_LIBCUDA_PATH", "TRITON_PTXAS_PATH")
 
 
@@ -55,7 +60,7 @@ class CudaDevice:
         self.torch_device = torch.device("cuda", self.ordinal)
         about = torch.cuda.get_device_properties(self.ordinal)
         self.arch = arch_of(about.name)
-        self.uuid = f"GPU-{about.uuid}"
+        self.uuid = self.name = f"GPU-{about.uuid}"
         self._about = about
         self._nvml = Nvml(self.uuid)
         self._locks: HostLocks[Slot] = HostLocks()
@@ -76,6 +81,8 @@ class CudaDevice:
         return self._locks.acquire([(slot, [f"gpu-{self.uuid}"])], timeout)
 
     def release(self) -> None:
+        if torch.cuda.memory_reserved(self.ordinal) > _KEPT_SHARE * self._about.total_memory:
+            torch.cuda.empty_cache()
         self._locks.release()
 
     def environment(self) -> Mapping[str, str]:
@@ -133,6 +140,9 @@ class CudaDevice:
 
     def memory_in_use(self) -> int:
         return self._nvml.memory_in_use()
+
+    def spread(self, seconds: float) -> float:
+        return math.hypot(_SPREAD_SECONDS / seconds, _SPREAD_SHARE)
 
     def check_health(self) -> None:
         self.warm_up()

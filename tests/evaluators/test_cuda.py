@@ -111,7 +111,8 @@ __global__ void scaled_relu(const float* x, float* y, long n) {
 torch::Tensor apply(torch::Tensor x) {
     auto y = torch::empty_like(x);
     long n = x.numel();
-    scaled_relu<<<(n + 255) / 256, 256, 0, c10::cuda::getCurrentCUDAStream()>>>(x.data_ptr<float>(), y.data_ptr<float>(), n);
+    auto stream = c10::cuda::getCurrentCUDAStream();
+    scaled_relu<<<(n + 255) / 256, 256, 0, stream>>>(x.data_ptr<float>(), y.data_ptr<float>(), n);
     return y;
 }
 """
@@ -190,7 +191,8 @@ def test_the_state_of_the_gpu_stands_beside_the_figures(gpu) -> None:
 CHEATS = {
     "on another stream, unfinished": program(
         init="self.side = torch.cuda.Stream()",
-        forward="y = torch.empty_like(x)\nwith torch.cuda.stream(self.side):\n    y.copy_(torch.relu(x @ self.weight) * 2)",
+        forward="y = torch.empty_like(x)\n"
+        "with torch.cuda.stream(self.side):\n    y.copy_(torch.relu(x @ self.weight) * 2)",
         result="y",
     ),
     "by the address of the input": program(
@@ -265,7 +267,9 @@ FAULTS = {
     "memory past torch": (
         "runtime_error",
         program(
-            init="p = ctypes.c_void_p()\nif ctypes.CDLL('libcuda.so.1').cuMemAlloc_v2(ctypes.byref(p), ctypes.c_size_t(12 << 30)): raise MemoryError"
+            init="p = ctypes.c_void_p()\n"
+            "cuda = ctypes.CDLL('libcuda.so.1')\n"
+            "if cuda.cuMemAlloc_v2(ctypes.byref(p), ctypes.c_size_t(12 << 30)): raise MemoryError"
         ),
     ),
     "a kernel without end": ("timeout", program(forward="torch.cuda._sleep(1 << 50)")),

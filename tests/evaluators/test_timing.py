@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,13 +11,13 @@ from hypothesis import strategies as st
 
 from evaluators.records import Estimate
 from evaluators.timing import (
-    PRESETS,
     IntervalTight,
     PairBudget,
     TimeBudget,
     divide,
     median_estimate,
     preset_named,
+    widened,
 )
 
 
@@ -75,24 +77,38 @@ def test_criteria_stop_at_their_limits_and_not_before() -> None:
     assert TimeBudget(1.0, 6).reason([1.0] * 6, 1.0) == "time"
 
 
-@pytest.mark.parametrize("preset", PRESETS.values(), ids=PRESETS)
-def test_every_preset_stops_on_any_ratios(preset) -> None:
+@pytest.mark.parametrize("arch", ["cpu", "H200"])
+@pytest.mark.parametrize("name", ["fast", "thorough", "paper"])
+def test_every_preset_stops_on_any_ratios(arch, name) -> None:
+    preset = preset_named(name, arch)
     noisy = [0.1, 10.0] * 1000
-    assert preset.stop(noisy, 0.0) == "pairs"
-    assert preset.stop(noisy[:20], 1e6) == "time"
-    assert preset.stop([1.0] * 40, 0.0) == "interval"
+    assert preset.stop(noisy, 0.0) == (None if preset.paper else "pairs")
+    assert preset.stop(noisy[:20] if not preset.paper else noisy, 1e6) == "time"
+    assert preset.stop([1.0] * 40, 0.0) == (None if preset.paper else "interval")
     assert preset.stop([], 0.0) is None
     assert preset.trials >= 2
-    assert preset_named(preset.name) is preset
+    assert preset.name == name
 
 
-def test_thorough_asks_for_more_than_fast() -> None:
-    fast, thorough = PRESETS["fast"], PRESETS["thorough"]
+@pytest.mark.parametrize("arch", ["cpu", "H200"])
+def test_thorough_asks_for_more_than_fast(arch) -> None:
+    fast, thorough = preset_named("fast", arch), preset_named("thorough", arch)
     assert thorough.trials > fast.trials
-    assert thorough.stop([0.98, 1.03] * 10, 2.0) is None
-    assert fast.stop([0.98, 1.03] * 10, 2.0) == "interval"
+    assert thorough.distributions > fast.distributions
+    agreeing = [0.998, 1.003] * 10
+    assert thorough.stop(agreeing, 0.0) is None
+    assert fast.stop(agreeing, 0.0) == "interval"
 
 
 def test_an_unknown_preset_is_named() -> None:
     with pytest.raises(ValueError, match="slow"):
         preset_named("slow")
+
+
+def test_a_widened_interval_holds_both_errors() -> None:
+    known = widened(Estimate(2.0, 1.9, 2.2, 30), 0.05)
+    extra = 1.96 * 0.05 * 2.0
+    assert known.value == 2.0
+    assert known.low == pytest.approx(2.0 - math.hypot(0.1, extra), rel=1e-4)
+    assert known.high == pytest.approx(2.0 + math.hypot(0.2, extra), rel=1e-4)
+    assert widened(Estimate(2.0, 1.9, 2.2, 30), 0.0) == Estimate(2.0, 1.9, 2.2, 30)
