@@ -28,7 +28,7 @@ from evaluators.records import ClockSample, Correctness, Estimate, Finding, Outc
 from evaluators.runner_handle import RunnerHandle
 from evaluators.tasks import ProgramError, TaskProgram
 from evaluators.timing import Preset, median_estimate, widened
-from evaluators.witness import trace_of
+from evaluators.witness import hidden_work, trace_of
 
 
 @dataclass(frozen=True)
@@ -98,13 +98,17 @@ class Judge:
             self._stage("check", self._check)
             speedup, timing = self._stage("time", self._time)
             self._stage("shapes", self._try_shapes)
-            trace = self._stage(
-                "trace", lambda: trace_of(self.pair.runners[1], source, self.artifact, self.limits.start)
-            )
+            trace = self._stage("trace", lambda: self._trace(source, timing))
         except RunnerFailure as failure:
             return Judgement(failure.outcome, failure.message, self._correctness(), cost=self._cost())
         findings = tuple(self.findings)
         return Judgement(Outcome.OK, "", self._correctness(), speedup, timing, findings, trace, self._cost())
+
+    def _trace(self, source: str, timing: Timing) -> Trace | None:
+        trace = trace_of(self.pair.runners[1], source, self.artifact, self.limits.start)
+        if trace and (finding := hidden_work(trace, timing.candidate_seconds.value)):
+            self.findings.append(finding)
+        return trace
 
     def _stage(self, name: str, work: Any) -> Any:
         start = time.perf_counter()

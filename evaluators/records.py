@@ -189,8 +189,8 @@ class KernelUse:
 
 @dataclass(frozen=True)
 class Trace:
-    """What a GPU was seen to do in one call: the longest kernels, seconds of all of them, the share of these in kernels
-    that the candidate brought, and on how many streams they ran."""
+    """What a GPU was seen to do in one call: the longest kernels, the seconds during which any ran, the share of kernel
+    time in kernels that the candidate brought, and on how many streams they ran."""
 
     kernels: tuple[KernelUse, ...]
     gpu_seconds: float

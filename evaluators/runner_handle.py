@@ -25,7 +25,7 @@ from typing import Any
 import torch
 
 from evaluators import tree
-from evaluators.device import Device, Region, Slot
+from evaluators.device import Device, KernelRecord, Region, Slot
 from evaluators.failures import InfraError, RunnerFailure
 from evaluators.protocol import Channel, PeerClosed, PeerTimeout, ProtocolViolation
 from evaluators.records import Outcome
@@ -329,15 +329,15 @@ class RunnerHandle:
         message = {"op": "bind_outputs", "spec": spec, "bytes": size, "slots": slots}
         self.ask(message, timeout, [region.descriptor])
 
-    def trace(self, timeout: float) -> list[tuple[str, int, float]] | None:
-        """One call on slot 0: (name, stream, seconds) of every kernel that ran, as claimed; None without a tracer."""
+    def trace(self, timeout: float) -> list[KernelRecord] | None:
+        """One call on slot 0: every kernel that ran, as claimed; None without a tracer."""
         kernels = self.ask({"op": "trace"}, timeout).get("kernels")
         if not isinstance(kernels, list):
             return None
         return [
-            (str(name), int(stream), float(seconds))
-            for name, stream, seconds in (one for one in kernels if isinstance(one, list) and len(one) == 3)
-            if isinstance(stream, int) and _is_duration(seconds)
+            (str(name), stream, float(start), float(end))
+            for name, stream, start, end in (one for one in kernels if isinstance(one, list) and len(one) == 4)
+            if isinstance(stream, int) and _is_duration(start) and _is_duration(end)
         ]
 
     def close(self) -> None:

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from evaluators.records import KernelUse, Trace
+from evaluators.device import KernelRecord
+from evaluators.records import Finding, KernelUse, Trace
 from evaluators.runner_handle import RunnerHandle
 
 _MAX_KERNELS = 200
 _NAME_CHARACTERS = 200
+_BUSY_FACTOR, _BUSY_SECONDS = 1.25, 5e-6  # a trace is of one call, its clock is another
 
 
 def trace_of(runner: RunnerHandle, source: str, artifact: str, timeout: float) -> Trace | None:
@@ -27,8 +30,8 @@ def trace_of(runner: RunnerHandle, source: str, artifact: str, timeout: float) -
     if records is None:
         return None
     seconds: dict[tuple[str, int], list[float]] = defaultdict(list)
-    for name, stream, duration in records:
-        seconds[name, stream].append(duration)
+    for name, stream, start, end in records:
+        seconds[name, stream].append(end - start)
     compiled = _compiled(artifact)
     uses = [
         KernelUse(_readable(name), is_own(name, source, compiled), stream, len(durations), sum(durations))
@@ -37,7 +40,26 @@ def trace_of(runner: RunnerHandle, source: str, artifact: str, timeout: float) -
     total = sum(use.seconds for use in uses)
     own = sum(use.seconds for use in uses if use.own)
     uses.sort(key=lambda use: -use.seconds)
-    return Trace(tuple(uses[:_MAX_KERNELS]), total, own / total if total else 0.0, len({use.stream for use in uses}))
+    streams = len({use.stream for use in uses})
+    return Trace(tuple(uses[:_MAX_KERNELS]), busy_seconds(records), own / total if total else 0.0, streams)
+
+
+def busy_seconds(records: Sequence[KernelRecord]) -> float:
+    """Seconds during which at least one kernel ran."""
+    busy, until = 0.0, 0.0
+    for _, _, start, end in sorted(records, key=lambda record: record[2]):
+        busy += max(0.0, end - max(start, until))
+        until = max(until, end)
+    return busy
+
+
+def hidden_work(trace: Trace, candidate_seconds: float) -> Finding | None:
+    """What to say of a call that kept the GPU busy for longer than it is said to take: it worked before its time began
+    (on a stream that does not wait for the cache flush) or after it ended."""
+    if trace.gpu_seconds <= _BUSY_FACTOR * candidate_seconds + _BUSY_SECONDS:
+        return None
+    message = f"its kernels take {1e6 * trace.gpu_seconds:.0f} µs, a call only {1e6 * candidate_seconds:.0f} µs"
+    return Finding("hidden_work", "suspect", f"{message}, on {trace.streams} streams")
 
 
 def is_own(name: str, source: str, compiled: bytes = b"") -> bool:

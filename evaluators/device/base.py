@@ -39,6 +39,9 @@ class Slot:
     judge_cores: tuple[int, ...]
 
 
+KernelRecord = tuple[str, int, float, float]  # name, stream, and the seconds at which it started and ended
+
+
 class Device(Protocol):
     """A kind of processor that candidates are measured on, from the judge's side."""
 
@@ -125,8 +128,8 @@ class RunnerDevice(Protocol):
     def timed(self, model: Callable[..., Any], inputs: Sequence[Any]) -> tuple[Any, float]:
         """One call with cold caches, until the device is idle again; its output and seconds."""
 
-    def trace(self, model: Callable[..., Any], inputs: Sequence[Any]) -> list[tuple[str, int, float]] | None:
-        """(name, stream, seconds) of every kernel that one call runs, or None where nothing records them."""
+    def trace(self, model: Callable[..., Any], inputs: Sequence[Any]) -> list[KernelRecord] | None:
+        """Every kernel that one call runs, or None where nothing records them."""
 
     def finish(self) -> None:
         """Waits until the device has done everything asked of it."""

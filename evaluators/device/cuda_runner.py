@@ -16,6 +16,7 @@ import torch
 from cuda.bindings import driver
 from torch import Tensor, nn
 
+from evaluators.device.base import KernelRecord
 from evaluators.device.construct import construct
 from evaluators.device.cuda_memory import attach
 
@@ -126,7 +127,7 @@ class CudaRunner:
         (The idea is Stabilizer's: Curtsinger and Berger, ASPLOS 2013.)"""
         return 512 * self._draw(1, 1024), (2 << 20) * self._draw(1, 8)
 
-    def trace(self, model: Callable[..., Any], inputs: Sequence[Any]) -> list[tuple[str, int, float]] | None:
+    def trace(self, model: Callable[..., Any], inputs: Sequence[Any]) -> list[KernelRecord] | None:
         try:
             from cupti import cupti
         except ImportError:
@@ -136,12 +137,12 @@ class CudaRunner:
             cupti.ActivityKind.MEMCPY: "[memory copy]",
             cupti.ActivityKind.MEMSET: "[memory set]",
         }
-        found: list[tuple[str, int, float]] = []
+        found: list[KernelRecord] = []
 
         def completed(activities: Sequence[Any]) -> None:
             for one in activities:
                 name = kinds[one.kind] or one.name
-                found.append((name, one.stream_id, (one.end - one.start) * 1e-9))
+                found.append((name, one.stream_id, one.start, one.end))
 
         cupti.activity_register_callbacks(lambda: (_TRACE_BYTES, 0), completed)
         for kind in kinds:
@@ -151,7 +152,10 @@ class CudaRunner:
         cupti.activity_flush_all(1)
         for kind in kinds:
             cupti.activity_disable(kind)
-        return found[:_TRACE_RECORDS]
+        first = min((start for _, _, start, _ in found), default=0)
+        return [(name, stream, (start - first) * 1e-9, (end - first) * 1e-9) for name, stream, start, end in found][
+            :_TRACE_RECORDS
+        ]
 
     def finish(self) -> None:
         (status,) = self._wait()
