@@ -158,6 +158,7 @@ class RunnerPair:
             if which == 0:
                 raise InfraError(f"task {self.task}: the reference's output changes: {message}")
             raise RunnerFailure(Outcome.WRONG, message)
+        self.costs.seconds["outside_calls"] += max(0.0, runner.seconds - sum(seconds))
         return Burst(runner.seconds, tuple(seconds), warm, runner.offset)
 
     def _write(self, values: Sequence[list[Any]]) -> None:

@@ -67,11 +67,9 @@ class Builder:
 
     def build(self, task: Task, candidate: Candidate) -> Artifact | BuildError:
         """The finished artifact, from the store or built now; or why it does not compile. Raises InfraError."""
-        versions = json.dumps(dict(self.device.versions()), sort_keys=True)
-        digest = digest_of(f"{candidate.digest}\n{task.digest}\n{versions}")
-        folder = self.store / digest
+        artifact = self._artifact(task, candidate)
+        folder = Path(artifact.path)
         folder.parent.mkdir(parents=True, exist_ok=True)
-        artifact = Artifact(digest, "caches", str(folder), self.device.arch)
         with _locked(folder.with_suffix(".lock")):
             record = folder.with_suffix(".json")
             if record.is_file():
@@ -88,6 +86,15 @@ class Builder:
             partial.write_text(json.dumps(entry))
             partial.replace(record)
             return error or artifact
+
+    def is_built(self, task: Task, candidate: Candidate) -> bool:
+        """Whether `build` would return at once."""
+        return Path(self._artifact(task, candidate).path).with_suffix(".json").is_file()
+
+    def _artifact(self, task: Task, candidate: Candidate) -> Artifact:
+        versions = json.dumps(dict(self.device.versions()), sort_keys=True)
+        digest = digest_of(f"{candidate.digest}\n{task.digest}\n{versions}")
+        return Artifact(digest, "caches", str(self.store / digest), self.device.arch)
 
     def _attempt(self, task: Task, candidate: Candidate, artifact: Artifact) -> BuildError | None:
         seconds = self.limits.build_seconds

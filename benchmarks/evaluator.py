@@ -1,0 +1,193 @@
+"""How far the evaluator's verdicts can be trusted, how fast they come, and what its defences cost; on one GPU.
+
+Sections: `noise` (the same program on both sides), `slowdowns` (a known one), `recovery` (after a fault), `build`,
+`published` and `baselines` (CUDA-L1's kernels; need `--programs`), `table`. Each writes its figures to `--out`; `table`
+prints all that stand there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any
+
+import pyarrow.parquet as pq
+import torch
+import typer
+
+from benchmarks.evaluator_programs import CYCLES, FAULTS, KERNELS, slowed, spinning
+from benchmarks.evaluator_tables import print_tables
+from benchmarks.published import LIMITS, build_all, build_jobs, is_constant, load_programs, measure, measure_baselines
+from configs.schema import LimitsConfig
+from evaluators.baselines import existing_baselines
+from evaluators.evaluator import Evaluator
+from evaluators.records import Outcome, Verdict, verdict_table
+
+app = typer.Typer(add_completion=False)
+_RUNNER_USERS = range(61000, 62000)
+_FACTORS = (1.03, 1.10, 1.50)
+
+
+def _save(out: Path, name: str, verdicts: Iterable[Verdict], about: list[dict[str, Any]]) -> None:
+    """Verdicts as Parquet, and beside each what it was a trial of."""
+    out.mkdir(parents=True, exist_ok=True)
+    pq.write_table(verdict_table(verdicts), out / f"{name}.parquet", compression="zstd")
+    (out / f"{name}.json").write_text(json.dumps(about))
+
+
+def noise(out: Path, trials: int, deadline: float) -> None:
+    """The same program on both sides, `trials` times for each kernel, each with fresh processes."""
+    verdicts, about = [], []
+    with Evaluator() as evaluator:
+        evaluator.start()
+        for trial in range(trials):
+            if time.time() > deadline:
+                break
+            for kernel in KERNELS:
+                verdicts.append(evaluator.evaluate(kernel.task, kernel.candidate(trial)))
+                about.append({"kernel": kernel.name, "about": kernel.about, "trial": trial})
+    _save(out, "noise", verdicts, about)
+
+
+def slowdowns(out: Path, trials: int, deadline: float) -> None:
+    """A program and the same with 3, 10 and 50 % more clock cycles."""
+    verdicts, about = [], []
+    with Evaluator() as evaluator:
+        evaluator.start()
+        for trial in range(trials):
+            for length in CYCLES:
+                for factor in _FACTORS:
+                    if time.time() < deadline:
+                        kernel = spinning(length)
+                        verdicts.append(evaluator.evaluate(kernel.task, slowed(kernel, trial, factor)))
+                        about.append({"about": length, "factor": factor, "trial": trial})
+    _save(out, "slowdowns", verdicts, about)
+
+
+def _kill_runners() -> None:
+    for status in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if status.stat().st_uid in _RUNNER_USERS:
+                os.kill(int(status.name), signal.SIGKILL)
+
+
+def recovery(out: Path) -> None:
+    """A good verdict, a fault, the same good program again: how long that takes, and whether it says the same."""
+    kernel = KERNELS[3]
+    verdicts, about = [], []
+    limits = LimitsConfig(start_seconds=10.0, call_seconds=2.0, gpu_memory_gib=8.0)
+    with Evaluator(limits=limits) as evaluator:
+        evaluator.start()
+        for number, (name, (top, statement)) in enumerate(FAULTS.items()):
+            before = evaluator.evaluate(kernel.task, kernel.candidate(10 * number))
+            if name == "kill -9":
+                threading.Timer(0.7, _kill_runners).start()
+            fault = evaluator.evaluate(kernel.task, kernel.candidate(10 * number + 1, statement, top=top))
+            start = time.perf_counter()
+            after = evaluator.evaluate(kernel.task, kernel.candidate(10 * number + 2))
+            about.append(
+                {
+                    "fault": name,
+                    "verdict": str(fault.outcome),
+                    "message": fault.message[:200],
+                    "fault_seconds": fault.cost.get("total"),
+                    "recovery_seconds": time.perf_counter() - start,
+                    "before": before.speedup,
+                    "after": after.speedup,
+                    "after_outcome": str(after.outcome),
+                }
+            )
+            verdicts += [before, fault, after]
+    _save(out, "recovery", verdicts, about)
+
+
+def build(out: Path, programs: Path, store: Path, workers: int, seconds: float) -> None:
+    """Compiles the published programs and the baselines of their tasks, in parallel and away from measuring."""
+    found = load_programs(programs)
+    jobs = list(build_jobs(found, existing_baselines("cuda")))
+    start = time.perf_counter()
+    build_all(jobs, store, workers, seconds)
+    done = len(list((store / "artifacts").glob("*.json")))
+    entry = {"jobs": len(jobs), "done": done, "seconds": time.perf_counter() - start, "workers": workers}
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "build.json").write_text(json.dumps(entry))
+    print(entry)
+
+
+def published(out: Path, programs: Path, store: Path, deadline: float) -> None:
+    """Verdicts on the published programs, and a second request for each."""
+    found = load_programs(programs)
+    with Evaluator(limits=LIMITS, store=store) as evaluator:
+        evaluator.start()
+        start = time.perf_counter()
+        verdicts = list(measure(evaluator, found, deadline))
+        seconds = time.perf_counter() - start
+        repeats = []
+        sources = {program.task.id: program for program in found}
+        for verdict in verdicts:
+            program = sources[verdict.task]
+            again = time.perf_counter()
+            evaluator.evaluate(program.task, program.candidate.source)
+            repeats.append(time.perf_counter() - again)
+        device = evaluator.device.torch_device
+        constant = [one.task for one in verdicts if is_constant(sources[one.task].task, device)]
+    about = [{"seconds": seconds, "repeats": repeats, "constant": constant, "usable": len(found)}]
+    _save(out, "published", verdicts, about)
+
+
+def baselines(out: Path, programs: Path, store: Path, deadline: float) -> None:
+    """Speed-ups of the other four baselines over eager, for tasks whose published program is correct."""
+    rows = pq.read_table(out / "published.parquet").to_pylist()
+    right = {row["task"] for row in rows if row["outcome"] == Outcome.OK}
+    tasks = [program.task for program in load_programs(programs) if program.task.id in right]
+    with Evaluator(limits=LIMITS, store=store) as evaluator:
+        evaluator.start()
+        found = measure_baselines(evaluator, tasks, deadline)
+    (out / "baselines.json").write_text(json.dumps(found))
+
+
+@app.command()
+def main(
+    sections: Annotated[list[str] | None, typer.Argument(help="Sections to run; all that need no files.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder of the figures.")] = Path("benchmarks/results/evaluator"),
+    trials: Annotated[int, typer.Option(help="Trials of each kernel.")] = 100,
+    seconds: Annotated[float, typer.Option(help="Time for each section; what does not fit is left out.")] = 3600.0,
+    programs: Annotated[Path | None, typer.Option(help="Published programs, in CUDA-L1's JSONL format.")] = None,
+    store: Annotated[Path, typer.Option(help="Folder of artifacts and baselines.")] = Path("/tmp/warpsmith-store"),
+    workers: Annotated[int, typer.Option(help="Builds at a time.")] = max(1, (os.cpu_count() or 2) - 2),
+) -> None:
+    """Runs sections and prints the tables of what stands in `--out`."""
+    chosen = sections or ["noise", "slowdowns", "recovery"]
+    if chosen != ["table"] and not torch.cuda.is_available():
+        raise typer.BadParameter("this machine has no GPU")
+    store.mkdir(parents=True, exist_ok=True)
+    store.chmod(0o755)  # runners are other users
+    for section in chosen:
+        deadline = time.time() + seconds
+        if section in ("build", "published", "baselines") and programs is None:
+            raise typer.BadParameter(f"{section} needs --programs")
+        if section == "noise":
+            noise(out, trials, deadline)
+        elif section == "slowdowns":
+            slowdowns(out, max(1, trials // 5), deadline)
+        elif section == "recovery":
+            recovery(out)
+        elif section == "build" and programs:
+            build(out, programs, store, workers, seconds)
+        elif section == "published" and programs:
+            published(out, programs, store, deadline)
+        elif section == "baselines" and programs:
+            baselines(out, programs, store, deadline)
+        elif section != "table":
+            raise typer.BadParameter(f"no section {section}")
+    print_tables(out)
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,206 @@
+"""The tables of `benchmarks/evaluator.py`, from the figures that it saved."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import geometric_mean, mean, median, stdev
+from typing import Any
+
+import pyarrow.parquet as pq
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.published import HACKED
+from evaluators.baselines import existing_baselines
+
+FASTER = 1.01  # CUDA-L1's threshold of an improvement
+_DEFENCES = {
+    "fork": "two contained processes",
+    "start": "their GPU contexts, clocks up, calibration",
+    "load_reference": "a reference process of its own",
+    "new_weights": "new weights after construction",
+    "float64_reference": "float64 reference",
+    "distributions": "another distribution of values",
+    "determinism": "the same call twice",
+    "draw_inputs": "fresh inputs for every call: drawing",
+    "fresh_inputs": "fresh inputs for every call: writing",
+    "poison": "outputs poisoned",
+    "outside_calls": "caches emptied, waits, messages",
+    "inputs_unchanged": "inputs compared after every burst",
+    "compare": "every output compared",
+    "clock_log": "clocks and throttling logged",
+    "shapes": "another shape",
+    "trace": "kernels traced (CUPTI)",
+    "health": "health probe, after faults alone",
+}
+
+
+def _read(out: Path, name: str) -> tuple[list[dict[str, Any]], Any]:
+    """Verdicts as rows, and what they were trials of; both empty where the section has not run."""
+    if not (out / f"{name}.json").is_file():
+        return [], []
+    rows = pq.read_table(out / f"{name}.parquet").to_pylist()
+    for row in rows:
+        row["speedups"], row["cost"] = dict(row["speedups"]), dict(row["cost"])
+    return rows, json.loads((out / f"{name}.json").read_text())
+
+
+def _show(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    table = Table(*columns, title=title, title_justify="left", box=None)
+    for index, column in enumerate(table.columns):
+        column.justify = "left" if index == 0 else "right"
+    for row in rows:
+        table.add_row(*map(str, row))
+    Console(width=130).print(table)
+    print()
+
+
+def print_tables(out: Path) -> None:
+    """Prints a table for every section whose figures stand in `out`."""
+    _noise(*_read(out, "noise"))
+    _slowdowns(*_read(out, "slowdowns"))
+    _recovery(_read(out, "recovery")[1])
+    rows, about = _read(out, "published")
+    if rows:
+        known = out / "baselines.json"
+        _speed(rows, about[0])
+        _defences(rows)
+        _published(rows, about[0], json.loads(known.read_text()) if known.is_file() else {})
+    elif (noise_rows := _read(out, "noise")[0]) or rows:
+        _defences(noise_rows)
+
+
+def _eager(rows: Sequence[dict[str, Any]]) -> list[dict[str, float]]:
+    return [row["speedups"]["eager"] for row in rows if "eager" in row["speedups"]]
+
+
+def _noise(rows: list[dict[str, Any]], about: list[dict[str, Any]]) -> None:
+    if not rows:
+        return
+    shown = []
+    names = list(dict.fromkeys(one["kernel"] for one in about))
+    for name in [*names, "all"]:
+        mine = [row for row, one in zip(rows, about, strict=True) if name in (one["kernel"], "all")]
+        found = _eager(mine)
+        values = [one["value"] for one in found]
+        false_wins = sum(abs(value - 1) > 0.02 for value in values)
+        covered = sum(one["low"] <= 1 <= one["high"] for one in found)
+        seconds = median(row["timing"]["reference_seconds"]["value"] for row in mine if row["timing"])
+        outcomes = {row["outcome"] for row in mine} - {"ok"}
+        shown.append(
+            [
+                name,
+                f"{1e6 * seconds:.1f}" if name != "all" else "",
+                len(mine),
+                f"{false_wins / len(values):.1%}",
+                f"{stdev(values):.2%}",
+                f"{covered / len(values):.0%}",
+                f"{median(row['cost']['total'] for row in mine):.2f}",
+                " ".join(f"{len([1 for row in mine if row['outcome'] == one])} {one}" for one in outcomes),
+            ]
+        )
+    columns = ["kernel", "us", "trials", "beyond 2 %", "sd", "interval holds 1.0", "seconds", "not ok"]
+    _show("The same program on both sides", columns, shown)
+
+
+def _slowdowns(rows: list[dict[str, Any]], about: list[dict[str, Any]]) -> None:
+    if not rows:
+        return
+    shown = []
+    for length in dict.fromkeys(one["about"] for one in about):
+        for factor in dict.fromkeys(one["factor"] for one in about):
+            mine = [
+                row for row, one in zip(rows, about, strict=True) if (one["about"], one["factor"]) == (length, factor)
+            ]
+            found = _eager(mine)
+            told = sum(one["high"] < 1 for one in found)
+            value = median(one["value"] for one in found)
+            shown.append([length, f"{factor - 1:.0%}", len(mine), f"{told / len(found):.0%}", f"{1 / value - 1:.1%}"])
+    columns = ["kernel", "slower by", "trials", "interval below 1.0", "median found"]
+    _show("A known slow-down", columns, shown)
+
+
+def _recovery(about: list[dict[str, Any]]) -> None:
+    rows = [
+        [
+            one["fault"],
+            one["verdict"],
+            f"{one['recovery_seconds']:.2f}",
+            f"{one['before']:.3f}" if one["before"] else "",
+            f"{one['after']:.3f}" if one["after"] else one["after_outcome"],
+        ]
+        for one in about
+    ]
+    if rows:
+        columns = ["fault", "verdict", "s to the next good verdict", "before", "after"]
+        _show("After a fault", columns, rows)
+
+
+def _speed(rows: list[dict[str, Any]], about: dict[str, Any]) -> None:
+    taken = [row["cost"]["total"] - row["cost"].get("build", 0.0) for row in rows]
+    good = [seconds for seconds, row in zip(taken, rows, strict=True) if row["outcome"] == "ok"]
+    lines = [
+        ["evaluated, of the usable programs", f"{len(rows)} of {about['usable']}"],
+        ["seconds from artifact to verdict, median", f"{median(taken):.2f}"],
+        ["the same, correct programs alone", f"{median(good):.2f}"],
+        ["the slowest tenth takes at least", f"{sorted(taken)[int(0.9 * len(taken))]:.2f}"],
+        ["an identical candidate again, longest, ms", f"{1e3 * max(about['repeats']):.1f}"],
+        ["evaluations an hour", f"{3600 * len(rows) / about['seconds']:.0f}"],
+    ]
+    _show("Time, preset fast", ["", ""], lines)
+
+
+def _defences(rows: list[dict[str, Any]]) -> None:
+    lines = []
+    for name, text in _DEFENCES.items():
+        spent = [1e3 * row["cost"][name] for row in rows if name in row["cost"]]
+        if spent:
+            lines.append([text, f"{median(spent):.1f}", f"{mean(spent):.1f}", len(spent)])
+    _show("What the defences cost, ms an evaluation", ["defence", "median", "mean", "evaluations"], lines)
+
+
+def _group(row: dict[str, Any], constant: Sequence[str]) -> str:
+    if row["task"] in constant:
+        return "constant output"
+    return "known hack" if row["task"] in HACKED else row["task"].partition("/")[0]
+
+
+def _published(rows: list[dict[str, Any]], about: dict[str, Any], known: dict[str, dict[str, float | None]]) -> None:
+    names = existing_baselines("cuda")
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault(_group(row, about["constant"]), []).append(row)
+    outcomes = sorted({row["outcome"] for row in rows})
+    counts = [
+        [name, len(mine), *(sum(row["outcome"] == one for row in mine) for one in outcomes)]
+        for name, mine in sorted(groups.items())
+    ]
+    _show("CUDA-L1's published programs: outcomes", ["", "programs", *outcomes], counts)
+    shown = []
+    for group, mine in sorted(groups.items()):
+        for baseline in (*names, "best of five"):
+            values = [value for row in mine if (value := _over(row, baseline, known, names)) is not None]
+            if values:
+                faster = sum(value > FASTER for value in values)
+                cells = [f"{faster / len(values):.0%}", f"{median(values):.2f}", f"{geometric_mean(values):.2f}"]
+                shown.append([group, baseline, len(values), *cells])
+    columns = ["", "over", "programs", "faster", "median", "geometric mean"]
+    _show("CUDA-L1's published programs: speed-up of the correct ones", columns, shown)
+
+
+def _over(
+    row: dict[str, Any], baseline: str, known: dict[str, dict[str, float | None]], names: Sequence[str]
+) -> float | None:
+    """The speed-up of a correct program over a baseline, or over the best of those known where all were measured."""
+    if row["outcome"] != "ok":
+        return None
+    value = float(row["speedups"]["eager"]["value"])
+    others = known.get(row["task"], {})
+    if baseline == "eager":
+        return value
+    if baseline == "best of five":
+        measured = [one for one in others.values() if one]
+        return value / max([1.0, *measured]) if len(others) == len(names) - 1 else None
+    return value / others[baseline] if others.get(baseline) else None

@@ -1,0 +1,154 @@
+"""CUDA-L1's published kernels through our evaluator: parallel builds, then one measurement at a time.
+
+The programs come from a file in CUDA-L1's JSONL format (`ref_code`, `custom_code`), which is not part of this project.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+
+import torch
+
+from configs.schema import LimitsConfig
+from evaluators import tree
+from evaluators.baselines import baseline_source, existing_baselines
+from evaluators.build.builder import Builder, needs_build
+from evaluators.device import open_device
+from evaluators.evaluator import Evaluator
+from evaluators.records import BuildError, Candidate, Task, Verdict
+from evaluators.tasks import ProgramError, TaskProgram, load_tasks
+
+LIMITS = LimitsConfig(build_seconds=150.0, start_seconds=60.0, memory_gib=16.0, gpu_memory_gib=48.0, output_mib=512.0)
+COMPILED = ("torch_compile", "torch_compile_reduce_overhead")
+
+# Programs known not to compute what they are timed for, and what is known of them (from reading the published file).
+HACKED = {
+    "level1/9": "returns a lazy tensor that computes when it is compared",
+    "level1/13": "keeps results by the identity of its input",
+    "level2/73": "puts itself into evaluation mode",
+    "level3/9": "puts itself into evaluation mode",
+    "level3/20": "puts itself into evaluation mode",
+    "level3/22": "puts itself into evaluation mode",
+    "level3/24": "puts itself into evaluation mode",
+}
+
+
+@dataclass(frozen=True)
+class Program:
+    """A task with the program published for it."""
+
+    task: Task
+    candidate: Candidate
+
+
+def load_programs(path: Path) -> list[Program]:
+    """The usable programs, levels in turns, so that any first part of them is of all levels."""
+    tasks = {task.id: task for task in load_tasks(str(path))}
+    by_level: dict[int, list[Program]] = {}
+    for line in path.read_text(encoding="utf-8").split("\n"):
+        row = json.loads(line) if line.strip() else {}
+        source = row.get("custom_code")
+        if source and source != "None":
+            task = tasks[f"level{row['level_id']}/{row['task_id']}"]
+            program = Program(task, Candidate.propose(task.id, source, "cuda-l1"))
+            by_level.setdefault(task.level, []).append(program)
+    rows = zip_longest(*(sorted(one, key=_number) for _, one in sorted(by_level.items())))
+    return [program for row in rows for program in row if program is not None]
+
+
+def _number(program: Program) -> int:
+    return int(program.task.id.rpartition("/")[2])
+
+
+Job = tuple[Task, Candidate]
+
+
+def build_jobs(programs: list[Program], baselines: tuple[str, ...]) -> Iterator[Job]:
+    """What has to be compiled: the programs themselves, then each baseline for all tasks."""
+    for program in programs:
+        if needs_build(program.candidate.source):
+            yield program.task, program.candidate
+    for name in (one for one in COMPILED if one in baselines):
+        for program in programs:
+            source = baseline_source(program.task, name)
+            yield program.task, Candidate.propose(program.task.id, source, f"baseline:{name}")
+
+
+def _work(jobs: multiprocessing.Queue[Job | None], store: Path, deadline: float, core: int) -> None:  # type: ignore[type-arg]
+    os.sched_setaffinity(0, {core})
+    builder = Builder(open_device("auto"), store, LIMITS)
+    while (job := jobs.get()) is not None and time.time() < deadline:
+        try:
+            found = builder.build(*job)
+            if isinstance(found, BuildError):
+                print(f"{job[0].id} {job[1].author}: {found.stage}: {found.message[:160]}", flush=True)
+        except Exception as error:  # noqa: BLE001  (one task's trouble must not end the others' builds)
+            print(f"{job[0].id} {job[1].author}: {error!r}"[:300], flush=True)
+    builder.close()
+
+
+def build_all(jobs: list[Job], store: Path, workers: int, seconds: float) -> None:
+    """Builds in `workers` processes, for at most `seconds` and the builds then under way."""
+    context = multiprocessing.get_context("spawn")
+    queue = context.Queue()
+    for job in jobs:
+        queue.put(job)
+    for _ in range(workers):
+        queue.put(None)
+    deadline = time.time() + seconds
+    arguments = [(queue, store, deadline, core) for core in range(workers)]
+    processes = [context.Process(target=_work, args=one) for one in arguments]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(timeout=max(1.0, deadline + 20.0 - time.time()))
+        process.kill()
+    queue.cancel_join_thread()
+
+
+def is_constant(task: Task, device: torch.device) -> bool:
+    """Whether the reference gives the same output whatever its input: a task that a constant solves."""
+    try:
+        program = TaskProgram(task, device)
+        model = program.model(1, program.init_inputs(1))
+        outputs = []
+        for seed in (2, 3):
+            inputs = program.inputs(seed)
+            with torch.no_grad(), program.seeded(0):
+                outputs.append(tree.flatten(model(*inputs))[1])
+    except (ProgramError, RuntimeError):
+        return False
+    return all(torch.allclose(one, other, rtol=1e-4, atol=1e-6) for one, other in zip(*outputs, strict=True))
+
+
+def measure(evaluator: Evaluator, programs: list[Program], deadline: float) -> Iterator[Verdict]:
+    """Verdicts on the programs, in order, until `deadline` (of `time.time`). What is not built yet is left out."""
+    for program in programs:
+        if time.time() > deadline:
+            return
+        if needs_build(program.candidate.source) and not evaluator.builder.is_built(program.task, program.candidate):
+            continue
+        yield evaluator.evaluate(program.task, program.candidate.source, author="cuda-l1")
+
+
+def measure_baselines(evaluator: Evaluator, tasks: list[Task], deadline: float) -> dict[str, dict[str, float | None]]:
+    """Speed-ups of the baselines over eager by task, as far as there is time and they are built."""
+    found: dict[str, dict[str, float | None]] = {}
+    names = [name for name in existing_baselines(evaluator.device.arch) if name != "eager"]
+    for name in names:
+        for task in tasks:
+            if time.time() > deadline:
+                return found
+            candidate = Candidate.propose(task.id, baseline_source(task, name), f"baseline:{name}")
+            if name in COMPILED and not evaluator.builder.is_built(task, candidate):
+                continue
+            result = evaluator.baseline(task, name)
+            found.setdefault(task.id, {})[name] = result.speedup.value if result.speedup else None
+    return found
