@@ -34,6 +34,7 @@ class EvaluatorActor(FaultAwareApply):
             threads=config.threads,
             baselines=config.baselines,
             limits=config.limits,
+            require_shapes=config.require_shapes,
             store=Path(store),
         )
         self._evaluator.start()

@@ -6,6 +6,7 @@ Looks only at values: never at the machine, the network or a file, so a config c
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import Field, fields, is_dataclass
 from typing import Any
@@ -14,6 +15,8 @@ from configs.schema import RunConfig
 
 UNSAFE_IN_NAMES = '/\\:*?"<>|\n'
 """Characters that a run's name may not have: it becomes a folder on any file system."""
+ONLY_ON_GPUS = ("cuda_graph", "cudnn")
+_ACCELERATOR = re.compile(r"[A-Z][A-Za-z0-9]*(-[A-Za-z0-9]+)*")
 
 
 def listed(words: Sequence[Any]) -> str:
@@ -44,6 +47,7 @@ def violations(config: RunConfig) -> Iterator[tuple[tuple[str, ...], str]]:
     yield from _lists(config)
     yield from _lengths(config)
     yield from _model_shape(config)
+    yield from _evaluator(config)
     yield from _agreement(config)
 
 
@@ -80,9 +84,8 @@ def _naming(config: RunConfig) -> Violations:
     name = config.name
     if not name.strip() or set(name) & set(UNSAFE_IN_NAMES) or name.startswith("."):
         yield ("name",), f"name must be usable as a folder's name (letters, digits, '-', '_', '.'), got {name!r}"
-    for key, value in [("root", config.root), ("evaluator.arch", config.evaluator.arch)]:
-        if not value.strip():
-            yield (key,), f"{key} must not be empty, got {value!r}"
+    if not config.root.strip():
+        yield ("root",), f"root must not be empty, got {config.root!r}"
     if not config.policy.model.strip():
         yield ("policy.model",), "policy.model must be `scratch`, or a Hugging Face model id or path, got ''"
 
@@ -140,6 +143,21 @@ def _model_shape(config: RunConfig) -> Violations:
             ("rollout.tensor_parallel", f"{key}.heads", f"{key}.kv_heads"),
             f"rollout.tensor_parallel must divide {key}.heads ({shape.heads}) and divide, or be a multiple of, "
             f"{key}.kv_heads ({shape.kv_heads}), got {ranks}",
+        )
+
+
+def _evaluator(config: RunConfig) -> Violations:
+    arch = config.evaluator.arch
+    if arch not in ("auto", "cpu") and not _ACCELERATOR.fullmatch(arch):
+        yield (
+            ("evaluator.arch",),
+            f"evaluator.arch must be auto, cpu or an accelerator's name as Ray has it (H200, A100), got {arch!r}",
+        )
+    absent = [name for name in config.evaluator.baselines if arch == "cpu" and name in ONLY_ON_GPUS]
+    if absent:
+        yield (
+            ("evaluator.baselines", "evaluator.arch"),
+            f"evaluator.baselines must not name {listed(absent)} on evaluator.arch cpu, where only GPUs have it",
         )
 
 

@@ -176,12 +176,15 @@ class LimitsConfig:
 
 @dataclass
 class EvaluatorConfig:
+    # `cpu`, a GPU by Ray's accelerator name (`H200`, `A100`), or `auto`: the kind of GPU in the machine that starts the
+    # run, and `cpu` where it has none.
     arch: str = "cpu"
     preset: str = one_of("fast", "fast", "thorough", "paper")
     workers: int = bounded(1, 1)  # evaluators per architecture; one slot each
     builders: int = bounded(1, 1)
     threads: int = bounded(1, 1)  # torch threads of a runner on a CPU
     baselines: list[str] = words_of(("eager",), BASELINES)
+    require_shapes: bool = False  # a candidate that fails at other shapes than the task's is wrong, not only noted
     store: str = ""  # folder of baselines and build artifacts shared by runs; empty puts it in the run directory
     limits: LimitsConfig = field(default_factory=LimitsConfig)
 

@@ -1,4 +1,4 @@
-"""The command line: `warpsmith run`, `evaluate`, `tasks` and `report`.
+"""The command line: `warpsmith run`, `evaluate`, `baseline`, `tasks` and `report`.
 
 Bad input is one line that names the thing and the remedy, exit code 2, and nothing written. A run that cannot go on is
 one line too, exit code 1.
@@ -27,6 +27,9 @@ _log = logging.getLogger(__name__)
 _STOPPED = 1
 _BAD_INPUT = 2
 _INTERRUPTED = 130
+_ARCH_HELP = "What to measure on: an accelerator's name (H200), cpu, or auto: the GPU where there is one."
+_BASELINES_HELP = "Comma-separated baselines, or all that exist there."
+_STORE_HELP = "Where baselines and builds stay; $XDG_CACHE_HOME/warpsmith, ~/.cache/warpsmith or /var/cache/warpsmith."
 
 
 def _refuse(error: object, code: int = _BAD_INPUT) -> typer.Exit:
@@ -34,6 +37,12 @@ def _refuse(error: object, code: int = _BAD_INPUT) -> typer.Exit:
     line = " ".join(str(error).split())
     print(f"error: {line}", file=sys.stderr)
     return typer.Exit(code)
+
+
+def _with_remedy(error: Exception) -> str:
+    if isinstance(error, ImportError):
+        return f"measuring on a GPU needs the extra `gpu` of this package: {error}"
+    return str(error)
 
 
 @app.command()
@@ -47,10 +56,13 @@ def run(
     """Train: SFT, self-supervised learning and contrastive RL, as configured. The same command again resumes."""
     from configs.load import ConfigError, load_config
     from evaluators.tasks import TaskError
+    from orchestration.evaluate import machine_arch
 
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     try:
         settings = load_config(config, overrides or [])
+        if settings.evaluator.arch == "auto":
+            settings.evaluator.arch = machine_arch()
         if dry_run:
             from orchestration.plan import print_plan
 
@@ -84,23 +96,40 @@ def run(
 def evaluate(
     task: Annotated[str, typer.Argument(help="A bundled task's id, or a file in KernelBench's format.")],
     file: Annotated[Path, typer.Argument(help="A file that defines ModelNew.")],
-    arch: Annotated[str, typer.Option(help="What to measure on.")] = "cpu",
-    preset: Annotated[str, typer.Option(help="fast or thorough.")] = "fast",
-    baselines: Annotated[str, typer.Option(help="Comma-separated baselines.")] = "eager",
+    arch: Annotated[str, typer.Option(help=_ARCH_HELP)] = "auto",
+    preset: Annotated[str, typer.Option(help="fast, thorough or paper.")] = "fast",
+    baselines: Annotated[str, typer.Option(help=_BASELINES_HELP)] = "eager",
+    require_shapes: Annotated[
+        bool, typer.Option("--require-shapes", help="A program that fails at other shapes than the task's is wrong.")
+    ] = False,
+    store: Annotated[Path | None, typer.Option(help=_STORE_HELP, show_default=False)] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the verdict record alone.")] = False,
 ) -> None:
     """Judge one program against a task's reference. Exit code 0 when it is correct, 1 when it is not."""
+    from evaluators.device import open_device
     from evaluators.evaluator import Evaluator
-    from evaluators.tasks import TaskError, find_task
+    from evaluators.tasks import TaskError, find_task, profile_of
+    from orchestration.evaluate import baselines_named, confirmation, default_store, open_to_runners, warn_if_closed
 
-    try:
-        reference = find_task(task, arch)
-        source = file.read_text()
-        evaluator = Evaluator(arch, preset=preset, baselines=baselines.split(","))
-    except (TaskError, ValueError, OSError) as error:
-        raise _refuse(error) from None
-    with evaluator:
-        verdict = evaluator.evaluate(reference, source, author=f"file:{file.name}")
+    folder = store or default_store()
+    with open_to_runners():
+        try:
+            device = open_device(arch)
+            reference = find_task(task, profile_of(device.arch))
+            source = file.read_text()
+            evaluator = Evaluator(
+                device.arch,
+                preset=preset,
+                baselines=baselines_named(baselines, device.arch),
+                require_shapes=require_shapes,
+                confirm=confirmation(device, folder),
+                store=folder,
+            )
+        except (TaskError, ValueError, OSError, ImportError) as error:
+            raise _refuse(_with_remedy(error)) from None
+        with evaluator:
+            warn_if_closed(folder)
+            verdict = evaluator.evaluate(reference, source, author=f"file:{file.name}")
     if as_json:
         print(json.dumps(verdict.to_row(), default=dict))
     else:
@@ -108,6 +137,47 @@ def evaluate(
 
         print_verdict(verdict, Console())
     raise typer.Exit(0 if verdict.succeeded else 1)
+
+
+@app.command()
+def baseline(
+    source: Annotated[
+        str, typer.Argument(metavar="TASKS", help="`bundled`, a KernelBench folder, a JSONL file or one task's file.")
+    ],
+    arch: Annotated[str, typer.Option(help=_ARCH_HELP)] = "auto",
+    baselines: Annotated[str, typer.Option(help=_BASELINES_HELP)] = "all",
+    preset: Annotated[str, typer.Option(help="fast, thorough or paper.")] = "fast",
+    levels: Annotated[str, typer.Option(help="Comma-separated levels; all if left out.", show_default=False)] = "",
+    store: Annotated[Path | None, typer.Option(help=_STORE_HELP, show_default=False)] = None,
+) -> None:
+    """Measure tasks' baselines into the store, from which verdicts take them. Exit code 1 when none was measured."""
+    from evaluators.device import open_device
+    from evaluators.evaluator import Evaluator
+    from evaluators.failures import InfraError
+    from evaluators.tasks import TaskError, load_tasks, profile_of
+    from orchestration.baselines import fill_store
+    from orchestration.evaluate import baselines_named, chosen_levels, default_store, open_to_runners, warn_if_closed
+
+    folder = store or default_store()
+    with open_to_runners():
+        try:
+            device = open_device(arch)
+            found = chosen_levels(load_tasks(source, profile_of(device.arch)), levels)
+            names = baselines_named(baselines, device.arch)
+            if not set(names) - {"eager"}:
+                raise ValueError("--baselines names none beside eager, which every verdict measures")
+            evaluator = Evaluator(device.arch, preset=preset, baselines=names, store=folder)
+        except (TaskError, ValueError, OSError, ImportError) as error:
+            raise _refuse(_with_remedy(error)) from None
+        with evaluator:
+            warn_if_closed(folder)
+            try:
+                evaluator.start()
+            except InfraError as error:
+                raise _refuse(error, _STOPPED) from None
+            filled = fill_store(evaluator, found)
+    print(filled)
+    raise typer.Exit(0 if filled.measured else _STOPPED)
 
 
 @app.command()

@@ -2,42 +2,108 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
+from itertools import chain
+
 from rich.console import Console
 from rich.table import Table
 
-from evaluators.records import Estimate, Outcome, Verdict
+from evaluators.records import ClockSample, Correctness, Estimate, Outcome, Timing, Trace, Verdict
 
 _STYLES = {Outcome.OK: "bold green", Outcome.SUSPECT: "bold yellow", Outcome.INFRA: "bold magenta"}
+_KERNELS = 5
+_NAME_CHARACTERS = 48
+_MICROSECONDS_BELOW = 1e-4
+
+Row = tuple[str, ...]
 
 
 def print_verdict(verdict: Verdict, console: Console) -> None:
-    """Outcome, speed-ups with intervals, correctness, times and what was found."""
+    """Outcome, speed-ups with intervals, times, clocks, correctness, kernels and what was found."""
     style = _STYLES.get(verdict.outcome, "bold red")
     console.print(f"[{style}]{verdict.outcome}[/]  {verdict.task} on {verdict.arch}  ({verdict.candidate})")
     if verdict.message:
         console.print(verdict.message, markup=False, highlight=False)
     table = Table.grid(padding=(0, 2))
-    for name, estimate in verdict.speedups.items():
-        table.add_row(f"speed-up over {name}", f"{estimate.value:.3f}x", _interval(estimate, 1.0))
-    if verdict.timing is not None:
-        for name, seconds in (
-            ("reference", verdict.timing.reference_seconds),
-            ("candidate", verdict.timing.candidate_seconds),
-        ):
-            table.add_row(f"{name}, ms a call", f"{seconds.value * 1e3:.3f}", _interval(seconds, 1e3))
-        table.add_row("pairs", str(verdict.timing.pairs), f"stopped by {verdict.timing.stopped_by}")
-        table.add_row("clocks differ by", f"{verdict.timing.clock_disagreement:.1%}")
-    if verdict.correctness is not None:
-        found = verdict.correctness
-        table.add_row("largest relative error", f"{found.error:.1e}", f"{found.tolerance:.1e} allowed")
-        table.add_row("outputs compared", str(found.trials))
-    for finding in verdict.guard:
-        table.add_row(finding.severity, finding.kind, finding.message)
-    table.add_row("measured with", verdict.evaluator.get("preset", ""), verdict.evaluator.get("containment", ""))
-    if "total" in verdict.cost:
-        table.add_row("seconds", f"{verdict.cost['total']:.2f}")
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for row in _rows(verdict):
+        table.add_row(*row)
     console.print(table)
 
 
+def _rows(verdict: Verdict) -> Iterator[Row]:
+    yield from _speedups(verdict)
+    if verdict.timing is not None:
+        yield from _timing(verdict.timing)
+        if verdict.timing.clocks:
+            yield from _clocks(verdict.timing.clocks)
+    if verdict.correctness is not None:
+        yield from _correctness(verdict.correctness)
+    if verdict.trace is not None:
+        yield from _trace(verdict.trace)
+    for finding in verdict.guard:
+        yield _plain(finding.severity), _plain(finding.kind), _plain(finding.message)
+    yield "measured with", verdict.evaluator.get("preset", ""), _plain(verdict.evaluator.get("containment", ""))
+    if "total" in verdict.cost:
+        yield "seconds", f"{verdict.cost['total']:.2f}"
+
+
+def _speedups(verdict: Verdict) -> Iterator[Row]:
+    for name, estimate in verdict.speedups.items():
+        over = f"speed-up over {name}" if name == "eager" else f"  over {name}"
+        yield over, f"{estimate.value:.3f}x", _interval(estimate, 1.0)
+    best = verdict.best_baseline
+    if best is not None and len(verdict.speedups) > 1:
+        yield "  over the best baseline", f"{verdict.speedups[best].value:.3f}x", best
+
+
+def _timing(timing: Timing) -> Iterator[Row]:
+    times = {"reference": timing.reference_seconds, "candidate": timing.candidate_seconds}
+    short = min(one.value for one in times.values()) < _MICROSECONDS_BELOW
+    unit, scale = ("µs", 1e6) if short else ("ms", 1e3)
+    for name, seconds in times.items():
+        yield f"{name}, {unit} a call", f"{seconds.value * scale:.3f}", _interval(seconds, scale)
+    yield "pairs", str(timing.pairs), f"stopped by {timing.stopped_by}"
+    yield "clocks differ by", f"{timing.clock_disagreement:.1%}"
+
+
+def _clocks(samples: tuple[ClockSample, ...]) -> Iterator[Row]:
+    megahertz = [one.sm_mhz for one in samples]
+    reasons = Counter(chain.from_iterable(one.throttled_by.split() for one in samples))
+    throttled = ", ".join(f"{name} ({count} of {len(samples)})" for name, count in reasons.most_common())
+    yield "SM clock, MHz", f"{min(megahertz)} to {max(megahertz)}", f"throttled by {throttled or 'nothing'}"
+
+
+def _correctness(found: Correctness) -> Iterator[Row]:
+    yield "largest relative error", f"{found.error:.1e}", f"{found.tolerance:.1e} allowed"
+    yield "outputs compared", str(found.trials)
+    if found.deterministic is not None:
+        yield "deterministic", "yes" if found.deterministic else "no"
+
+
+def _trace(trace: Trace) -> Iterator[Row]:
+    streams = f"{trace.streams} stream" + ("" if trace.streams == 1 else "s")
+    yield (
+        "own kernels",
+        f"{trace.own_kernel_share:.0%}",
+        f"of kernel time; GPU busy {trace.gpu_seconds * 1e6:.1f} µs, {streams}",
+    )
+    total = sum(one.seconds for one in trace.kernels)
+    for use in trace.kernels[:_KERNELS]:
+        calls = f" x{use.calls}" if use.calls > 1 else ""
+        room = _NAME_CHARACTERS - len(calls)
+        name = use.name if len(use.name) <= room else use.name[: room - 1] + "…"
+        whose = "  own" if use.own else "  library"
+        yield whose, f"{use.seconds / total:.0%}" if total else "", _plain(name + calls)
+
+
 def _interval(estimate: Estimate, scale: float) -> str:
-    return f"[{estimate.low * scale:.3f}, {estimate.high * scale:.3f}]".replace("[", "\\[")
+    return _plain(f"[{estimate.low * scale:.3f}, {estimate.high * scale:.3f}]")
+
+
+def _plain(text: str) -> str:
+    """Text that a program may have chosen, without meaning for rich."""
+    return text.replace("\\", "\\\\").replace("[", "\\[")

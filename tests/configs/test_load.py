@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from configs.checks import leaves
+from configs.checks import ONLY_ON_GPUS, leaves
 from configs.load import CHANGEABLE, ConfigError, changed_keys, dump_config, load_config, may_change, parse_config
-from configs.schema import RunConfig
+from configs.schema import BASELINES, RunConfig
+from evaluators.baselines import existing_baselines
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -43,10 +44,12 @@ def test_an_empty_file_is_the_defaults_named_after_the_file(write):
 def test_overrides_win_over_the_file_and_the_file_over_its_base(write):
     write("base.yaml", "seed: 1\nname: low\nsft: {epochs: 7, batch_size: 3}\ntasks: {levels: [1]}\n")
     path = write("folder/top.yaml", "base: ../base.yaml\nseed: 2\nsft: {batch_size: 4}\ntasks: {levels: [2, 3]}\n")
-    config = load_config(path, ["seed=3", "contrastive_rl.learning_rate=1e-5", "evaluator.baselines=[eager,cudnn]"])
+    config = load_config(
+        path, ["seed=3", "contrastive_rl.learning_rate=1e-5", "evaluator.baselines=[eager,torch_compile]"]
+    )
     assert (config.seed, config.sft.epochs, config.sft.batch_size, config.tasks.levels) == (3, 7, 4, [2, 3])
     assert (config.name, config.contrastive_rl.learning_rate) == ("low", 1e-5)
-    assert config.evaluator.baselines == ["eager", "cudnn"]
+    assert config.evaluator.baselines == ["eager", "torch_compile"]
 
 
 def test_a_dumped_config_reads_back_as_the_same_config(write):
@@ -83,7 +86,18 @@ BAD_VALUES = [
     ("schedule: {phases: [stf]}", "bad.yaml: schedule.phases must be a list of sft, self_supervised or "),
     ("sft: {teachers: []}", "bad.yaml: sft.teachers must not be empty while schedule.phases has sft: try [bundled]"),
     ("sft: {teachers: ['http://h/v1']}", "bad.yaml: sft.teacher_model must name the model to ask of http://h/v1, got"),
-    ("evaluator: {baselines: [cudnn]}", "bad.yaml: evaluator.baselines must contain eager, "),
+    ("evaluator: {baselines: [torch_compile]}", "bad.yaml: evaluator.baselines must contain eager, "),
+    (
+        "evaluator: {baselines: [eager, cudnn]}",
+        "bad.yaml: evaluator.baselines must not name cudnn on evaluator.arch cpu, where only GPUs have it",
+    ),
+    (
+        "evaluator: {arch: cpu, baselines: [eager, cuda_graph, cudnn]}",
+        "bad.yaml: evaluator.baselines must not name cuda_graph or cudnn on evaluator.arch cpu",
+    ),
+    ("evaluator: {arch: h200}", "bad.yaml: evaluator.arch must be auto, cpu or an accelerator's name as Ray has it"),
+    ("evaluator: {arch: ''}", "bad.yaml: evaluator.arch must be auto, cpu or an accelerator's name as Ray has it"),
+    ("evaluator: {require_shapes: maybe}", "bad.yaml: evaluator.require_shapes must be true or false, got "),
     ("rollout: {max_tokens: 1536}", "bad.yaml: rollout.max_tokens must be less than policy.max_length (1536)"),
     ("rollout: {tensor_parallel: 4}", "bad.yaml: rollout.tensor_parallel must divide policy.scratch.heads (6)"),
     ("policy: {scratch: {hidden_size: 190}}", "bad.yaml: policy.scratch.hidden_size must be a multiple of"),
@@ -130,6 +144,17 @@ def test_a_bad_override_is_one_line_that_names_the_override(override, message, w
 def test_an_error_names_the_file_that_set_the_key_and_not_the_one_that_extends_it(write):
     write("low.yaml", "learner: {zero_stage: 9}")
     assert error_of(write("top.yaml", "base: low.yaml")).startswith("low.yaml: learner.zero_stage ")
+
+
+@pytest.mark.parametrize("arch", ["auto", "H200", "A100-80G", "RTX-PRO-6000"])
+def test_all_five_baselines_may_be_named_where_there_may_be_a_gpu(arch, write):
+    path = write("gpu.yaml", f"evaluator: {{arch: {arch}, baselines: [{', '.join(BASELINES)}]}}")
+    assert load_config(path).evaluator.baselines == list(BASELINES)
+
+
+def test_the_baselines_refused_on_a_cpu_are_those_that_the_evaluator_does_not_have_there():
+    assert set(ONLY_ON_GPUS) == set(BASELINES) - set(existing_baselines("cpu"))
+    assert set(BASELINES) == set(existing_baselines("H200"))
 
 
 def test_a_missing_file_a_folder_and_an_unreadable_file_are_one_line(write, tmp_path):

@@ -14,6 +14,14 @@ from orchestration.cli import app
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
+@pytest.fixture(autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the commands' default store stands meanwhile."""
+    folder = tmp_path_factory.mktemp("cache")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
+    return folder
+
+
 @pytest.fixture
 def warpsmith(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Runs a command in an empty folder. In this process: a new one would spend seconds on imports each time."""
@@ -39,12 +47,18 @@ def warpsmith(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         (["evaluate", "level1/nothing", "x.py"], "level1/nothing"),
         (["evaluate", "level1/softmax", "absent.py"], "absent.py"),
         (["evaluate", "level1/softmax", __file__, "--preset", "quick"], "quick"),
-        (["evaluate", "level1/softmax", __file__, "--baselines", "cudnn"], "cudnn"),
+        (["evaluate", "level1/softmax", __file__, "--arch", "cpu", "--baselines", "cudnn"], "cudnn"),
+        (["evaluate", "level1/softmax", __file__, "--arch", "K80"], "K80"),
+        (["baseline", "nowhere"], "nowhere"),
+        (["baseline", "bundled", "--arch", "cpu", "--baselines", "cudnn"], "cudnn"),
+        (["baseline", "bundled", "--baselines", "eager"], "eager"),
+        (["baseline", "bundled", "--levels", "one"], "'one'"),
+        (["baseline", "bundled", "--levels", "9"], "--levels 9 leaves no task: there are [1, 2, 3]"),
         (["report", "nowhere"], "nowhere"),
     ],
 )
 def test_bad_input_is_one_line_with_exit_code_2_and_writes_nothing(
-    warpsmith, arguments: list[str], expected: str, tmp_path: Path
+    warpsmith, arguments: list[str], expected: str, tmp_path: Path, cache: Path
 ) -> None:
     done = warpsmith(*arguments)
     assert done.exit_code == 2, done.output
@@ -52,6 +66,7 @@ def test_bad_input_is_one_line_with_exit_code_2_and_writes_nothing(
     assert len(lines) == 1, done.stderr
     assert expected in lines[0]
     assert list(tmp_path.iterdir()) == []
+    assert not (cache / "warpsmith").exists()
 
 
 def test_tasks_end_with_their_count(warpsmith) -> None:
@@ -64,6 +79,13 @@ def test_dry_run_prints_the_plan_and_writes_nothing(warpsmith, tmp_path: Path) -
     assert "contrastive_rl" in done.stdout
     assert "24 tasks on cpu" in done.stdout
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_takes_the_kind_of_the_machine_for_auto(warpsmith) -> None:
+    done = warpsmith("run", "local", "--dry-run", "evaluator.arch=auto")
+    assert done.exit_code == 0, done.output
+    assert "24 tasks on auto" not in done.stdout
+    assert "24 tasks on " in done.stdout
 
 
 def test_evaluate_prints_the_verdict_record_alone_as_json() -> None:
@@ -82,3 +104,93 @@ def test_evaluate_says_what_is_wrong_and_exits_with_1(warpsmith, tmp_path: Path)
     done = warpsmith("evaluate", "softmax", str(broken))
     assert done.exit_code == 1
     assert "runtime_error" in done.stdout
+
+
+SHIFT = """
+import torch
+import torch.nn as nn
+
+rows = 64
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.tanh(x) + 1
+
+
+def get_inputs():
+    return [torch.randn(rows, 512)]
+
+
+def get_init_inputs():
+    return []
+"""
+# Right at 64 rows only.
+SPECIALISED = """
+import torch
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        return torch.tanh(x) + (1 if x.shape[0] == 64 else 2)
+"""
+
+
+@pytest.mark.parametrize(("options", "outcome"), [([], "ok"), (["--require-shapes"], "wrong")])
+def test_a_program_for_one_shape_is_wrong_only_where_shapes_are_required(
+    warpsmith, tmp_path: Path, options: list[str], outcome: str
+) -> None:
+    (tmp_path / "shift.py").write_text(SHIFT)
+    (tmp_path / "special.py").write_text(SPECIALISED)
+    done = warpsmith("evaluate", "shift.py", "special.py", "--arch", "cpu", "--json", *options)
+    verdict = json.loads(done.stdout)
+    assert verdict["outcome"] == outcome
+    assert "rows = 40" in (verdict["guard"][0]["message"] if outcome == "ok" else verdict["message"])
+
+
+# A constructor that takes no further attribute, as torch.compile's baseline adds one.
+REFUSING = SHIFT.replace(
+    "    def forward",
+    """    def __setattr__(self, name, value):
+        if name == "compiled":
+            raise AttributeError("not this one")
+        super().__setattr__(name, value)
+
+    def forward""",
+)
+
+
+@pytest.mark.slow
+def test_baselines_filled_into_the_default_store_are_read_by_evaluate(warpsmith, tmp_path: Path, cache: Path) -> None:
+    folder = tmp_path / "level1"
+    folder.mkdir()
+    (folder / "1_Shift.py").write_text(SHIFT)
+    (folder / "2_Refusing.py").write_text(REFUSING)
+    (tmp_path / "same.py").write_text(SHIFT.replace("Model(", "ModelNew("))
+    filled = warpsmith("baseline", str(tmp_path), "--arch", "cpu", "--baselines", "eager,torch_compile")
+    assert filled.exit_code == 0, filled.output
+    lines = filled.stdout.splitlines()
+    assert lines[0].split() == ["task", "torch_compile"]
+    name, cell = lines[1].split()
+    assert name == "level1/1"
+    assert float(cell.removesuffix("x")) > 0
+    assert lines[2].split() == ["level1/2", "-"]
+    assert "not this one" in lines[3]
+    assert lines[-1] == "2 tasks: 1 baselines measured, 1 absent"
+    stored = sorted((cache / "warpsmith/baselines").glob("*.json"))
+    assert len(stored) == 2
+    assert all((cache / part).stat().st_mode & 0o005 == 0o005 for part in ("warpsmith", "warpsmith/artifacts"))
+
+    kept = {path: path.stat().st_mtime_ns for path in stored}
+    options = ["--arch", "cpu", "--baselines", "torch_compile", "--json"]
+    verdict = json.loads(warpsmith("evaluate", str(folder / "1_Shift.py"), "same.py", *options).stdout)
+    assert set(verdict["speedups"]) == {"eager", "torch_compile"}
+    assert {path: path.stat().st_mtime_ns for path in (cache / "warpsmith/baselines").glob("*.json")} == kept
+
+
+@pytest.mark.slow
+def test_baseline_exits_with_1_when_nothing_could_be_measured(warpsmith, tmp_path: Path) -> None:
+    (tmp_path / "refusing.py").write_text(REFUSING)
+    done = warpsmith("baseline", "refusing.py", "--arch", "cpu", "--baselines", "torch_compile", "--store", "store")
+    assert done.exit_code == 1, done.output
+    assert done.stdout.splitlines()[-1] == "1 tasks: 0 baselines measured, 1 absent"

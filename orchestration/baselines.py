@@ -1,0 +1,63 @@
+"""Fills a store of baselines: each task's, one after the other, with a table that grows as they are measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from evaluators.baselines import BaselineResult
+from evaluators.evaluator import Evaluator
+from evaluators.failures import InfraError
+from evaluators.records import Task
+from evaluators.tasks import ProgramError
+
+# RuntimeError: what torch raises in the judge's own calls, out of memory among them.
+_FAILURES = (InfraError, ProgramError, OSError, RuntimeError)
+_CELL_CHARACTERS = 8
+_REASON_CHARACTERS = 160
+
+
+@dataclass(frozen=True)
+class Filled:
+    """How many baselines of how many tasks have a speed-up over eager, and how many are absent."""
+
+    tasks: int
+    measured: int
+    absent: int
+
+    def __str__(self) -> str:
+        return f"{self.tasks} tasks: {self.measured} baselines measured, {self.absent} absent"
+
+
+def fill_store(evaluator: Evaluator, tasks: Sequence[Task]) -> Filled:
+    """Measures the evaluator's baselines of every task, or reads them where the store has them; prints a row a task.
+
+    A baseline that fails on a task is absent there, and a line below says why. A failure of our own is not stored, so
+    it is tried again the next time.
+    """
+    names = [name for name in evaluator.baselines if name != "eager"]
+    width = max([len("task"), *(len(task.id) for task in tasks)])
+    print("  ".join(["task".ljust(width), *(name.rjust(_CELL_CHARACTERS) for name in names)]), flush=True)
+    measured = absent = 0
+    for task in tasks:
+        results = {name: _result(evaluator, task, name) for name in names}
+        cells = [_cell(one).rjust(max(len(name), _CELL_CHARACTERS)) for name, one in results.items()]
+        print("  ".join([task.id.ljust(width), *cells]), flush=True)
+        for name, one in results.items():
+            if one.speedup is None:
+                print(f"  {name}: {' '.join(one.reason.split())[:_REASON_CHARACTERS]}", flush=True)
+                absent += 1
+            else:
+                measured += 1
+    return Filled(len(tasks), measured, absent)
+
+
+def _result(evaluator: Evaluator, task: Task, name: str) -> BaselineResult:
+    try:
+        return evaluator.baseline(task, name)
+    except _FAILURES as error:
+        return BaselineResult(None, f"not measured: {error}")
+
+
+def _cell(result: BaselineResult) -> str:
+    return f"{result.speedup.value:.3f}x" if result.speedup else "-"
