@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -98,8 +99,38 @@ def test_a_stored_baseline_belongs_to_its_task_sizes_and_versions(tmp_path) -> N
 
 
 def test_every_baseline_but_eager_is_a_program() -> None:
-    for name in existing_baselines("cpu"):
+    for name in existing_baselines("H200"):
         if name != "eager":
-            compile(baseline_source(TASK.with_sizes(), name), name, "exec")
+            program: dict[str, Any] = {}
+            exec(compile(baseline_source(TASK, name), name, "exec"), program)
+            assert issubclass(program["ModelNew"], program["Model"])
     with pytest.raises(ValueError, match="eager"):
         baseline_source(TASK, "eager")
+    with pytest.raises(ValueError, match="fastest"):
+        baseline_source(TASK, "fastest")
+
+
+def test_a_gpu_has_the_papers_five_and_a_cpu_those_that_exist_there() -> None:
+    assert set(existing_baselines("H200")) - set(existing_baselines("cpu")) == {"cuda_graph", "cudnn"}
+    assert len(existing_baselines("H200")) == 5
+
+
+def test_a_baselines_program_has_the_tasks_sizes() -> None:
+    sized = Task("test/sized", 1, "sized", "n = 8\n" + TASK.source)
+    assert "n = 8\n" in baseline_source(sized, "cudnn")
+    assert "n = 4\n" in baseline_source(sized.with_sizes(n=4), "cudnn")
+
+
+def test_a_baseline_that_does_not_exist_on_an_architecture_is_refused(tmp_path) -> None:
+    with pytest.raises(ValueError, match="cudnn"):
+        Evaluator(arch="cpu", store=tmp_path, baselines=("eager", "cudnn"))
+
+
+def test_a_store_that_was_interrupted_while_it_wrote_measures_again(tmp_path) -> None:
+    store = BaselineStore(tmp_path)
+    store.put(TASK, "torch_compile", VERSIONS, SPEEDUP)
+    [path] = store.folder.iterdir()
+    path.rename(path.with_suffix(".partial"))  # as a killed writer leaves it
+    assert store.get(TASK, "torch_compile", VERSIONS) is None
+    store.put(TASK, "torch_compile", VERSIONS, SPEEDUP)
+    assert store.get(TASK, "torch_compile", VERSIONS) == SPEEDUP

@@ -9,7 +9,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluators.correctness import MAX_TOLERANCE, compare, explains, relative_errors, unknown_errors, worst_of
+from evaluators.correctness import (
+    MAX_TOLERANCE,
+    compare,
+    compare_many,
+    errors_of_many,
+    explains,
+    relative_errors,
+    unknown_errors,
+    worst_of,
+)
 
 tensors = st.integers(0, 2**32).map(lambda seed: torch.randn(50, generator=torch.Generator().manual_seed(seed)))
 EXACT = (0.0, 0.0)
@@ -90,3 +99,145 @@ def test_the_worst_output_is_named() -> None:
     assert worst_of([good, good]).passes
     assert worst_of([good, bad]).reason == "output[1]: the output holds NaN"
     assert worst_of([bad]).reason == "the output holds NaN"
+
+
+# Many at once
+
+
+def spoilt(tensor: torch.Tensor, value: float) -> torch.Tensor:
+    changed = tensor.clone()
+    changed.view(-1)[3] = value
+    return changed
+
+
+def special_pairs() -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
+    """(actual, expected), all but the last few a small error apart."""
+    plain = torch.randn(60, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    near = plain * (1 + 1e-5 * plain.flip(0))
+    return {
+        "plain": (near, plain),
+        "two dimensions, transposed": (near.view(6, 10).t(), plain.view(6, 10).t()),
+        "no elements": (torch.empty(0), torch.empty(0)),
+        "one element": (near[:1], plain[:1]),
+        "zero": (torch.zeros(5), torch.zeros(5)),
+        "not zero where zero is expected": (torch.full((5,), 1e-30), torch.zeros(5)),
+        "zero where it is not expected": (torch.zeros(5), plain[:5].float()),
+        "complex": (torch.complex(near, plain), torch.complex(plain, near)),
+        "squares overflow float32": (near.float() * 1e25, plain.float() * 1e25),
+        "squares underflow float32": (near.float() * 1e-25, plain.float() * 1e-25),
+        "subnormal": (near.float() * 1e-40, plain.float() * 1e-40),
+        "huge float64": (near * 1e100, plain * 1e100),
+        "half against float64": (plain.half(), plain),
+        "bfloat16": (near.bfloat16(), plain.bfloat16()),
+        "float32 against float64": (plain.float(), plain),
+        "NaN in both": (spoilt(near, math.nan), spoilt(plain, math.nan)),
+        "infinity in both": (spoilt(near, math.inf), spoilt(plain, math.inf)),
+        "only infinities": (torch.full((3,), -math.inf), torch.full((3,), -math.inf)),
+        "another sign of infinity": (spoilt(near, -math.inf), spoilt(plain, math.inf)),
+        "NaN in one": (spoilt(near, math.nan), plain),
+        "NaN expected": (near, spoilt(plain, math.nan)),
+        "infinity in one": (spoilt(near, math.inf), plain),
+        "a constant": (torch.ones_like(plain), plain),
+    }
+
+
+SPECIAL = special_pairs()
+
+
+@pytest.mark.parametrize("name", SPECIAL)
+def test_many_errors_are_those_of_each(name) -> None:
+    [found] = errors_of_many([SPECIAL[name]])
+    assert found == pytest.approx(relative_errors(*SPECIAL[name]), rel=1e-3)
+
+
+def test_errors_of_many_come_in_the_order_of_their_pairs() -> None:
+    pairs = list(SPECIAL.values())
+    for order in (pairs, pairs[::-1], pairs[::2]):
+        wanted = [relative_errors(*pair) for pair in order]
+        assert len(errors_of_many(order)) == len(order)
+        for one, other in zip(errors_of_many(order), wanted, strict=True):
+            assert one == pytest.approx(other, rel=1e-3)
+    assert errors_of_many([]) == []
+
+
+@given(
+    st.lists(st.tuples(tensors, tensors, st.floats(0, 1e-2), st.integers(-30, 30)), min_size=1, max_size=6),
+    st.sampled_from([torch.float32, torch.float16, torch.float64]),
+)
+@settings(max_examples=60, deadline=None)
+def test_many_errors_are_those_of_each_for_any_numbers(drawn, dtype) -> None:
+    power = 0 if dtype is torch.float16 else 1
+    pairs = [
+        ((one + error * noise).to(dtype) * 2.0 ** (power * scale), one.to(dtype) * 2.0 ** (power * scale))
+        for one, noise, error, scale in drawn
+    ]
+    for found, (actual, expected) in zip(errors_of_many(pairs), pairs, strict=True):
+        assert found == pytest.approx(relative_errors(actual, expected), rel=1e-3, abs=1e-9)
+
+
+MIXED = (torch.float32, torch.int64, torch.bool, torch.float32, torch.complex64)
+
+
+def mixed_outputs() -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """(actual, expected) outputs of `MIXED` dtypes that pass."""
+    random = torch.Generator().manual_seed(4)
+    expected = [
+        torch.randn(40, generator=random),
+        torch.arange(9),
+        torch.tensor([True, False]),
+        torch.empty(0),
+        torch.complex(torch.randn(8, generator=random), torch.randn(8, generator=random)),
+    ]
+    return [one * (1 + 1e-7) if one.is_floating_point() else one.clone() for one in expected], expected
+
+
+def spoil(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.dtype is torch.bool:
+        return ~tensor
+    return tensor + 1
+
+
+@pytest.mark.parametrize("place", [0, 1, 2, 4])
+def test_many_comparisons_are_those_of_each(place) -> None:
+    actual, expected = mixed_outputs()
+    wrong = [spoil(one) if index == place else one for index, one in enumerate(actual)]
+    own = [unknown_errors(dtype) for dtype in MIXED]
+    outputs = [(actual, expected), (wrong, expected), (expected, expected)]
+    found = compare_many(outputs, own, MIXED)
+    each = [
+        worst_of([compare(*one) for one in zip(given, wanted, own, MIXED, strict=True)]) for given, wanted in outputs
+    ]
+    assert [one.passes for one in found] == [True, False, True]
+    assert [one.passes for one in each] == [True, False, True]
+    assert found[1].reason.startswith(f"output[{place}]: ")
+    for one, other in zip(found, each, strict=True):
+        assert one.error == pytest.approx(other.error, rel=1e-3)
+        assert one.tolerance == other.tolerance
+
+
+def test_many_comparisons_name_what_is_not_a_number() -> None:
+    actual, expected = mixed_outputs()
+    spoilt_outputs = [spoilt(actual[0], math.nan), *actual[1:]]
+    [found] = compare_many([(spoilt_outputs, expected)], [unknown_errors(dtype) for dtype in MIXED], MIXED)
+    assert found.reason == "output[0]: the output holds NaN"
+
+
+def test_an_error_beside_each_outputs_own_tolerance() -> None:
+    expected = [torch.ones(10), torch.ones(10)]
+    actual = [one * (1 + 1e-3) for one in expected]
+    dtypes = [torch.float32, torch.float32]
+    wide, narrow = (1e-3, 1e-3), (1e-7, 1e-7)
+    assert compare_many([(actual, expected)], [wide, wide], dtypes)[0].passes
+    assert compare_many([(actual, expected)], [wide, narrow], dtypes)[0].reason.startswith("output[1]")
+    assert compare_many([(actual, expected)], [narrow, wide], dtypes)[0].reason.startswith("output[0]")
+
+
+@pytest.mark.xfail(strict=True, reason="squares of float64 overflow")
+def test_rounding_of_numbers_beyond_the_root_of_float64_passes() -> None:
+    expected = torch.randn(50, dtype=torch.float64) * 1e200
+    assert compare(expected * (1 + 1e-15), expected, EXACT, torch.float64).passes
+
+
+@pytest.mark.xfail(raises=ValueError, strict=True, reason="the worst of no outputs is not defined")
+def test_a_program_without_outputs_is_comparable() -> None:
+    assert compare_many([([], [])], [], [])[0].passes

@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -202,3 +203,114 @@ def test_an_evaluation_outlives_its_zygote(evaluator) -> None:
 def test_an_evaluator_that_cannot_be_is_refused_by_name(options, words) -> None:
     with pytest.raises(ValueError, match=words):
         Evaluator(**{"arch": "cpu", **options})
+
+
+# Inputs that the task does not show
+
+
+RELU = task_of(model("return torch.relu(x[0]) * 3"), "[torch.rand(n, n)]")
+
+
+def test_leaving_out_what_the_tasks_own_inputs_never_need_is_wrong(evaluator) -> None:
+    assert evaluator.evaluate(RELU, reference_of(RELU)).outcome is Outcome.OK
+    verdict = evaluator.evaluate(RELU, model("return x[0] * 3", name="ModelNew"))
+    assert verdict.outcome is Outcome.WRONG
+    assert verdict.message.endswith(" on inputs that are normally distributed")
+    assert verdict.correctness.trials == 3  # the task's own two passed before
+    assert verdict.speedups == {}
+
+
+def test_a_bound_that_only_larger_values_reach_is_wrong(evaluator) -> None:
+    task = task_of(model("return x[0].clamp(-9, 9)"))  # of 25600 normal numbers, none is beyond
+    verdict = evaluator.evaluate(task, model("return x[0] * 1", name="ModelNew"))
+    assert verdict.outcome is Outcome.WRONG
+    assert verdict.message.endswith(" on inputs that are 4 times larger")
+
+
+@pytest.mark.parametrize("forward", ["return torch.sqrt(x[0])", "return torch.log(x[0] + 1e-3)", "return x[0] ** 0.3"])
+def test_inputs_that_the_reference_cannot_take_are_not_asked_of_anybody(evaluator, forward) -> None:
+    task = task_of(model(forward), "[torch.rand(n, n) + 0.1]")
+    verdict = evaluator.evaluate(task, reference_of(task))
+    assert verdict.outcome is Outcome.OK, verdict.message
+
+
+# Shapes that the task does not show
+
+
+SHAPED = task_of(model("return torch.tanh(x[0]) * x[0].shape[0] + 1"))
+
+
+def specialised(extra: str = "") -> str:
+    return model(f"return torch.tanh(x[0]) * 160 + 1{extra}", name="ModelNew")
+
+
+def test_a_program_for_the_tasks_shape_alone_is_ok_and_says_so(evaluator) -> None:
+    verdict = evaluator.evaluate(SHAPED, specialised())
+    assert verdict.outcome is Outcome.OK, verdict.message
+    assert [(one.kind, one.severity) for one in verdict.guard] == [("shapes", "hint")]
+    assert verdict.guard[0].message.startswith("fails at n = 100: ")
+    assert verdict.correctness.error <= verdict.correctness.tolerance  # of the task's own shape
+    general = evaluator.evaluate(SHAPED, reference_of(SHAPED))
+    assert general.outcome is Outcome.OK
+    assert general.guard == ()
+
+
+def test_a_program_that_raises_at_another_shape_keeps_its_verdict(evaluator) -> None:
+    source = model("assert x[0].shape[0] == 160, 'not mine'; return torch.tanh(x[0]) * 160 + 1", name="ModelNew")
+    verdict = evaluator.evaluate(SHAPED, source)
+    assert verdict.outcome is Outcome.OK, verdict.message
+    assert "not mine" in verdict.guard[0].message
+    assert verdict.speedup is not None
+
+
+def test_a_shape_that_the_reference_refuses_is_not_asked_of_anybody(evaluator) -> None:
+    task = task_of(model("return torch.tanh(x[0].view(160, 160))"))
+    verdict = evaluator.evaluate(task, model("return torch.tanh(x[0]).view(160, -1)", name="ModelNew"))
+    assert verdict.outcome is Outcome.OK, verdict.message
+    assert verdict.guard == ()
+
+
+def test_an_odd_shape_is_tried_where_the_preset_asks_for_two(evaluator, monkeypatch) -> None:
+    forward = "y = torch.tanh(x[0]) * x[0].shape[0] + 1; return y if y.shape[1] % 2 == 0 else y * 2"
+    source = model(forward, name="ModelNew")
+    assert evaluator.evaluate(SHAPED, source).guard == ()
+    monkeypatch.setattr(evaluator, "preset", replace(evaluator.preset, name="two shapes", shapes=2))
+    verdict = evaluator.evaluate(SHAPED, source)
+    assert verdict.outcome is Outcome.OK, verdict.message
+    assert verdict.guard[0].message.startswith("fails at n = 99: ")
+
+
+# Determinism
+
+
+NOISY = (
+    "own = torch.Generator(x[0].device); own.seed(); "
+    "return torch.tanh(x[0]) * (1 + {size} * torch.rand(x[0].shape, generator=own, device=x[0].device))"
+)
+
+
+def test_noise_within_the_tolerance_is_noted(evaluator) -> None:
+    task = task_of(model("return torch.tanh(x[0])"))
+    noisy = evaluator.evaluate(task, model(NOISY.format(size=2e-6), name="ModelNew"))
+    assert noisy.outcome is Outcome.OK, noisy.message
+    assert noisy.correctness.deterministic is False
+    steady = evaluator.evaluate(task, reference_of(task))
+    assert steady.outcome is Outcome.OK, steady.message
+    assert steady.correctness.deterministic is True
+    loud = evaluator.evaluate(task, model(NOISY.format(size=1e-3), name="ModelNew"))
+    assert loud.outcome is Outcome.WRONG
+
+
+def test_random_numbers_of_the_tasks_seed_are_no_noise(evaluator) -> None:
+    task = task_of(model("return x[0] + torch.rand_like(x[0])"))
+    verdict = evaluator.evaluate(task, model("return torch.rand_like(x[0]) + x[0]", name="ModelNew"))
+    assert verdict.outcome is Outcome.OK, verdict.message
+    assert verdict.correctness.deterministic is True
+
+
+def test_where_the_reference_keeps_a_state_nothing_is_said_of_determinism(evaluator) -> None:
+    verdict = evaluator.evaluate(
+        HONEST["a hidden state"], reference_of(HONEST["a hidden state"]) + "# once more\nk = 1\n"
+    )
+    assert verdict.outcome is Outcome.OK, verdict.message
+    assert verdict.correctness.deterministic is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pyarrow.parquet as pq
 import pytest
@@ -10,12 +11,15 @@ import pytest
 from configs.schema import RewardConfig
 from evaluators.records import (
     Candidate,
+    ClockSample,
     Correctness,
     Estimate,
     Finding,
+    KernelUse,
     Outcome,
     Task,
     Timing,
+    Trace,
     Verdict,
     candidate_table,
     verdict_table,
@@ -104,3 +108,48 @@ def test_reward_is_the_speedup_over_the_configured_baseline() -> None:
     assert reward_of(late, RewardConfig()) == 0.0
     for outcome in (Outcome.SUSPECT, Outcome.INFRA):
         assert reward_of(Verdict("c", "t", "cpu", outcome), RewardConfig()) is None
+
+
+def traced() -> Verdict:
+    """As a GPU gives them: with its clocks, and the kernels that ran."""
+    full = verdicts()[0]
+    clocks = (ClockSample(0.5, 1980, 2619, 41, ""), ClockSample(0.75, 1755, 2619, 52, "power thermal"))
+    kernels = (
+        KernelUse("void scaled<float>(float*)", True, 7, 3, 4.5e-5),
+        KernelUse("ampere_sgemm_128x64_tn", False, 13, 1, 1e-6),
+    )
+    return replace(
+        full,
+        arch="H200",
+        correctness=replace(full.correctness, deterministic=False),
+        timing=replace(full.timing, clocks=clocks),
+        trace=Trace(kernels, 4.6e-5, 0.978, 2),
+    )
+
+
+@pytest.mark.parametrize(
+    "verdict",
+    [
+        traced(),
+        replace(traced(), trace=Trace((), 0.0, 0.0, 0)),
+        replace(traced(), trace=None),
+        replace(traced(), timing=None),
+        replace(traced(), correctness=replace(traced().correctness, deterministic=True)),
+        replace(traced(), correctness=replace(traced().correctness, deterministic=None)),
+    ],
+    ids=["all", "no kernels", "no trace", "no timing", "deterministic", "unknown determinism"],
+)
+def test_a_trace_and_clocks_survive_parquet_and_json(verdict, tmp_path) -> None:
+    assert Verdict.from_row(verdict.to_row()) == verdict
+    assert Verdict.from_row(json.loads(json.dumps(verdict.to_row()))) == verdict
+    pq.write_table(verdict_table([verdict, *verdicts()]), tmp_path / "verdicts.parquet")
+    rows = pq.read_table(tmp_path / "verdicts.parquet").to_pylist()
+    assert [Verdict.from_row(row) for row in rows] == [verdict, *verdicts()]
+
+
+def test_a_row_from_before_traces_is_read() -> None:
+    row = json.loads(json.dumps(verdicts()[0].to_row()))
+    del row["trace"]
+    del row["timing"]["clocks"]
+    del row["correctness"]["deterministic"]
+    assert Verdict.from_row(row) == verdicts()[0]

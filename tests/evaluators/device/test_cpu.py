@@ -5,11 +5,12 @@ from __future__ import annotations
 import mmap
 import os
 import tempfile
+import time
 
 import pytest
 import torch
 
-from evaluators.device import open_device
+from evaluators.device import open_device, runner_device
 from evaluators.device.cpu import CpuDevice
 
 CORES = len(os.sched_getaffinity(0))
@@ -65,6 +66,48 @@ def test_shared_memory_keeps_its_size() -> None:
 def test_versions_name_what_timings_depend_on() -> None:
     assert set(CpuDevice().versions()) == {"arch", "torch", "cpu", "threads"}
     assert CpuDevice(threads=1).versions() != CpuDevice(threads=2).versions()
+
+
+@pytest.mark.parametrize("most", [1, 3, 8])
+@pytest.mark.parametrize("seconds", [0.0, 1e-7, 1e-3, 2.0])
+def test_a_burst_is_longer_for_shorter_calls_and_fits_its_slots(seconds, most) -> None:
+    calls, warm = CpuDevice().calls(seconds, most)
+    assert 1 <= calls <= most
+    assert warm == 0
+    assert calls >= CpuDevice().calls(2 * seconds, most)[0]
+    assert CpuDevice().calls(1e-7, most)[0] == most
+    assert CpuDevice().calls(2.0, most)[0] == 1
+
+
+def test_the_runners_half_reads_and_writes_the_judges_memory() -> None:
+    device = CpuDevice()
+    region = device.allocate(4096)
+    half = runner_device(device.runner_options(1 << 30))
+    theirs = half.map(os.dup(region.descriptor), region.size)
+    theirs[:3] = torch.tensor([5, 6, 7], dtype=torch.uint8)
+    region.memory[3] = 8
+    assert region.memory[:3].tolist() == [5, 6, 7]
+    assert int(theirs[3]) == 8
+    region.close()
+
+
+def test_the_runners_half_times_one_call_and_seeds_it() -> None:
+    half = runner_device(CpuDevice().runner_options(1 << 30))
+
+    def forward(size: int) -> torch.Tensor:
+        time.sleep(0.02)
+        return torch.rand(size)
+
+    drawn = []
+    for seed in (1, 1, 2):
+        half.seed(seed)
+        output, seconds = half.timed(forward, [8])
+        assert 0.02 <= seconds < 1.0
+        drawn.append(output)
+    assert torch.equal(drawn[0], drawn[1])
+    assert not torch.equal(drawn[0], drawn[2])
+    assert half.calibrate() == 0.0
+    assert half.trace(forward, [8]) is None
 
 
 def test_an_unknown_architecture_is_named() -> None:

@@ -1,0 +1,120 @@
+"""Outputs are held against float64 where that explains the reference, and against the reference itself elsewhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from evaluators import tree
+from evaluators.correctness import compare, unknown_errors
+from evaluators.expectation import Expectation
+from evaluators.records import Task
+from evaluators.tasks import TaskProgram
+
+
+def program_of(forward: str, init: str = "pass", inputs: str = "[torch.randn(64, 64)]") -> TaskProgram:
+    source = (
+        "import torch\nimport torch.nn as nn\nclass Model(nn.Module):\n"
+        f"    def __init__(self):\n        super().__init__()\n        {init}\n"
+        f"    def forward(self, x):\n        {forward}\n"
+        f"def get_inputs(): return {inputs}\ndef get_init_inputs(): return []\n"
+    )
+    return TaskProgram(Task("test/expected", 1, "expected", source))
+
+
+def expected_of(program: TaskProgram, seed: int = 3) -> tuple[list[Tensor], list[Tensor], Any, bool, Expectation]:
+    """(the reference's outputs, the expected ones, the reference's errors, whether they are known, the expectation)."""
+    values = program.inputs(1)
+    with torch.no_grad(), program.seeded(seed):
+        _, given = tree.flatten(program.model(2, [])(*values))
+    expectation = Expectation(program, program.model(2, []))
+    return given, *expectation.of(values, seed, given), expectation
+
+
+def test_a_floating_point_program_is_held_against_float64() -> None:
+    given, [expected], [own], known, _ = expected_of(
+        program_of("return x @ self.w", "self.w = nn.Parameter(torch.randn(64, 64))")
+    )
+    assert known
+    assert expected.dtype is torch.float64
+    assert 0 < max(own) < 1e-5
+    assert compare(given[0], expected, own, torch.float32).passes
+    assert not compare(given[0] * (1 + 1e-3), expected, own, torch.float32).passes
+
+
+def test_integers_are_held_against_the_reference() -> None:
+    given, [expected], [own], known, _ = expected_of(program_of("return x.argmax(dim=1)"))
+    assert not known
+    assert expected is given[0]
+    assert own == (0.0, 0.0)
+
+
+def test_each_output_has_an_expectation_of_its_own() -> None:
+    given, expected, own, known, _ = expected_of(program_of("return torch.tanh(x @ x), x > 0"))
+    assert not known  # of all of them
+    assert [one.dtype for one in expected] == [torch.float64, torch.bool]
+    assert expected[1] is given[1]
+    assert own[0] != unknown_errors(torch.float32)
+
+
+@pytest.mark.parametrize(
+    "forward",
+    [
+        "assert x.dtype is torch.float32; return torch.tanh(x)",
+        "return torch.tanh(x) if x.dtype is torch.float32 else torch.tanh(x)[:5]",
+        "return torch.tanh(x) if x.dtype is torch.float32 else 2 * torch.tanh(x)",
+    ],
+    ids=["raises", "another shape", "another function"],
+)
+def test_a_program_that_is_another_in_float64_is_held_against_itself(forward) -> None:
+    given, [expected], [own], known, _ = expected_of(program_of(forward))
+    assert not known
+    assert expected is given[0]
+    assert own == unknown_errors(torch.float32)
+
+
+def test_a_program_that_refuses_float64_is_asked_once(tmp_path) -> None:
+    log = tmp_path / "calls"
+    program = program_of(f"open({str(log)!r}, 'a').write('{{}} '.format(x.dtype)); return x.to(torch.float32) @ x")
+    given, _, _, known, expectation = expected_of(program)
+    assert not known
+    assert expectation.upcast_fails
+    for _ in range(3):
+        expectation.of(program.inputs(4), 5, given)
+    assert log.read_text().split() == ["torch.float32", "torch.float64"]
+
+
+def test_what_overflows_the_tasks_dtype_is_held_against_the_reference() -> None:
+    given, [expected], _, known, _ = expected_of(program_of("return torch.exp(x * 100)"))
+    assert bool(given[0].isinf().any())
+    assert not known
+    assert expected is given[0]
+
+
+def test_half_precision_has_the_errors_of_half_precision() -> None:
+    _, [expected], [own], known, _ = expected_of(
+        program_of("return torch.tanh(x)", inputs="[torch.randn(64, 64).half()]")
+    )
+    assert known
+    assert expected.dtype is torch.float64
+    assert 1e-5 < max(own) < 1e-2
+
+
+def test_the_inputs_and_the_judges_generator_are_left_alone() -> None:
+    program = program_of("x += 1; return x * torch.rand(64, 64, dtype=x.dtype)")
+    values, state = program.inputs(1), torch.get_rng_state()
+    before = values[0].clone()
+    Expectation(program, program.model(2, [])).of(values, 3, [torch.zeros(64, 64)])
+    assert torch.equal(values[0], before)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_integer_inputs_stay_integers() -> None:
+    program = program_of("return self.e(x)", "self.e = nn.Embedding(50, 16)", inputs="[torch.randint(0, 50, (8, 8))]")
+    _, [expected], [own], known, _ = expected_of(program)
+    assert known
+    assert own == (0.0, 0.0)  # a table's rows are exact in both
+    assert expected.dtype is torch.float64
