@@ -56,16 +56,20 @@ def noise(out: Path, trials: int, deadline: float) -> None:
 
 
 def slowdowns(out: Path, trials: int, deadline: float) -> None:
-    """A program and the same with 3, 10 and 50 % more clock cycles."""
+    """A program and the same with 3, 10 and 50 % of its time more, in cycles of the clock that was seen."""
     verdicts, about = [], []
     with Evaluator() as evaluator:
         evaluator.start()
-        for trial in range(trials):
-            for length in CYCLES:
+        for length in CYCLES:
+            kernel = spinning(length)
+            timing = evaluator.evaluate(kernel.task, kernel.candidate(0)).timing
+            assert timing is not None
+            cycles = timing.reference_seconds.value * 1e6 * timing.clocks[-1].sm_mhz
+            for trial in range(trials):
                 for factor in _FACTORS:
                     if time.time() < deadline:
-                        kernel = spinning(length)
-                        verdicts.append(evaluator.evaluate(kernel.task, slowed(kernel, trial, factor)))
+                        source = slowed(kernel, trial, round((factor - 1) * cycles))
+                        verdicts.append(evaluator.evaluate(kernel.task, source))
                         about.append({"about": length, "factor": factor, "trial": trial})
     _save(out, "slowdowns", verdicts, about)
 
@@ -175,7 +179,7 @@ def main(
         if section == "noise":
             noise(out, trials, deadline)
         elif section == "slowdowns":
-            slowdowns(out, max(1, trials // 5), deadline)
+            slowdowns(out, max(1, trials // 6), deadline)
         elif section == "recovery":
             recovery(out)
         elif section == "build" and programs:

@@ -72,10 +72,10 @@ def spinning(about: str) -> Kernel:
     return Kernel(f"spin {about}", about, result, "[torch.randn(1024)]")
 
 
-def slowed(kernel: Kernel, nonce: int, factor: float) -> str:
-    """The spinning program with `factor` times the cycles."""
-    cycles = CYCLES[kernel.about]
-    return kernel.candidate(nonce, result=kernel.result.replace(str(cycles), str(round(factor * cycles))))
+def slowed(kernel: Kernel, nonce: int, cycles: int) -> str:
+    """The spinning program with so many cycles more."""
+    before = CYCLES[kernel.about]
+    return kernel.candidate(nonce, result=kernel.result.replace(str(before), str(before + cycles)))
 
 
 _WRITES_OUTSIDE = """import triton

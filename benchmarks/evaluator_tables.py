@@ -18,7 +18,8 @@ from evaluators.baselines import existing_baselines
 FASTER = 1.01  # CUDA-L1's threshold of an improvement
 _DEFENCES = {
     "fork": "two contained processes",
-    "start": "their GPU contexts, clocks up, calibration",
+    "start": "their GPU contexts",
+    "calibrate": "clocks up, each process calibrated",
     "load_reference": "a reference process of its own",
     "new_weights": "new weights after construction",
     "float64_reference": "float64 reference",

@@ -71,12 +71,12 @@ Job = tuple[Task, Candidate]
 
 
 def build_jobs(programs: list[Program], baselines: tuple[str, ...]) -> Iterator[Job]:
-    """What has to be compiled: the programs themselves, then each baseline for all tasks."""
+    """What has to be compiled: the programs themselves, then the baselines of task after task."""
     for program in programs:
         if needs_build(program.candidate.source):
             yield program.task, program.candidate
-    for name in (one for one in COMPILED if one in baselines):
-        for program in programs:
+    for program in programs:
+        for name in (one for one in COMPILED if one in baselines):
             source = baseline_source(program.task, name)
             yield program.task, Candidate.propose(program.task.id, source, f"baseline:{name}")
 
@@ -142,8 +142,8 @@ def measure_baselines(evaluator: Evaluator, tasks: list[Task], deadline: float) 
     """Speed-ups of the baselines over eager by task, as far as there is time and they are built."""
     found: dict[str, dict[str, float | None]] = {}
     names = [name for name in existing_baselines(evaluator.device.arch) if name != "eager"]
-    for name in names:
-        for task in tasks:
+    for task in tasks:
+        for name in names:
             if time.time() > deadline:
                 return found
             candidate = Candidate.propose(task.id, baseline_source(task, name), f"baseline:{name}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,6 +29,8 @@ from evaluators.runner_handle import RunnerHandle
 from evaluators.tasks import ProgramError, TaskProgram
 from evaluators.timing import Preset, median_estimate, widened
 from evaluators.witness import hidden_work, trace_of
+
+_AFTER_NEW_WEIGHTS = " (after its weights were changed, as by load_state_dict)"
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,7 @@ class Judge:
         self.findings: list[Finding] = []
         self.trials = 0
         self.deterministic: bool | None = None
+        self.new_weights = False
         self.reference_seconds = limits.start
         self.stages: dict[str, float] = {}
 
@@ -97,8 +100,8 @@ class Judge:
             self._stage("load", lambda: self._load(source))
             self._stage("check", self._check)
             speedup, timing = self._stage("time", self._time)
-            self._stage("shapes", self._try_shapes)
             trace = self._stage("trace", lambda: self._trace(source, timing))
+            self._stage("shapes", self._try_shapes)
         except RunnerFailure as failure:
             return Judgement(failure.outcome, failure.message, self._correctness(), cost=self._cost())
         findings = tuple(self.findings)
@@ -131,24 +134,19 @@ class Judge:
 
     def _load(self, source: str) -> None:
         """Constructs both models under one secret seed; then gives both new weights where their states match."""
-        reference, candidate = self.pair.runners
-        task, limit, memory = self.program.task.id, self.limits.start, self.device.memory_in_use()
-        with self.pair.costs("start"):
-            self.device.warm_up()
-            for runner in self.pair.runners:
-                runner.start(limit)
+        candidate, limit, memory = self.pair.runners[1], self.limits.start, self.device.memory_in_use()
+        self._start_runners()
+        with self.pair.costs("load_reference"):
+            self._of_reference(lambda runner: runner.load(self.program.source, "Model", limit))
+        with self.pair.costs("load_candidate"):
+            candidate.load(source, "ModelNew", limit)
         seed = secrets.randbits(48)
         self.init_inputs = self.program.init_inputs(seed)
-        with self.pair.costs("load_reference"):
-            state, flags = of_reference(
-                task, lambda: reference.load(self.program.source, "Model", seed, self.init_inputs, limit)
-            )
-        with self.pair.costs("load_candidate"):
-            theirs, their_flags = candidate.load(source, "ModelNew", seed, self.init_inputs, limit)
-        self._compare_flags(flags, their_flags)
-        same_state = sorted(map(repr, state)) == sorted(map(repr, theirs))
-        model = self.program.model(seed + 1 if same_state else seed, self.init_inputs)
-        if same_state and state:
+        same_state = self._construct(seed)
+        if not same_state and self.device.own_memory:  # equal seeds must give equal weights: only one generator does
+            self._construct(seed, on_host=True)
+        model = self.program.model(seed + 1 if same_state else seed, self.init_inputs, not same_state)
+        if same_state and model.state_dict():
             with self.pair.costs("new_weights"):
                 self._give_weights(model)
         self.expectation = Expectation(self.program, model)
@@ -159,15 +157,41 @@ class Judge:
             self.pair.bind(example, spec, limit)
         self._check_memory(memory)
 
+    def _start_runners(self) -> None:
+        """Both take hold of the device at the same time, and are calibrated one after the other."""
+        with self.pair.costs("start"):
+            for runner in self.pair.runners:
+                runner.begin_start()
+            for runner in self.pair.runners:
+                runner.end_start(self.limits.start)
+        with self.pair.costs("calibrate"):
+            self.device.warm_up()
+            for runner in self.pair.runners:
+                runner.calibrate(self.limits.start)
+
+    def _of_reference(self, work: Callable[[RunnerHandle], Any]) -> Any:
+        return of_reference(self.program.task.id, lambda: work(self.pair.runners[0]))
+
+    def _construct(self, seed: int, on_host: bool = False) -> bool:
+        """Constructs both models; whether their states have the same names, dtypes and shapes."""
+        limit = self.limits.start
+        with self.pair.costs("load_reference"):
+            state, flags = self._of_reference(lambda one: one.construct(seed, self.init_inputs, limit, on_host=on_host))
+        with self.pair.costs("load_candidate"):
+            theirs, their_flags = self.pair.runners[1].construct(seed, self.init_inputs, limit, on_host=on_host)
+        self._compare_flags(flags, their_flags)
+        return sorted(map(repr, state)) == sorted(map(repr, theirs))
+
     def _give_weights(self, model: nn.Module) -> None:
         state = model.state_dict()
         self.device.synchronize()
+        self.new_weights = True
         for runner in self.pair.runners:
             runner.set_state(state, self.limits.start)
 
     def _compare_flags(self, ours: dict[str, str], theirs: dict[str, str]) -> None:
         changed = [f"{name} = {theirs.get(name)}" for name in ours if ours[name] != theirs.get(name)]
-        if changed:
+        if changed and not any(finding.kind == "flags" for finding in self.findings):
             message = f"the program set {', '.join(changed)}; both sides run under the same flags, so it was set back"
             self.findings.append(Finding("flags", "hint", message))
 
@@ -208,7 +232,8 @@ class Judge:
             return
         if not where:
             self.reference_seconds = done.reference.own[0]
-        self._compare_exactly(expected, own, where)
+        first = self.new_weights and not self.comparisons
+        self._compare_exactly(expected, own, where or (_AFTER_NEW_WEIGHTS if first else ""))
         if not where:
             before = self.own_errors or own
             self.own_errors = [(max(a[0], b[0]), max(a[1], b[1])) for a, b in zip(own, before, strict=True)]

@@ -33,6 +33,7 @@ class Runner:
         self.channel = channel
         self.active = active
         self.device = device
+        self.kind: Callable[..., nn.Module] | None = None
         self.model: nn.Module
         self.inputs: list[tuple[Any, ...]] = []
         self.output_spec: tree.Spec | None = None
@@ -41,7 +42,9 @@ class Runner:
     def serve(self) -> None:
         handlers: dict[str, Callable[..., dict[str, Any]]] = {
             "start": self.start,
+            "calibrate": self.calibrate,
             "load": self.load,
+            "construct": self.construct,
             "set_state": self.set_state,
             "bind_inputs": self.bind_inputs,
             "bind_outputs": self.bind_outputs,
@@ -63,10 +66,14 @@ class Runner:
     def start(self, message: dict[str, Any]) -> dict[str, Any]:
         """Takes hold of the device, and says what contains this process: before any line of the program has run."""
         self.device.start()
-        return {"active": self.active, "offset": self.device.calibrate() if message["calibrate"] else 0.0}
+        return {"active": self.active}
 
-    def load(self, message: dict[str, Any], arguments: int) -> dict[str, Any]:
-        """Imports the program and constructs its model, both under the judge's seed."""
+    def calibrate(self, message: dict[str, Any]) -> dict[str, Any]:
+        """What a call of next to nothing takes in this process: before any line of the program has run."""
+        return {"offset": self.device.calibrate()}
+
+    def load(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Imports the program."""
         program = Path.cwd() / "candidate.py"
         program.write_text(message["source"], encoding="utf-8", errors="surrogatepass")
         spec = importlib.util.spec_from_file_location("candidate", program)
@@ -75,12 +82,18 @@ class Runner:
         module = importlib.util.module_from_spec(spec)
         sys.modules["candidate"] = module
         spec.loader.exec_module(module)
-        kind = getattr(module, message["entry"], None)
-        if kind is None:
+        self.kind = getattr(module, message["entry"], None)
+        if self.kind is None:
             return {"error": "NoEntry", "message": f"the program does not define {message['entry']}"}
+        return {}
+
+    def construct(self, message: dict[str, Any], arguments: int) -> dict[str, Any]:
+        """Constructs the model under the judge's seed."""
         with os.fdopen(arguments, "rb") as file:
             init_inputs = torch.load(io.BytesIO(file.read()), weights_only=False)
-        self.model = self.device.construct(lambda: kind(*init_inputs), message["seed"])
+        kind = self.kind
+        assert kind is not None
+        self.model = self.device.construct(lambda: kind(*init_inputs), message["seed"], message["on_host"])
         state = self.model.state_dict()
         flags = self.device.flags()
         self.device.enforce_flags()

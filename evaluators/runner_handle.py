@@ -269,23 +269,42 @@ class RunnerHandle:
                     return file.read(limit).decode(errors="replace").strip()
         return ""
 
-    def start(self, timeout: float, *, calibrate: bool = True) -> None:
-        """Lets the runner take hold of the device, before any line of the program has run. Raises InfraError."""
-        try:
-            reply = self.ask({"op": "start", "calibrate": calibrate}, timeout)
-        except RunnerFailure as failure:
-            raise InfraError(f"the runner did not start: {failure.message}") from failure
-        self.active = tuple(reply["active"])
-        self.offset = float(reply["offset"])
+    def begin_start(self) -> None:
+        """Lets the runner take hold of the device, before any line of the program has run; `end_start` waits for it.
+        Runners may start at the same time, since nothing is measured meanwhile."""
+        self._resume()
+        self._channel.send({"op": "start"})
 
-    def load(
-        self, source: str, entry: str, seed: int, init_inputs: list[Any], timeout: float
+    def end_start(self, timeout: float) -> None:
+        """Waits until the runner has started. Raises InfraError."""
+        try:
+            reply, _ = self._channel.receive(timeout)
+        except (PeerTimeout, PeerClosed, ProtocolViolation) as error:
+            raise InfraError(f"the runner did not start: {type(error).__name__} {self.printed(500)}") from error
+        finally:
+            self._pause()
+        if "error" in reply:
+            raise InfraError(f"the runner did not start: {reply.get('message')}")
+        self.active = tuple(reply["active"])
+
+    def calibrate(self, timeout: float) -> None:
+        """Measures the process's own offset, before any line of the program has run. Raises InfraError."""
+        try:
+            self.offset = float(self.ask({"op": "calibrate"}, timeout)["offset"])
+        except RunnerFailure as failure:
+            raise InfraError(f"the runner cannot be calibrated: {failure.message}") from failure
+
+    def load(self, source: str, entry: str, timeout: float) -> None:
+        """Imports the program, which must define `entry`."""
+        self.ask({"op": "load", "source": source, "entry": entry}, timeout)
+
+    def construct(
+        self, seed: int, init_inputs: list[Any], timeout: float, *, on_host: bool = False
     ) -> tuple[list[list[Any]], dict[str, str]]:
-        """Imports the program and constructs `entry(*init_inputs)`; returns names, dtypes and shapes of its state, and
-        the global numeric flags as it left them."""
-        message = {"op": "load", "source": source, "entry": entry, "seed": seed}
+        """Constructs the model under a seed; returns names, dtypes and shapes of its state, and the global numeric
+        flags as the program left them."""
         with _saved(init_inputs) as descriptor:
-            reply = self.ask(message, timeout, [descriptor])
+            reply = self.ask({"op": "construct", "seed": seed, "on_host": on_host}, timeout, [descriptor])
         state, flags = reply.get("state"), reply.get("flags")
         known = {str(key): str(value) for key, value in flags.items()} if isinstance(flags, dict) else {}
         return (state if isinstance(state, list) else []), known

@@ -104,8 +104,10 @@ class Builder:
         runner = RunnerHandle(self._zygote, self.device, self._slot, 0, limits, environment)
         try:
             seed = secrets.randbits(48)
-            runner.start(seconds, calibrate=False)
-            runner.load(candidate.source, "ModelNew", seed, program.init_inputs(seed), seconds)
+            runner.begin_start()
+            runner.end_start(seconds)
+            runner.load(candidate.source, "ModelNew", seconds)
+            runner.construct(seed, program.init_inputs(seed), seconds)
             inputs = program.inputs(seed)
             region = self.device.allocate(input_bytes(inputs))
             try:

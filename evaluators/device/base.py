@@ -119,8 +119,8 @@ class RunnerDevice(Protocol):
     def map(self, descriptor: int, size: int) -> Tensor:
         """The judge's memory as a uint8 tensor; closes the descriptor."""
 
-    def construct(self, make: Callable[[], nn.Module], seed: int) -> nn.Module:
-        """The model that `make` gives under a seed, on the device."""
+    def construct(self, make: Callable[[], nn.Module], seed: int, on_host: bool) -> nn.Module:
+        """The model that `make` gives under a seed, on the device, made there or `on_host`."""
 
     def seed(self, seed: int) -> None:
         """Seeds every generator that the program may draw from."""

@@ -8,15 +8,17 @@ import torch
 from torch import nn
 
 
-def construct(make: Callable[[], nn.Module], device: torch.device, seed: Callable[[], None]) -> nn.Module:
+def construct(
+    make: Callable[[], nn.Module], device: torch.device, seed: Callable[[], None], on_host: bool = False
+) -> nn.Module:
     """The model that `make` gives after `seed`, in training mode, on `device`.
 
-    On a GPU it is made there from the start, where that works: filling large weights takes a CPU seconds. A constructor
-    that computes on the CPU, say by numpy, is called again without.
+    On a GPU it is made there from the start, where that works, unless `on_host`: filling large weights takes a CPU
+    seconds. A constructor that computes on the CPU, say by numpy, is called again without.
     """
     seed()
-    if device.type == "cpu":
-        return make().train()
+    if device.type == "cpu" or on_host:
+        return make().to(device).train()
     try:
         with device:
             model = make()

@@ -37,8 +37,8 @@ class CpuRunner:
         with os.fdopen(descriptor, "rb+") as file:
             return torch.frombuffer(mmap.mmap(file.fileno(), max(size, 1)), dtype=torch.uint8)
 
-    def construct(self, make: Callable[[], nn.Module], seed: int) -> nn.Module:
-        return construct(make, torch.device("cpu"), lambda: self.seed(seed))
+    def construct(self, make: Callable[[], nn.Module], seed: int, on_host: bool) -> nn.Module:
+        return construct(make, torch.device("cpu"), lambda: self.seed(seed), on_host)
 
     def seed(self, seed: int) -> None:
         self._seed(seed)

@@ -35,8 +35,8 @@ _KEPT_SHARE = 0.25  # of the memory, that the judge may hold between evaluations
 _HEALTH_SIZE = 2048
 _HEALTH_FACTOR = 3.0  # times its first duration; clocks that have gone down in between make 2 at most
 # Between pairs of processes on one H200: of the difference of two calls, after calibration; and of memory placement.
-_SPREAD_SECONDS = 20e-9
-_SPREAD_SHARE = 0.0005
+_SPREAD_SECONDS = 25e-9
+_SPREAD_SHARE = 0.0001
 _PASSED_ON = ("CUDA_HOME", "CUDA_PATH", "CC", "CXX", "TRITON_LIBCUDA_PATH", "TRITON_PTXAS_PATH")
 
 

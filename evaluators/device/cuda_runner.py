@@ -102,8 +102,8 @@ class CudaRunner:
     def map(self, descriptor: int, size: int) -> Tensor:
         return attach(descriptor, size, 0)
 
-    def construct(self, make: Callable[[], nn.Module], seed: int) -> nn.Module:
-        return construct(make, torch.device("cuda"), lambda: self.seed(seed))
+    def construct(self, make: Callable[[], nn.Module], seed: int, on_host: bool) -> nn.Module:
+        return construct(make, torch.device("cuda"), lambda: self.seed(seed), on_host)
 
     def seed(self, seed: int) -> None:
         for set_seed in self._seeds:

@@ -110,10 +110,10 @@ class TaskProgram:
         _, tensors = tree.flatten(values)
         return tree.unflatten(values, [one.to(self.device) for one in tensors])
 
-    def model(self, seed: int, init_inputs: list[Any]) -> nn.Module:
-        """The reference model, constructed under a seed."""
+    def model(self, seed: int, init_inputs: list[Any], on_host: bool = False) -> nn.Module:
+        """The reference model, constructed under a seed, on the device or `on_host` (then moved there)."""
         with self._seeded(seed, "Model"):
-            return construct(lambda: self._module.Model(*init_inputs), self.device, lambda: self.seed(seed))
+            return construct(lambda: self._module.Model(*init_inputs), self.device, lambda: self.seed(seed), on_host)
 
     def output_spec(self, seed: int, init_inputs: list[Any], inputs: list[Any]) -> tree.Spec:
         """The form of the reference's output, from a model of its own."""
