@@ -117,6 +117,12 @@ def test_a_little_hidden_in_a_short_call_is_below_what_events_can_tell() -> None
     assert finding is None
 
 
+def test_a_small_share_of_a_long_call_is_no_finding() -> None:
+    share, finding = EventClock().disagreement(noisy_pairs(20, hidden=CALLS * 1e-4, jitter=0.0, call=1e-3))
+    assert share == pytest.approx(0.1, abs=0.03)
+    assert finding is None
+
+
 def test_what_hides_from_both_sides_alike_is_no_finding() -> None:
     pairs = [(burst([1e-5] * CALLS, hidden=1e-2), burst([1e-5] * CALLS, hidden=1e-2)) for _ in range(20)]
     assert EventClock().disagreement(pairs) == (pytest.approx(0.0, abs=1e-6), None)

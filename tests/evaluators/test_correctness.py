@@ -125,6 +125,7 @@ def special_pairs() -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
         "complex": (torch.complex(near, plain), torch.complex(plain, near)),
         "squares overflow float32": (near.float() * 1e25, plain.float() * 1e25),
         "squares underflow float32": (near.float() * 1e-25, plain.float() * 1e-25),
+        "squares lose digits of float32": (near.float() * 1e-20, plain.float() * 1e-20),
         "subnormal": (near.float() * 1e-40, plain.float() * 1e-40),
         "huge float64": (near * 1e100, plain * 1e100),
         "half against float64": (plain.half(), plain),
