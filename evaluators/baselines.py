@@ -82,10 +82,12 @@ def baseline_source(task: Task, name: str) -> str:
 
 @dataclass(frozen=True)
 class BaselineResult:
-    """The speed-up of a baseline over eager, or why there is none."""
+    """The speed-up of a baseline over eager, or why there is none; and the seconds of eager that it was measured
+    beside."""
 
     speedup: Estimate | None
     reason: str = ""
+    eager_seconds: float | None = None
 
 
 class BaselineStore:
@@ -104,7 +106,8 @@ class BaselineStore:
         if not path.is_file():
             return None
         entry = json.loads(path.read_text())
-        return BaselineResult(Estimate(**entry["speedup"]) if entry["speedup"] else None, entry["reason"])
+        speedup = Estimate(**entry["speedup"]) if entry["speedup"] else None
+        return BaselineResult(speedup, entry["reason"], entry.get("eager_seconds"))
 
     def put(self, task: Task, name: str, versions: Mapping[str, str], result: BaselineResult) -> None:
         """Stores a result beside what it belongs to."""

@@ -21,6 +21,7 @@ _DISAGREEMENT_SHARE = 0.25  # of the candidate's time hidden from its own clock:
 
 _HIDDEN_SECONDS = 1e-5  # a call: the way to the runner and back differs by less from side to side
 _MAX_OFFSET = 5e-7
+_SHORTEST = 1e-9  # seconds that a call is taken to last, whatever its runner claims
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Burst:
     @property
     def total(self) -> float:
         """Seconds of all calls by the runner's clock."""
-        return sum(self.own)
+        return max(sum(self.own), _SHORTEST)
 
     @property
     def typical(self) -> float:
@@ -45,7 +46,7 @@ class Burst:
         that was interrupted as the median, and does not jump by the clock's resolution."""
         measured = np.sort(self.own[self.warm :])
         cut = len(measured) // 4
-        return float(np.mean(measured[cut : len(measured) - cut]))
+        return max(float(np.mean(measured[cut : len(measured) - cut])), _SHORTEST)
 
 
 Pair = tuple[Burst, Burst]  # of the reference and of the candidate, neighbours in time

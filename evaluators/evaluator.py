@@ -69,6 +69,7 @@ class Evaluator:
         self.require_shapes = require_shapes
         self._confirm = confirm
         self._best: dict[str, float] = {}
+        self._healthy = False
         self._incidents = Incidents(self.device.name)
         if unknown := set(baselines) - set(existing_baselines(self.device.arch)):
             raise ValueError(f"evaluator.baselines: {', '.join(sorted(unknown))} does not exist on {self.device.arch}")
@@ -100,7 +101,12 @@ class Evaluator:
     def start(self) -> None:
         """Starts the zygote and learns what a healthy device does, now rather than at the first evaluation."""
         self._zygote.start()
-        self.device.check_health()
+        self._learn_health()
+
+    def _learn_health(self) -> None:
+        if not self._healthy:
+            self.device.check_health()
+            self._healthy = True
 
     def evaluate(
         self,
@@ -184,14 +190,15 @@ class Evaluator:
     def _confirmed(self, task: Task, candidate: Candidate, judgement: Judgement, speedup: float) -> Judgement:
         """The paper's second opinion on what is too good: of another device of the same kind, where there is one."""
         best = self._best.get(task.digest)
-        self._best[task.digest] = max(speedup, best or 0.0)
         if not needs_confirmation(speedup, best):
+            self._best[task.digest] = max(speedup, best or 0.0)
             return judgement
         other = self._confirm(task, candidate.source) if self._confirm else None
         if other is None:
-            message = f"{speedup:.2f}x is not confirmed: no second {self.device.arch} here"
+            message = f"{speedup:.2f}x is not confirmed: no verdict of a second {self.device.arch}"
             return replace(judgement, findings=(*judgement.findings, Finding("confirmation", "hint", message)))
         if agree(speedup, other):
+            self._best[task.digest] = speedup
             return judgement
         message = f"a second {self.device.arch} measured {other:.2f}x, not {speedup:.2f}x"
         return replace(judgement, findings=(*judgement.findings, Finding("confirmation", "suspect", message)))
@@ -201,6 +208,7 @@ class Evaluator:
     ) -> tuple[Judgement, tuple[str, ...]]:
         """One judgement in the measuring slot, and the containment that was active."""
         program = self._program(task)
+        self._learn_health()
         slot = self.device.acquire(_SLOT_SECONDS)
         threads, cores = torch.get_num_threads(), os.sched_getaffinity(0)
         torch.set_num_threads(self.device.threads)
@@ -253,7 +261,11 @@ class Evaluator:
         speedups = {"eager": over_eager}
         for name in self.baselines:
             if name != "eager":
-                result = self.baseline(task, name)
+                try:
+                    result = self.baseline(task, name)
+                except _OURS as error:
+                    _log.warning("%s: baseline %s is left out: %s", task.id, name, error)
+                    continue
                 if result.speedup is not None:
                     speedups[name] = divide(over_eager, result.speedup)
         return speedups
@@ -269,8 +281,11 @@ class Evaluator:
         if isinstance(artifact, BuildError):
             result = BaselineResult(None, f"{artifact.stage}: {artifact.message}")
         else:
-            judgement, _ = self._judge(task, candidate.source, self.preset, artifact)
-            result = BaselineResult(judgement.speedup, judgement.message)
+            judgement, _ = self._undisturbed(task, candidate.source, self.preset, artifact)
+            seconds = judgement.timing.reference_seconds.value if judgement.timing else None
+            result = BaselineResult(judgement.speedup, judgement.message, seconds)
+            if judgement.outcome is Outcome.TIMEOUT:
+                return result  # perhaps of a busy machine: not for good
         if result.speedup is None:
             _log.warning("%s: baseline %s is absent: %s", task.id, name, result.reason)
         self._baseline_store.put(task, name, versions, result)

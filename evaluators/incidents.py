@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from evaluators.device.locks import shared_folder
 
 _PREFIX = "incident-"
+_COARSE_SECONDS = 0.01  # by which a file's time may lag behind the clock
 
 
 class Incidents:
@@ -20,10 +22,12 @@ class Incidents:
         """Notes that a program has just made this device fail."""
         path = shared_folder() / self._own
         path.touch()
-        path.chmod(0o666)
+        with suppress(PermissionError):  # another user's file, which anybody may touch
+            path.chmod(0o666)
 
     def since(self, start: float) -> list[str]:
-        """Other devices of the host that failed after `start` (seconds since the epoch)."""
+        """Other devices of the host that failed after `start` (seconds since the epoch, by `time.time`)."""
+        start -= _COARSE_SECONDS
         others = [path for path in shared_folder().glob(f"{_PREFIX}*") if path.name != self._own]
         return [path.name.removeprefix(_PREFIX) for path in others if _changed(path) >= start]
 

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from evaluators import tree
 from evaluators.clocks import Pair
 from evaluators.correctness import Comparison, compare, compare_many, worst_of
 from evaluators.device import Device
@@ -90,6 +91,7 @@ class Judge:
         self.trials = 0
         self.deterministic: bool | None = None
         self.new_weights = False
+        self.memory_before = 0
         self.reference_seconds = limits.start
         self.stages: dict[str, float] = {}
 
@@ -100,6 +102,7 @@ class Judge:
             self._stage("load", lambda: self._load(source))
             self._stage("check", self._check)
             speedup, timing = self._stage("time", self._time)
+            self._check_memory(self.memory_before)
             trace = self._stage("trace", lambda: self._trace(source, timing))
             self._stage("shapes", self._try_shapes)
         except RunnerFailure as failure:
@@ -134,7 +137,8 @@ class Judge:
 
     def _load(self, source: str) -> None:
         """Constructs both models under one secret seed; then gives both new weights where their states match."""
-        candidate, limit, memory = self.pair.runners[1], self.limits.start, self.device.memory_in_use()
+        candidate, limit = self.pair.runners[1], self.limits.start
+        self.memory_before = self.device.memory_in_use()
         self._start_runners()
         with self.pair.costs("load_reference"):
             self._of_reference(lambda runner: runner.load(self.program.source, "Model", limit))
@@ -153,9 +157,11 @@ class Judge:
         example = self.program.inputs(secrets.randbits(48))
         # Not the runner's model, whose own state (an RNN's hidden one) must have seen what the candidate's has.
         spec = self.program.output_spec(seed, self.init_inputs, example)
+        if not tree.tensor_specs(spec):
+            raise InfraError(f"task {self.program.task.id}: its output holds no tensor")
         with self.pair.costs("bind"):
             self.pair.bind(example, spec, limit)
-        self._check_memory(memory)
+        self._check_memory(self.memory_before)
 
     def _start_runners(self) -> None:
         """Both take hold of the device at the same time, and are calibrated one after the other."""

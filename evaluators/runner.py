@@ -150,6 +150,7 @@ class Runner:
         with torch.no_grad():
             for slot, seed in enumerate(message["seeds"]):
                 self.device.seed(seed)
+                self.device.enforce_flags()
                 output, taken = self.device.timed(self.model, self.inputs[slot])
                 seconds.append(taken)
                 spec, tensors = tree.flatten(output)

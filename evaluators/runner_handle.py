@@ -356,7 +356,7 @@ class RunnerHandle:
         return [
             (str(name), stream, float(start), float(end))
             for name, stream, start, end in (one for one in kernels if isinstance(one, list) and len(one) == 4)
-            if isinstance(stream, int) and _is_duration(start) and _is_duration(end)
+            if isinstance(stream, int) and _is_duration(start) and _is_duration(end) and start <= end
         ]
 
     def close(self) -> None:

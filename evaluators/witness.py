@@ -20,6 +20,7 @@ from evaluators.runner_handle import RunnerHandle
 
 _MAX_KERNELS = 200
 _NAME_CHARACTERS = 200
+_LIBRARIES = ("at::", "c10::", "cutlass::", "cub::", "thrust::", "cudnn::", "cublasLt::")
 _BUSY_FACTOR, _BUSY_SECONDS = 1.25, 5e-6  # a trace is of one call, its clock is another
 
 
@@ -65,14 +66,17 @@ def hidden_work(trace: Trace, candidate_seconds: float) -> Finding | None:
 def is_own(name: str, source: str, compiled: bytes = b"") -> bool:
     """Whether the kernel `name` (as the driver knows it) is defined in the candidate's source (CUDA or Triton), or in
     what it compiled."""
-    base = re.split(r"[<(]", _demangled(name).removeprefix("void "))[0].split("::")[-1].strip()
+    if name.startswith("_Z") and name.encode() in compiled:
+        return True
+    readable = _demangled(name).removeprefix("void ").replace("(anonymous namespace)::", "")
+    if readable.startswith(_LIBRARIES):  # whatever the source says of a kernel of that name
+        return False
+    base = re.split(r"[<(]", readable)[0].split("::")[-1].strip()
     if not base.isidentifier():
         return False
     if re.search(rf"__global__[^;{{}}]*?\b{base}\s*\(", source):
         return True
-    if re.search(rf"@(?:triton\.)?jit\b[^@]*?\bdef\s+{base}\s*\(", source):
-        return True
-    return name.startswith("_Z") and name.encode() in compiled
+    return bool(re.search(rf"@(?:triton\.)?jit\b[^@]*?\bdef\s+{base}\s*\(", source))
 
 
 def _compiled(artifact: str) -> bytes:
@@ -84,7 +88,7 @@ def _compiled(artifact: str) -> bytes:
 
 def _demangled(name: str) -> str:
     demangle: Any = getattr(torch._C, "_demangle", None)
-    return str(demangle(name)) if demangle else name
+    return str(demangle(name)) if demangle and name.startswith("_Z") else name
 
 
 def _readable(name: str) -> str:

@@ -37,12 +37,14 @@ def fill_store(evaluator: Evaluator, tasks: Sequence[Task]) -> Filled:
     """
     names = [name for name in evaluator.baselines if name != "eager"]
     width = max([len("task"), *(len(task.id) for task in tasks)])
-    print("  ".join(["task".ljust(width), *(name.rjust(_CELL_CHARACTERS) for name in names)]), flush=True)
+    print("  ".join(["task".ljust(width), "eager ms", *(name.rjust(_CELL_CHARACTERS) for name in names)]), flush=True)
     measured = absent = 0
     for task in tasks:
         results = {name: _result(evaluator, task, name) for name in names}
         cells = [_cell(one).rjust(max(len(name), _CELL_CHARACTERS)) for name, one in results.items()]
-        print("  ".join([task.id.ljust(width), *cells]), flush=True)
+        seconds = next((one.eager_seconds for one in results.values() if one.eager_seconds), None)
+        eager = f"{1e3 * seconds:.3f}" if seconds else "-"
+        print("  ".join([task.id.ljust(width), eager.rjust(len("eager ms")), *cells]), flush=True)
         for name, one in results.items():
             if one.speedup is None:
                 print(f"  {name}: {' '.join(one.reason.split())[:_REASON_CHARACTERS]}", flush=True)

@@ -97,7 +97,7 @@ class Device(Protocol):
         """Raises InfraError when a known computation gives another result, or takes much longer, than at the start."""
 
     def memory_in_use(self) -> int:
-        """Bytes of device memory in use by anybody; 0 where host memory is limited by the host."""
+        """Bytes of device memory in use by anybody but the judge; 0 where the host limits all the memory there is."""
 
 
 class RunnerDevice(Protocol):

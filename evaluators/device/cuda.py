@@ -139,7 +139,8 @@ class CudaDevice:
         return self._nvml.sample()
 
     def memory_in_use(self) -> int:
-        return self._nvml.memory_in_use()
+        # Less what the judge's own allocator holds.
+        return self._nvml.memory_in_use() - int(torch.cuda.memory_reserved(self.ordinal))
 
     def spread(self, seconds: float) -> float:
         return math.hypot(_SPREAD_SECONDS / seconds, _SPREAD_SHARE)

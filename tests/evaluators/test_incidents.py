@@ -56,7 +56,6 @@ def test_locks_in_the_same_folder_are_no_faults() -> None:
     assert Incidents("GPU-a").since(0.0) == []
 
 
-@pytest.mark.xfail(strict=True, reason="a file's time is set by the kernel's coarse clock, some milliseconds behind")
 def test_a_fault_just_after_the_start_counts() -> None:
     broken, beside = Incidents("GPU-a"), Incidents("GPU-b")
     for _ in range(200):
@@ -75,7 +74,6 @@ Incidents("GPU-a").record()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")
-@pytest.mark.xfail(strict=True, reason="only the owner of a file may change its mode")
 def test_evaluators_of_two_users_note_faults_of_one_device(monkeypatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", None)
     with tempfile.TemporaryDirectory() as folder:  # pytest's own folders are for one user

@@ -134,7 +134,6 @@ def test_a_speedup_twice_the_best_so_far_needs_a_second_opinion(strict, second_d
     assert len(second_device.asked) == 1
 
 
-@pytest.mark.xfail(strict=True, reason="a rejected speed-up counts as the best so far")
 def test_a_rejected_speedup_is_not_the_best_so_far(strict, second_device, short_paper) -> None:
     task = TASK.with_sizes(n=56)
     second_device.answer = 1.0
