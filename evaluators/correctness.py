@@ -55,13 +55,18 @@ def relative_errors(actual: Tensor, expected: Tensor) -> tuple[float, float]:
             return 0.0, 0.0
     error = (actual - expected).abs()
     largest = float(error.max())
-    if largest != largest:
+    if not math.isfinite(largest):
         return float("inf"), float("inf")
     magnitude = expected.abs()
     scale = float(magnitude.max())
     tiny = torch.finfo(torch.float32).tiny
-    rms = float(error.square().mean().sqrt()) / max(float(magnitude.square().mean().sqrt()), tiny)
+    rms = _root_mean_square(error, largest) / max(_root_mean_square(magnitude, scale), tiny)
     return rms, largest / max(scale, tiny)
+
+
+def _root_mean_square(values: Tensor, largest: float) -> float:
+    """Of non-negative values whose largest is known: divided by it first, since squares overflow beyond 1e154."""
+    return largest * float((values / largest).square().mean().sqrt()) if largest else 0.0
 
 
 def errors_of_many(pairs: Sequence[tuple[Tensor, Tensor]]) -> list[tuple[float, float]]:
@@ -157,9 +162,13 @@ def _judged(
 
 
 def worst_of(comparisons: Sequence[Comparison]) -> Comparison:
-    """The first that fails, or else the one nearest to failing. Names the output when there are several."""
+    """The first that fails, or else the one nearest to failing. Names the output when there are several.
+
+    Without any, nothing differs: a passing comparison. The judge refuses a task whose output holds no tensor.
+    """
     for index, found in enumerate(comparisons):
         if not found.passes:
             where = f"output[{index}]: " if len(comparisons) > 1 else ""
             return Comparison(found.error, found.tolerance, f"{where}{found.reason}")
-    return max(comparisons, key=lambda one: one.error / one.tolerance if one.tolerance else 0.0)
+    nothing = Comparison(0.0, 0.0)
+    return max(comparisons, key=lambda one: one.error / one.tolerance if one.tolerance else 0.0, default=nothing)

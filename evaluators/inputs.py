@@ -7,6 +7,7 @@ computes another function; these find it. Nothing here is required of a program 
 from __future__ import annotations
 
 import ast
+import symtable
 from collections.abc import Iterator
 from typing import Any
 
@@ -57,32 +58,65 @@ def shape_variants(task: Task) -> list[dict[str, int]]:
 
 
 def _constants(body: list[ast.stmt]) -> dict[str, int]:
-    """Module-level names that are assigned a plain integer."""
+    """Module-level names that are assigned a plain integer and nothing else: what `program_source` can override."""
     found: dict[str, int] = {}
+    others: set[str] = set()
     for node in body:
-        if isinstance(node, ast.Assign):
-            for target in node.targets:
-                names = target.elts if isinstance(target, ast.Tuple) else [target]
-                values = node.value.elts if isinstance(node.value, ast.Tuple) else [node.value]
-                for name, value in zip(names, values, strict=False):
-                    if isinstance(name, ast.Name) and isinstance(value, ast.Constant) and type(value.value) is int:
-                        found[name.id] = value.value
-    return found
+        if not isinstance(node, ast.Assign):
+            continue
+        for target in node.targets:
+            for name, value in _assigned(target, node.value):
+                if isinstance(value, ast.Constant) and type(value.value) is int:
+                    found[name] = value.value
+                else:
+                    others.add(name)
+    return {name: value for name, value in found.items() if name not in others}
+
+
+def _assigned(target: ast.expr, value: ast.expr) -> list[tuple[str, ast.expr | None]]:
+    """The names of an assignment's target and what each is assigned: None where a value stands for several names."""
+    if isinstance(target, ast.Name):
+        return [(target.id, value)]
+    plain: dict[str, ast.expr] = {}
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+        pairs = list(zip(target.elts, value.elts, strict=False))
+        if not any(isinstance(one, ast.Starred) for one in (*target.elts, *value.elts)):
+            plain = {place.id: one for place, one in pairs if isinstance(place, ast.Name)}
+    return [(name, plain.get(name)) for name in _names(target)]
+
+
+def _names(node: ast.AST) -> set[str]:
+    return {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
 
 
 def _names_used(body: list[ast.stmt]) -> dict[str, set[str]]:
-    """For every module-level name, the names that its definition reads."""
+    """For every module-level name, the module-level names that its definition reads."""
     uses: dict[str, set[str]] = {}
     for node in body:
-        read = {one.id for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load)}
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            uses.setdefault(node.name, set()).update(read)
-        elif isinstance(node, ast.Assign):
-            for target in node.targets:
-                for name in ast.walk(target):
-                    if isinstance(name, ast.Name):
-                        uses.setdefault(name.id, set()).update(read)
+        scope = symtable.symtable(ast.unparse(node), "<task>", "exec")
+        read = _names_read(scope)
+        bound = {one.get_name() for one in scope.get_symbols() if one.is_assigned()}
+        for name in bound | _names_changed(node):
+            uses.setdefault(name, set()).update(read)
     return uses
+
+
+def _names_read(scope: symtable.SymbolTable) -> set[str]:
+    """The module's names that a scope and those within it read; a function's own variables are not among them."""
+    found = {
+        one.get_name()
+        for one in scope.get_symbols()
+        if one.is_referenced() and (one.is_global() or not isinstance(scope, symtable.Function))
+    }
+    return found.union(*map(_names_read, scope.get_children()))
+
+
+def _names_changed(node: ast.stmt) -> set[str]:
+    """The names whose items or attributes a module-level assignment sets, as in `sizes["n"] = n`."""
+    if not isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
+        return set()
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    return set().union(*map(_names, targets))
 
 
 def _reachable(start: str, uses: dict[str, set[str]]) -> set[str]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +46,22 @@ REFUSING = Task(
         super().__setattr__(name, value)
 """,
 )
+# Built without delay and slow to construct in the measuring slot: a builder's runner has a compiler's limit.
+HANGING = Task(
+    "test/hanging",
+    1,
+    "hanging",
+    MODEL
+    % """
+    def __setattr__(self, name, value):
+        if name == "compiled":
+            import time
+            time.sleep(6.0)
+        super().__setattr__(name, value)
+""",
+)
 VERSIONS = {"torch": "2"}
-SPEEDUP = BaselineResult(Estimate(1.5, 1.4, 1.6, 20))
+SPEEDUP = BaselineResult(Estimate(1.5, 1.4, 1.6, 20), eager_seconds=2.5e-4)
 
 
 def candidate(task: Task, extra: str = "") -> str:
@@ -70,6 +86,7 @@ def test_a_baseline_is_measured_once_and_then_read(comparing, store, limits) -> 
     assert verdict.outcome is Outcome.OK, verdict.message
     assert set(verdict.speedups) == {"eager", "torch_compile"}
     measured = comparing.baseline(TASK, "torch_compile")
+    assert 0 < measured.eager_seconds < 1
     assert measured.speedup.value * verdict.speedups["torch_compile"].value == pytest.approx(verdict.speedup)
     assert verdict.speedups["torch_compile"].low < verdict.speedups["torch_compile"].high
     with Evaluator(arch="cpu", limits=limits, store=store) as another:
@@ -85,6 +102,27 @@ def test_a_baseline_that_fails_is_absent_with_a_reason(comparing) -> None:
     result = comparing.baseline(REFUSING, "torch_compile")
     assert result.speedup is None
     assert "not this one" in result.reason
+
+
+@pytest.mark.slow
+def test_a_baseline_that_ran_out_of_time_is_absent_and_not_stored(comparing, store) -> None:
+    result = comparing.baseline(HANGING, "torch_compile")
+    assert result.speedup is None
+    assert result.reason == "no answer within 4.0 s"
+    stored = BaselineStore(store)
+    assert stored.get(HANGING, "torch_compile", comparing.device.versions()) is None
+    assert comparing.baseline(REFUSING, "torch_compile").speedup is None
+    assert stored.get(REFUSING, "torch_compile", comparing.device.versions()) is not None
+
+
+def test_the_seconds_of_eager_are_stored_and_read_back(tmp_path) -> None:
+    BaselineStore(tmp_path).put(TASK, "torch_compile", VERSIONS, SPEEDUP)
+    assert BaselineStore(tmp_path).get(TASK, "torch_compile", VERSIONS).eager_seconds == 2.5e-4
+    [path] = (tmp_path / "baselines").iterdir()
+    entry = json.loads(path.read_text())
+    del entry["eager_seconds"]  # as a store that is older than the field has it
+    path.write_text(json.dumps(entry))
+    assert BaselineStore(tmp_path).get(TASK, "torch_compile", VERSIONS) == replace(SPEEDUP, eager_seconds=None)
 
 
 def test_a_stored_baseline_belongs_to_its_task_sizes_and_versions(tmp_path) -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from evaluators.correctness import (
     MAX_TOLERANCE,
+    Comparison,
     compare,
     compare_many,
     errors_of_many,
@@ -233,12 +234,24 @@ def test_an_error_beside_each_outputs_own_tolerance() -> None:
     assert compare_many([(actual, expected)], [narrow, wide], dtypes)[0].reason.startswith("output[0]")
 
 
-@pytest.mark.xfail(strict=True, reason="squares of float64 overflow")
-def test_rounding_of_numbers_beyond_the_root_of_float64_passes() -> None:
-    expected = torch.randn(50, dtype=torch.float64) * 1e200
+@pytest.mark.parametrize("scale", [1e153, 1e155, 1e200, 1e300])
+def test_rounding_of_numbers_beyond_the_root_of_float64_passes(scale) -> None:
+    plain = torch.randn(50, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    expected = plain * scale
     assert compare(expected * (1 + 1e-15), expected, EXACT, torch.float64).passes
+    assert not compare(expected * (1 + 1e-6), expected, EXACT, torch.float64).passes
+    assert not compare(torch.zeros_like(expected), expected, (1.0, 1.0), torch.float64).passes
+    near = plain * (1 + 1e-6 * plain.flip(0))
+    assert relative_errors(near * scale, expected) == pytest.approx(relative_errors(near, plain), rel=1e-6)
+    assert errors_of_many([(near * scale, expected)])[0] == pytest.approx(relative_errors(near, plain), rel=1e-6)
 
 
-@pytest.mark.xfail(raises=ValueError, strict=True, reason="the worst of no outputs is not defined")
+def test_a_difference_that_overflows_float64_never_passes() -> None:
+    expected = torch.full((4,), 1.5e308, dtype=torch.float64)
+    assert relative_errors(-expected, expected) == (math.inf, math.inf)
+    assert not compare(-expected, expected, (1.0, 1.0), torch.float64).passes
+
+
 def test_a_program_without_outputs_is_comparable() -> None:
-    assert compare_many([([], [])], [], [])[0].passes
+    assert compare_many([([], [])], [], []) == [Comparison(0.0, 0.0)]
+    assert worst_of([]).passes

@@ -11,7 +11,7 @@ from torch import Tensor
 from evaluators import tree
 from evaluators.correctness import compare, unknown_errors
 from evaluators.expectation import Expectation
-from evaluators.records import Task
+from evaluators.records import Outcome, Task
 from evaluators.tasks import TaskProgram
 
 
@@ -118,3 +118,12 @@ def test_integer_inputs_stay_integers() -> None:
     assert known
     assert own == (0.0, 0.0)  # a table's rows are exact in both
     assert expected.dtype is torch.float64
+
+
+@pytest.mark.parametrize("forward", ["return x.shape[0]", "return None", "return []"])
+def test_a_task_without_tensors_in_its_output_is_no_candidates_fault(evaluator, forward) -> None:
+    task = program_of(forward).task
+    verdict = evaluator.evaluate(task, task.source.replace("Model(", "ModelNew("))
+    assert verdict.outcome is Outcome.INFRA
+    assert task.id in verdict.message
+    assert verdict.speedups == {}

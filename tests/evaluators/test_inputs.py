@@ -174,17 +174,84 @@ def test_variants_start_from_the_sizes_a_task_was_given() -> None:
     assert shape_variants(LINEAR.with_sizes(batch_size=16))[0] == {"batch_size": 10}
 
 
-@pytest.mark.xfail(strict=True, reason="a tuple's first element is taken for the constant")
 @pytest.mark.parametrize("shape", ["(40, 3)", "40, 3"])
 def test_a_constant_that_is_a_tuple_is_no_size(shape) -> None:
     task = task_of(f"shape = {shape}\nn = 8", "[torch.rand(n, *shape)]")
     assert [set(one) for one in shape_variants(task)] == [{"n"}, {"n"}]
 
 
-@pytest.mark.xfail(strict=True, reason="the model's local name is taken for the constant")
-def test_a_local_name_of_the_model_is_not_the_constant() -> None:
-    body = "    def forward(self, x):\n        batch_size = x.size(0)\n        return x.view(batch_size, -1)"
-    assert shape_variants(task_of("batch_size = 8", "[torch.rand(batch_size, 4)]", body=body))
+@pytest.mark.parametrize(
+    ("top", "inputs", "names"),
+    [
+        ("[a, *rest, b] = 4, 5, 6, 7\nn = 8", "[torch.rand(n, a, b, *rest)]", {"n"}),
+        ("(a, b), n = (4, 5), 8", "[torch.rand(n, a, b)]", {"n"}),
+        ("n = both = 8", "[torch.rand(n, both)]", {"n", "both"}),
+        ("pair = a, b = 4, 6", "[torch.rand(a, b, *pair)]", {"a", "b"}),
+        ("n = 8\nn = (2, 3)", "[torch.rand(*n)]", set()),
+    ],
+)
+def test_constants_are_unpacked_as_python_does(top, inputs, names) -> None:
+    task = task_of(top, inputs)
+    variants = shape_variants(task)
+    assert [set(one) for one in variants] == ([names, names] if names else [])
+    for sizes in variants:
+        assert TaskProgram(task.with_sizes(**sizes)).inputs(1)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "    def forward(self, x):\n        n = x.size(0)\n        return x.view(n, -1)",
+        "    def forward(self, x, n=None): return x if n is None else x[:n]",
+        "    def forward(self, x):\n        n = x.size(0)\n        def again(): return x[:n]\n        return again()",
+        "    def forward(self, x): return torch.stack([x[n] for n in range(x.size(0))])",
+        "    def forward(self, x): return (lambda n: x[:n])(x.size(0))",
+        "    def forward(self, x):\n        if (n := x.size(0)) > 1: x = x[:n]\n        return x",
+    ],
+    ids=["assigned", "argument", "nested", "comprehension", "lambda", "walrus"],
+)
+def test_a_local_name_of_the_model_is_not_the_constant(body) -> None:
+    task = task_of("n = 8", "[torch.rand(n, 4)]", body=body)
+    assert [set(one) for one in shape_variants(task)] == [{"n"}, {"n"}]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "    def forward(self, x):\n        def other(n): return n\n        return other(x.view(n, -1))",
+        "    def forward(self, x):\n        def inner(): return x.view(n, -1)\n        return inner()",
+        "    def forward(self, x, size=n): return x.view(size, -1)",
+        "    def forward(self, x, n=n): return x.view(n, -1)",
+        "    n = n\n    def forward(self, x): return x.view(self.n, -1)",
+        "    def forward(self, x):\n        global n\n        return x.view(n, -1)",
+        "    def forward(self, x): return torch.stack([x[i] for i in range(n)])",
+    ],
+    ids=["another's local", "nested", "default", "default of its name", "class", "global", "comprehension"],
+)
+def test_a_constant_that_the_model_reads_does_not_vary(body) -> None:
+    source = task_of("", "[torch.rand(n, 4)]", body=body).source
+    assert shape_variants(Task("test/read", 1, "read", "n = 8\n" + source)) == []
+
+
+@pytest.mark.parametrize(
+    "top",
+    [
+        "n = 8\nwidth: int = 4 * n",
+        "n = 8\nwidth = 4\nwidth *= n",
+        "n = 8\nif n > 4:\n    width = n\nelse:\n    width = 4",
+        "n = 8\nwidth, depth = n, 3",
+    ],
+    ids=["annotated", "augmented", "conditional", "unpacked"],
+)
+def test_a_constant_is_followed_into_what_derives_from_it(top) -> None:
+    assert "n" in shape_variants(task_of(top, "[torch.rand(width)]"))[0]
+    assert shape_variants(task_of(top, "[torch.rand(n, width)]", "[width]")) == []
+
+
+@pytest.mark.parametrize("change", ['sizes["n"] = n', "Model.rows = n"])
+def test_a_constant_set_on_something_is_followed(change) -> None:
+    body = "    sizes = {}\n    def forward(self, x): return x.view(sizes['n'], -1)"
+    assert shape_variants(task_of(f"n = 8\nsizes = {{}}\n{change}", "[torch.rand(n, 4)]", body=body)) == []
 
 
 # The bundled tasks

@@ -170,15 +170,19 @@ def test_baselines_filled_into_the_default_store_are_read_by_evaluate(warpsmith,
     filled = warpsmith("baseline", str(tmp_path), "--arch", "cpu", "--baselines", "eager,torch_compile")
     assert filled.exit_code == 0, filled.output
     lines = filled.stdout.splitlines()
-    assert lines[0].split() == ["task", "torch_compile"]
-    name, cell = lines[1].split()
+    assert lines[0].split() == ["task", "eager", "ms", "torch_compile"]
+    name, eager, cell = lines[1].split()
     assert name == "level1/1"
     assert float(cell.removesuffix("x")) > 0
-    assert lines[2].split() == ["level1/2", "-"]
+    assert lines[2].split() == ["level1/2", "-", "-"]
     assert "not this one" in lines[3]
     assert lines[-1] == "2 tasks: 1 baselines measured, 1 absent"
     stored = sorted((cache / "warpsmith/baselines").glob("*.json"))
     assert len(stored) == 2
+    seconds = {entry["task"]: entry["eager_seconds"] for entry in (json.loads(path.read_text()) for path in stored)}
+    assert seconds["level1/1"] > 0
+    assert eager == f"{1e3 * seconds['level1/1']:.3f}"
+    assert seconds["level1/2"] is None
     assert all((cache / part).stat().st_mode & 0o005 == 0o005 for part in ("warpsmith", "warpsmith/artifacts"))
 
     kept = {path: path.stat().st_mtime_ns for path in stored}
