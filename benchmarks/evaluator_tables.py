@@ -32,6 +32,7 @@ _DEFENCES = {
     "inputs_unchanged": "inputs compared after every burst",
     "compare": "every output compared",
     "clock_log": "clocks and throttling logged",
+    "fresh_processes": "two more pairs of processes, for close calls on short kernels",
     "shapes": "another shape",
     "trace": "kernels traced (CUPTI)",
     "health": "health probe, after faults alone",

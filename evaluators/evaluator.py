@@ -7,7 +7,6 @@ with Evaluator(arch="cpu") as evaluator:
 from __future__ import annotations
 
 import logging
-import os
 import tempfile
 import time
 import warnings
@@ -21,20 +20,18 @@ import torch
 
 from configs.schema import LimitsConfig
 from evaluators.baselines import BaselineResult, BaselineStore, baseline_source, existing_baselines
-from evaluators.build.builder import Builder, build_environment, needs_build, runner_limits
-from evaluators.device import Slot, open_device
+from evaluators.build.builder import Builder, needs_build
+from evaluators.device import open_device
 from evaluators.failures import InfraError, RunnerFailure
-from evaluators.incidents import Incidents
-from evaluators.judge import CallLimits, Judge, Judgement
+from evaluators.judge import Judgement
+from evaluators.measuring import MeasuringSlot
 from evaluators.paper import agree, needs_confirmation
 from evaluators.records import Artifact, BuildError, Candidate, Estimate, Finding, Outcome, Task, Verdict
-from evaluators.runner_handle import RunnerHandle, ZygotePool
 from evaluators.tasks import ProgramError, TaskProgram, find_task, profile_of
 from evaluators.timing import Preset, divide, preset_named
 
 _log = logging.getLogger(__name__)
 _ATTEMPTS = 3
-_SLOT_SECONDS = 600.0
 _CACHED_TASKS = 64
 _MESSAGE_CHARACTERS = 2000
 # What is our failure, or the machine's: the GPU's errors reach the judge by its own calls alone.
@@ -66,11 +63,8 @@ class Evaluator:
         self.device = open_device(arch, threads=threads)
         self.preset = preset_named(preset, self.device.arch)
         self.limits = limits or LimitsConfig()
-        self.require_shapes = require_shapes
         self._confirm = confirm
         self._best: dict[str, float] = {}
-        self._healthy = False
-        self._incidents = Incidents(self.device.name)
         if unknown := set(baselines) - set(existing_baselines(self.device.arch)):
             raise ValueError(f"evaluator.baselines: {', '.join(sorted(unknown))} does not exist on {self.device.arch}")
         self.baselines = tuple(baselines)
@@ -81,7 +75,7 @@ class Evaluator:
             self.store.chmod(0o755)  # runners are other users
         self._baseline_store = BaselineStore(self.store)
         self.builder = Builder(self.device, self.store, self.limits)
-        self._zygote = ZygotePool(self.device)
+        self._slot = MeasuringSlot(self.device, self.limits, require_shapes=require_shapes)
         self._programs: OrderedDict[str, TaskProgram] = OrderedDict()
         self._verdicts: dict[tuple[str, str, str], Verdict] = {}
 
@@ -94,19 +88,13 @@ class Evaluator:
     def close(self) -> None:
         """Ends every process that this evaluator started."""
         self.builder.close()
-        self._zygote.close()
+        self._slot.close()
         if self._own_store:
             self._own_store.cleanup()
 
     def start(self) -> None:
         """Starts the zygote and learns what a healthy device does, now rather than at the first evaluation."""
-        self._zygote.start()
-        self._learn_health()
-
-    def _learn_health(self) -> None:
-        if not self._healthy:
-            self.device.check_health()
-            self._healthy = True
+        self._slot.start()
 
     def evaluate(
         self,
@@ -158,34 +146,13 @@ class Evaluator:
         if isinstance(artifact, BuildError):
             message = f"{artifact.stage}: {artifact.message}"
             return self._verdict(task, candidate, preset, Judgement(Outcome.BUILD_ERROR, message))
-        judgement, active = self._undisturbed(task, candidate.source, preset, artifact)
+        judgement, active = self._slot.judge(self._program(task), candidate.source, preset, artifact)
         if preset.paper and judgement.speedup is not None:
             judgement = self._confirmed(task, candidate, judgement, judgement.speedup.value)
         verdict = self._verdict(task, candidate, preset, judgement, active)
         if verdict.outcome is Outcome.OK and judgement.speedup is not None:
             verdict = replace(verdict, speedups=self._speedups(task, judgement.speedup))
         return replace(verdict, cost={"build": build_seconds, **judgement.cost})
-
-    def _undisturbed(
-        self, task: Task, source: str, preset: Preset, artifact: Artifact | None
-    ) -> tuple[Judgement, tuple[str, ...]]:
-        """A judgement during which no program made another device of this host fail, or the last of several."""
-        for _ in range(_ATTEMPTS):
-            start = time.time()
-            found = self._judge(task, source, preset, artifact)
-            disturbed = self._incidents.since(start) if self.device.own_memory else []
-            if not disturbed:
-                break
-            _log.info("%s: measured again, since %s failed meanwhile", task.id, " ".join(disturbed))
-        return found
-
-    def _after_fault(self, judgement: Judgement) -> None:
-        """After what may have hurt a device: tells the neighbours, and makes sure that it still works."""
-        if self.device.own_memory and judgement.outcome in (Outcome.RUNTIME_ERROR, Outcome.TIMEOUT):
-            self._incidents.record()
-            start = time.perf_counter()
-            self.device.check_health()
-            judgement.cost["health"] = time.perf_counter() - start
 
     def _confirmed(self, task: Task, candidate: Candidate, judgement: Judgement, speedup: float) -> Judgement:
         """The paper's second opinion on what is too good: of another device of the same kind, where there is one."""
@@ -202,50 +169,6 @@ class Evaluator:
             return judgement
         message = f"a second {self.device.arch} measured {other:.2f}x, not {speedup:.2f}x"
         return replace(judgement, findings=(*judgement.findings, Finding("confirmation", "suspect", message)))
-
-    def _judge(
-        self, task: Task, source: str, preset: Preset, artifact: Artifact | None
-    ) -> tuple[Judgement, tuple[str, ...]]:
-        """One judgement in the measuring slot, and the containment that was active."""
-        program = self._program(task)
-        self._learn_health()
-        slot = self.device.acquire(_SLOT_SECONDS)
-        threads, cores = torch.get_num_threads(), os.sched_getaffinity(0)
-        torch.set_num_threads(self.device.threads)
-        os.sched_setaffinity(0, slot.judge_cores)
-        start = time.perf_counter()
-        runners: list[RunnerHandle] = []
-        try:
-            runners.append(self._fork(slot, 0, None))
-            runners.append(self._fork(slot, 1, artifact))
-            fork_seconds = time.perf_counter() - start
-            limits = CallLimits(self.limits.start_seconds, self.limits.call_factor, self.limits.call_seconds)
-            judge = Judge(
-                program,
-                self.device,
-                runners[0],
-                runners[1],
-                preset,
-                limits,
-                device_memory_bytes=runner_limits(self.limits).device_memory_bytes,
-                require_shapes=self.require_shapes,
-                artifact=artifact.path if artifact else "",
-            )
-            judgement = judge.judge(source)
-            judgement.cost["fork"] = fork_seconds
-            runners[1].close()
-            self._after_fault(judgement)
-            return judgement, runners[1].active
-        finally:
-            for runner in runners:
-                runner.close()
-            torch.set_num_threads(threads)
-            os.sched_setaffinity(0, cores)
-            self.device.release()
-
-    def _fork(self, slot: Slot, side: int, artifact: Artifact | None) -> RunnerHandle:
-        environment = build_environment(artifact) if artifact else None
-        return RunnerHandle(self._zygote, self.device, slot, side, runner_limits(self.limits), environment)
 
     def _program(self, task: Task) -> TaskProgram:
         """The task's executed program, from a small cache. Raises ProgramError when it does not run."""
@@ -281,7 +204,7 @@ class Evaluator:
         if isinstance(artifact, BuildError):
             result = BaselineResult(None, f"{artifact.stage}: {artifact.message}")
         else:
-            judgement, _ = self._undisturbed(task, candidate.source, self.preset, artifact)
+            judgement, _ = self._slot.judge(self._program(task), candidate.source, self.preset, artifact)
             seconds = judgement.timing.reference_seconds.value if judgement.timing else None
             result = BaselineResult(judgement.speedup, judgement.message, seconds)
             if judgement.outcome is Outcome.TIMEOUT:

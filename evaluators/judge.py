@@ -28,7 +28,7 @@ from evaluators.paper import paper_estimate
 from evaluators.records import ClockSample, Correctness, Estimate, Finding, Outcome, Timing, Trace
 from evaluators.runner_handle import RunnerHandle
 from evaluators.tasks import ProgramError, TaskProgram
-from evaluators.timing import Preset, median_estimate, widened
+from evaluators.timing import Preset, median_estimate
 from evaluators.witness import hidden_work, trace_of
 
 _AFTER_NEW_WEIGHTS = " (after its weights were changed, as by load_state_dict)"
@@ -95,16 +95,17 @@ class Judge:
         self.reference_seconds = limits.start
         self.stages: dict[str, float] = {}
 
-    def judge(self, source: str) -> Judgement:
-        """Loads both programs, checks the candidate's outputs, times the two in turns, then looks closer."""
+    def judge(self, source: str, *, closer: bool = True) -> Judgement:
+        """Loads both programs, checks the candidate's outputs, times the two in turns, then looks `closer`."""
         speedup, timing, trace = None, None, None
         try:
             self._stage("load", lambda: self._load(source))
             self._stage("check", self._check)
             speedup, timing = self._stage("time", self._time)
             self._check_memory(self.memory_before)
-            trace = self._stage("trace", lambda: self._trace(source, timing))
-            self._stage("shapes", self._try_shapes)
+            if closer:
+                trace = self._stage("trace", lambda: self._trace(source, timing))
+                self._stage("shapes", self._try_shapes)
         except RunnerFailure as failure:
             return Judgement(failure.outcome, failure.message, self._correctness(), cost=self._cost())
         findings = tuple(self.findings)
@@ -335,8 +336,7 @@ class Judge:
             speedup, discard = paper_estimate(clock.ratios(pairs))
             self.findings += [discard] if discard else []
             return speedup, timing
-        speedup = median_estimate(clock.ratios(pairs))
-        return widened(speedup, self.device.spread(timing.reference_seconds.value)), timing
+        return median_estimate(clock.ratios(pairs)), timing
 
     # Other shapes
 

@@ -67,11 +67,22 @@ def divide(numerator: Estimate, denominator: Estimate) -> Estimate:
     return Estimate(value, value * math.exp(-low), value * math.exp(high), min(numerator.n, denominator.n))
 
 
-def widened(estimate: Estimate, relative_sd: float) -> Estimate:
-    """The estimate with an interval that also holds an independent relative error of that standard deviation."""
-    extra = float(stats.norm.ppf((1 + CONFIDENCE) / 2)) * relative_sd * estimate.value
-    low = estimate.value - math.hypot(estimate.value - estimate.low, extra)
-    return Estimate(estimate.value, low, estimate.value + math.hypot(estimate.high - estimate.value, extra), estimate.n)
+# Standard deviation of the median of so many normal values, relative to one value's.
+_MEDIAN_SD = {1: 1.0, 2: 0.707, 3: 0.670, 4: 0.546, 5: 0.536}
+
+
+def combined(estimates: Sequence[Estimate], spread: float) -> Estimate:
+    """One estimate out of those of up to five pairs of processes, which differ among each other by the relative
+    standard deviation `spread` beyond their own intervals: their median, so that one odd pair does not decide, and an
+    interval that holds both. Raises KeyError for more, ValueError for none."""
+    if not estimates:
+        raise ValueError("no estimates to combine")
+    value = float(np.median([one.value for one in estimates]))
+    scale = _MEDIAN_SD[len(estimates)]
+    between = float(stats.norm.ppf((1 + CONFIDENCE) / 2)) * spread * value
+    low = math.hypot(float(np.mean([one.value - one.low for one in estimates])), between) * scale
+    high = math.hypot(float(np.mean([one.high - one.value for one in estimates])), between) * scale
+    return Estimate(value, value - low, value + high, sum(one.n for one in estimates))
 
 
 class StoppingCriterion(Protocol):
@@ -118,8 +129,8 @@ class TimeBudget:
 @dataclass(frozen=True)
 class Preset:
     """How much measuring a verdict is worth: `trials` inputs of the task's own, `distributions` with other values and
-    `shapes` other shapes are checked; the first `warmup` pairs do not count. `paper`: the speed-up is
-    CUDA-L1's (`evaluators.paper`)."""
+    `shapes` other shapes are checked; the first `warmup` pairs do not count. A close call is
+    made on `pairs_of_processes`. `paper`: the speed-up is CUDA-L1's (`evaluators.paper`)."""
 
     name: str
     trials: int
@@ -127,6 +138,7 @@ class Preset:
     criteria: tuple[StoppingCriterion, ...]
     distributions: int = 1
     shapes: int = 1
+    pairs_of_processes: int = 1
     paper: bool = False
 
     def stop(self, ratios: Sequence[float], elapsed: float) -> str | None:
@@ -141,8 +153,16 @@ PRESETS = {
         "paper": Preset("paper", 5, 5, (TimeBudget(PAPER_SECONDS, 7 * 6),), 2, 2, paper=True),
     },
     "cuda": {
-        "fast": Preset("fast", 2, 2, (IntervalTight(0.008, 16), PairBudget(40), TimeBudget(0.8))),
-        "thorough": Preset("thorough", 5, 3, (IntervalTight(0.003, 40), PairBudget(400), TimeBudget(8.0, 20)), 2, 2),
+        "fast": Preset("fast", 2, 2, (IntervalTight(0.008, 16), PairBudget(24), TimeBudget(0.8)), pairs_of_processes=3),
+        "thorough": Preset(
+            "thorough",
+            5,
+            3,
+            (IntervalTight(0.003, 40), PairBudget(200), TimeBudget(8.0, 20)),
+            2,
+            2,
+            pairs_of_processes=5,
+        ),
         "paper": Preset("paper", 5, 3, (TimeBudget(PAPER_SECONDS, 7 * 6),), 2, 2, paper=True),
     },
 }

@@ -123,6 +123,7 @@ class Builder:
             # It compiled and then failed otherwise: the evaluator will find out how.
         finally:
             runner.close()
+            self.device.trim()
         return None
 
     def close(self) -> None:

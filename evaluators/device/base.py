@@ -61,6 +61,9 @@ class Device(Protocol):
     def release(self) -> None:
         """Gives the slot back."""
 
+    def trim(self) -> None:
+        """Gives device memory back that the judge holds and does not use."""
+
     def environment(self) -> Mapping[str, str]:
         """Environment variables of the runners."""
 

@@ -62,6 +62,9 @@ class CpuDevice:
     def release(self) -> None:
         self._locks.release()
 
+    def trim(self) -> None:
+        """The host's memory is the allocator's."""
+
     def environment(self) -> Mapping[str, str]:
         return {
             **thread_environment(self.threads),

@@ -14,10 +14,10 @@ from evaluators.timing import (
     IntervalTight,
     PairBudget,
     TimeBudget,
+    combined,
     divide,
     median_estimate,
     preset_named,
-    widened,
 )
 
 
@@ -105,10 +105,32 @@ def test_an_unknown_preset_is_named() -> None:
         preset_named("slow")
 
 
-def test_a_widened_interval_holds_both_errors() -> None:
-    known = widened(Estimate(2.0, 1.9, 2.2, 30), 0.05)
+def test_one_pair_of_processes_keeps_its_value_and_gets_a_wider_interval() -> None:
+    known = combined([Estimate(2.0, 1.9, 2.2, 30)], 0.05)
     extra = 1.96 * 0.05 * 2.0
     assert known.value == 2.0
     assert known.low == pytest.approx(2.0 - math.hypot(0.1, extra), rel=1e-4)
     assert known.high == pytest.approx(2.0 + math.hypot(0.2, extra), rel=1e-4)
-    assert widened(Estimate(2.0, 1.9, 2.2, 30), 0.0) == Estimate(2.0, 1.9, 2.2, 30)
+    assert combined([Estimate(2.0, 1.9, 2.2, 30)], 0.0) == Estimate(2.0, 1.9, 2.2, 30)
+
+
+def test_one_odd_pair_of_processes_does_not_decide() -> None:
+    usual, odd = Estimate(1.0, 0.99, 1.01, 20), Estimate(1.4, 1.39, 1.41, 20)
+    assert combined([usual, odd, usual], 0.01).value == 1.0
+    assert combined([usual, usual, usual], 0.01).n == 60
+    with pytest.raises(ValueError, match="no estimates"):
+        combined([], 0.01)
+
+
+@pytest.mark.parametrize("processes", [1, 3, 5])
+def test_the_interval_holds_what_differs_between_processes(processes) -> None:
+    random = np.random.default_rng(3)
+    spread, within, held = 0.01, 0.004, 0
+    for _ in range(600):
+        found = []
+        for _ in range(processes):
+            rounds = 1 + random.normal(0, spread) + random.normal(0, within * 4, size=24)
+            found.append(median_estimate(list(rounds)))
+        estimate = combined(found, spread)
+        held += estimate.low <= 1 <= estimate.high
+    assert 0.92 <= held / 600 <= 0.985

@@ -1,0 +1,161 @@
+"""Judgements in a device's measuring slot: fresh processes for each, more of them where it is close.
+
+Two processes that run the same short kernel differ by some hundredths of a microsecond, whatever is measured within
+them (`Device.spread`). A close call is therefore made on several pairs of processes.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import torch
+
+from configs.schema import LimitsConfig
+from evaluators.build.builder import build_environment, runner_limits
+from evaluators.device import Device, Slot
+from evaluators.incidents import Incidents
+from evaluators.judge import CallLimits, Judge, Judgement
+from evaluators.records import Artifact, Estimate, Outcome
+from evaluators.runner_handle import RunnerHandle, ZygotePool
+from evaluators.tasks import TaskProgram
+from evaluators.timing import Preset, combined
+
+_log = logging.getLogger(__name__)
+_SLOT_SECONDS = 600.0
+_ATTEMPTS = 3
+_CLOSE = 0.08  # of a logarithm: nearer to 1 than that, a hundredth matters
+_SPREAD_THAT_MATTERS = 0.0015
+
+
+class MeasuringSlot:
+    """Makes judgements on one device, one at a time, under the host's lock."""
+
+    def __init__(self, device: Device, limits: LimitsConfig, *, require_shapes: bool) -> None:
+        self.device = device
+        self.limits = limits
+        self.require_shapes = require_shapes
+        self._zygote = ZygotePool(device)
+        self._incidents = Incidents(device.name)
+        self._healthy = False
+
+    def start(self) -> None:
+        """Starts the zygote, and learns what a healthy device does."""
+        self._zygote.start()
+        self._learn_health()
+
+    def close(self) -> None:
+        """Ends every process that was forked here."""
+        self._zygote.close()
+
+    def judge(
+        self, program: TaskProgram, source: str, preset: Preset, artifact: Artifact | None
+    ) -> tuple[Judgement, tuple[str, ...]]:
+        """A judgement, and the containment that was active. While it was made no program may have made another device
+        of this host fail: else it is made again, three times at most."""
+        self._learn_health()
+        for _ in range(_ATTEMPTS):
+            start = time.time()
+            with self._held() as slot:
+                found = self._settled(slot, program, source, preset, artifact)
+            disturbed = self._incidents.since(start) if self.device.own_memory else []
+            if not disturbed:
+                break
+            _log.info("%s: measured again, since %s failed meanwhile", program.task.id, " ".join(disturbed))
+        return found
+
+    @contextmanager
+    def _held(self) -> Iterator[Slot]:
+        """The slot, with the judge on its cores."""
+        slot = self.device.acquire(_SLOT_SECONDS)
+        threads, cores = torch.get_num_threads(), os.sched_getaffinity(0)
+        torch.set_num_threads(self.device.threads)
+        os.sched_setaffinity(0, slot.judge_cores)
+        try:
+            yield slot
+        finally:
+            torch.set_num_threads(threads)
+            os.sched_setaffinity(0, cores)
+            self.device.release()
+
+    def _settled(
+        self, slot: Slot, program: TaskProgram, source: str, preset: Preset, artifact: Artifact | None
+    ) -> tuple[Judgement, tuple[str, ...]]:
+        """The judgement of one pair of processes, or of several where it is close. The speed-up's interval holds what
+        differs between pairs."""
+        judgement, active = self._once(slot, program, source, preset, artifact)
+        if judgement.speedup is None or judgement.timing is None or preset.paper:
+            return judgement, active
+        spread = self.device.spread(judgement.timing.reference_seconds.value)
+        found = [judgement.speedup]
+        start = time.perf_counter()
+        while len(found) < preset.pairs_of_processes and _is_close(judgement.speedup, spread):
+            again, _ = self._once(slot, program, source, preset, artifact, closer=False)
+            if again.speedup is None:
+                return again, active  # it works at times
+            found.append(again.speedup)
+        cost = {**judgement.cost, "fresh_processes": time.perf_counter() - start} if len(found) > 1 else judgement.cost
+        return replace(judgement, speedup=combined(found, spread), cost=cost), active
+
+    def _once(
+        self,
+        slot: Slot,
+        program: TaskProgram,
+        source: str,
+        preset: Preset,
+        artifact: Artifact | None,
+        *,
+        closer: bool = True,
+    ) -> tuple[Judgement, tuple[str, ...]]:
+        """One pair of processes. Without `closer`, what has been seen of the candidate is not looked at again."""
+        start = time.perf_counter()
+        runners: list[RunnerHandle] = []
+        try:
+            runners.append(self._fork(slot, 0, None))
+            runners.append(self._fork(slot, 1, artifact))
+            fork_seconds = time.perf_counter() - start
+            judge = Judge(
+                program,
+                self.device,
+                runners[0],
+                runners[1],
+                preset if closer else replace(preset, trials=1, distributions=0, shapes=0),
+                CallLimits(self.limits.start_seconds, self.limits.call_factor, self.limits.call_seconds),
+                device_memory_bytes=runner_limits(self.limits).device_memory_bytes,
+                require_shapes=self.require_shapes,
+                artifact=artifact.path if artifact else "",
+            )
+            judgement = judge.judge(source, closer=closer)
+            judgement.cost["fork"] = fork_seconds
+            runners[1].close()
+            self._after_fault(judgement)
+            return judgement, runners[1].active
+        finally:
+            for runner in runners:
+                runner.close()
+
+    def _fork(self, slot: Slot, side: int, artifact: Artifact | None) -> RunnerHandle:
+        environment = build_environment(artifact) if artifact else None
+        return RunnerHandle(self._zygote, self.device, slot, side, runner_limits(self.limits), environment)
+
+    def _learn_health(self) -> None:
+        if not self._healthy:
+            self.device.check_health()
+            self._healthy = True
+
+    def _after_fault(self, judgement: Judgement) -> None:
+        """After what may have hurt a device: tells the neighbours, and makes sure that it still works."""
+        if self.device.own_memory and judgement.outcome in (Outcome.RUNTIME_ERROR, Outcome.TIMEOUT):
+            self._incidents.record()
+            start = time.perf_counter()
+            self.device.check_health()
+            judgement.cost["health"] = time.perf_counter() - start
+
+
+def _is_close(speedup: Estimate, spread: float) -> bool:
+    return spread > _SPREAD_THAT_MATTERS and abs(math.log(speedup.value)) < _CLOSE
