@@ -11,7 +11,7 @@ RUN := runs/demo
 
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: install demo test test-cuda lint format report mlflow bench-learning bench-tasks clean
+.PHONY: install demo test test-cuda lint format report mlflow bench-learning bench-tasks bench-evaluator clean
 
 install: $(INSTALLED)
 
@@ -53,6 +53,9 @@ bench-learning: $(INSTALLED)
 
 bench-tasks: $(INSTALLED)
 	$(BIN)/python benchmarks/tasks.py
+
+bench-evaluator: $(INSTALLED)
+	$(BIN)/python -m benchmarks.evaluator
 
 clean:
 	rm -rf runs .pytest_cache .mypy_cache .ruff_cache

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -37,7 +38,9 @@ _FACTORS = (1.03, 1.10, 1.50)
 def _save(out: Path, name: str, verdicts: Iterable[Verdict], about: list[dict[str, Any]]) -> None:
     """Verdicts as Parquet, and beside each what it was a trial of."""
     out.mkdir(parents=True, exist_ok=True)
-    pq.write_table(verdict_table(verdicts), out / f"{name}.parquet", compression="zstd")
+    # A message's further lines quote the program, which may be somebody else's.
+    short = [replace(one, message=one.message.partition("\n")[0]) for one in verdicts]
+    pq.write_table(verdict_table(short), out / f"{name}.parquet", compression="zstd")
     (out / f"{name}.json").write_text(json.dumps(about))
 
 

@@ -41,7 +41,7 @@ _DEFENCES = {
 
 def _read(out: Path, name: str) -> tuple[list[dict[str, Any]], Any]:
     """Verdicts as rows, and what they were trials of; both empty where the section has not run."""
-    if not (out / f"{name}.json").is_file():
+    if not (out / f"{name}.json").is_file() or not (out / f"{name}.parquet").is_file():
         return [], []
     rows = pq.read_table(out / f"{name}.parquet").to_pylist()
     for row in rows:
@@ -63,7 +63,8 @@ def print_tables(out: Path) -> None:
     """Prints a table for every section whose figures stand in `out`."""
     _noise(*_read(out, "noise"))
     _slowdowns(*_read(out, "slowdowns"))
-    _recovery(_read(out, "recovery")[1])
+    if (out / "recovery.json").is_file():
+        _recovery(json.loads((out / "recovery.json").read_text()))
     rows, about = _read(out, "published")
     if rows:
         known = out / "baselines.json"

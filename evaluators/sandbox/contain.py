@@ -15,6 +15,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from evaluators.sandbox.landlock import restrict_writing
+from evaluators.sandbox.seccomp import refuse_system_calls
+
 _libc = ctypes.CDLL(None, use_errno=True)
 
 # <linux/sched.h>, <linux/prctl.h>, <linux/capability.h>
@@ -172,6 +175,11 @@ def contain_self(containment: Containment, keep: set[int], pid_namespace: bool) 
     _libc.prctl(_PR_SET_PDEATHSIG, 9, 0, 0, 0)  # last: a change of user clears it
     if _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0:
         active.append("no_new_privileges")
+        # Devices and /proc (which is its own where it has a PID namespace) are written to by CUDA.
+        if restrict_writing((containment.folder, *containment.writable, "/dev", "/proc")):
+            active.append("landlock")
+        if refuse_system_calls():
+            active.append("seccomp")
     return active
 
 
