@@ -22,7 +22,6 @@ _REFUSED = {
     "ptrace": (101, 117),
     "process_vm_readv": (310, 270),
     "process_vm_writev": (311, 271),
-    "kcmp": (312, 272),
     "mount": (165, 40),
     "umount2": (166, 39),
     "pivot_root": (155, 41),

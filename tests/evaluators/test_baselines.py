@@ -56,7 +56,8 @@ HANGING = Task(
     def __setattr__(self, name, value):
         if name == "compiled":
             import time
-            time.sleep(6.0)
+            time.sleep(5.0)
+            raise AttributeError("at last")
         super().__setattr__(name, value)
 """,
 )
