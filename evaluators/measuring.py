@@ -22,9 +22,10 @@ from evaluators.device import Device, Slot
 from evaluators.incidents import Incidents
 from evaluators.judge import CallLimits, Judge, Judgement
 from evaluators.records import Artifact, Estimate, Outcome
-from evaluators.runner_handle import RunnerHandle, ZygotePool
+from evaluators.runner_handle import RunnerHandle
 from evaluators.tasks import TaskProgram
 from evaluators.timing import Preset, combined
+from evaluators.zygote_handle import ZygoteHandle
 
 _log = logging.getLogger(__name__)
 _SLOT_SECONDS = 600.0
@@ -40,7 +41,7 @@ class MeasuringSlot:
         self.device = device
         self.limits = limits
         self.require_shapes = require_shapes
-        self._zygote = ZygotePool(device)
+        self._zygote = ZygoteHandle(device)
         self._incidents = Incidents(device.name)
         self._healthy = False
 

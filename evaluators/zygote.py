@@ -1,6 +1,6 @@
 """The process that has torch imported and forks a runner per candidate. It holds no task, no seed and no output.
 
-Started as `python -m evaluators.zygote FD` by `evaluators.runner_handle`; ends when that end of the socket closes.
+Started as `python -m evaluators.zygote FD` by `evaluators.zygote_handle`; ends when that end of the socket closes.
 """
 
 from __future__ import annotations

@@ -23,8 +23,9 @@ from evaluators.device import Device, Slot
 from evaluators.failures import InfraError, RunnerFailure
 from evaluators.pair import input_bytes
 from evaluators.records import Artifact, BuildError, Candidate, Outcome, Task, digest_of
-from evaluators.runner_handle import RunnerHandle, RunnerLimits, ZygotePool
+from evaluators.runner_handle import RunnerHandle, RunnerLimits
 from evaluators.tasks import TaskProgram
+from evaluators.zygote_handle import ZygoteHandle
 
 # A hint only: a candidate that compiles by other means does so in its runner, under the start limit.
 _COMPILES = re.compile(r"cpp_extension|load_inline|torch\.compile|\bcompile\(|_inductor|\btriton\b")
@@ -62,7 +63,7 @@ class Builder:
         self.device = device
         self.store = store / "artifacts"
         self.limits = limits
-        self._zygote = ZygotePool(device)
+        self._zygote = ZygoteHandle(device)
         self._slot = Slot(_FIRST_SLOT + os.getpid() % 1000, (), ())
 
     def build(self, task: Task, candidate: Candidate) -> Artifact | BuildError:
