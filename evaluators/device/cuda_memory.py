@@ -1,7 +1,7 @@
 """Device memory that two processes see, passed as a file descriptor.
 
-Made with CUDA's virtual memory management rather than `cudaIpcGetMemHandle`: a descriptor is given to one process and to
-no other, and works for one of another user in another PID namespace, which a runner is.
+Made with CUDA's virtual memory management rather than `cudaIpcGetMemHandle`: a descriptor is given to one process and
+to no other, and works for one of another user in another PID namespace, which a runner is.
 https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__VA.html
 """
 
