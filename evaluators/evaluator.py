@@ -22,7 +22,7 @@ from configs.schema import LimitsConfig
 from evaluators.baselines import BaselineResult, BaselineStore, baseline_source, existing_baselines
 from evaluators.build.builder import Builder, needs_build
 from evaluators.device import open_device
-from evaluators.failures import InfraError, RunnerFailure
+from evaluators.failures import InfraError
 from evaluators.judge import Judgement
 from evaluators.measuring import MeasuringSlot
 from evaluators.paper import agree, needs_confirmation
@@ -234,6 +234,3 @@ class Evaluator:
             evaluator={**about, "containment": " ".join(active)},
             cost=judgement.cost,
         )
-
-
-__all__ = ["Evaluator", "RunnerFailure"]

@@ -11,6 +11,7 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import torch
@@ -224,7 +225,7 @@ class Judge:
             self._trial(self.program.inputs(secrets.randbits(48)), secrets.randbits(48), timeouts)
         generator = torch.Generator(self.device.torch_device).manual_seed(secrets.randbits(48))
         given = self.program.inputs(secrets.randbits(48))
-        for name, values in list(distributions(given, generator))[: self.preset.distributions]:
+        for name, values in islice(distributions(given, generator), self.preset.distributions):
             with self.pair.costs("distributions"):
                 self._trial(values, secrets.randbits(48), self._timeouts(1), f" on inputs that are {name}")
 
@@ -255,16 +256,8 @@ class Judge:
             same = [all(map(_same_bits, one, self.pair.outputs(which))) for which, one in enumerate(before)]
             self.deterministic = same[1] if same[0] else None
             if same[0] and not same[1]:
-                dtypes = [one.dtype for one in before[0]]
-                self._record(
-                    worst_of(
-                        [
-                            compare(*one)
-                            for one in zip(self.pair.outputs(1), before[1], self.own_errors, dtypes, strict=True)
-                        ]
-                    ),
-                    " from one call to the next on the same inputs",
-                )
+                where = " from one call to the next on the same inputs"
+                self._compare_exactly(before[1], self.own_errors, where)
 
     def _compare_exactly(self, expected: Sequence[Tensor], own: Errors, where: str = "") -> None:
         with self.pair.costs("compare"):
@@ -352,19 +345,19 @@ class Judge:
                 continue  # this task does not come in this shape
             described = ", ".join(f"{name} = {value}" for name, value in sizes.items())
             try:
-                self._try_shape(other, example, spec)
+                self._try_shape(example, spec)
             except RunnerFailure as failure:
                 if self.require_shapes:
                     raise RunnerFailure(Outcome.WRONG, f"at {described}: {failure.message}") from failure
                 self.findings.append(Finding("shapes", "hint", f"fails at {described}: {failure.message}"))
                 return
 
-    def _try_shape(self, other: TaskProgram, example: list[Any], spec: Any) -> None:
-        kept, comparisons = self.expectation, list(self.comparisons)
+    def _try_shape(self, example: list[Any], spec: tree.Spec) -> None:
+        comparisons = list(self.comparisons)
         try:
             self.pair.bind(example, spec, self.limits.start, most=1)
             self.pair.round([example], [0], (self.limits.start, self.limits.start))
-            expected, own, _ = kept.of(example, 0, self.pair.outputs(0))
+            expected, own, _ = self.expectation.of(example, 0, self.pair.outputs(0))
             self._compare_exactly(expected, own)
         except InfraError as error:
             self.findings.append(Finding("shapes", "hint", f"not tried: {error}"))

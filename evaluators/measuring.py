@@ -93,15 +93,17 @@ class MeasuringSlot:
         if judgement.speedup is None or judgement.timing is None or preset.paper:
             return judgement, active
         spread = self.device.spread(judgement.timing.reference_seconds.value)
-        found = [judgement.speedup]
+        found, findings = [judgement.speedup], {finding.kind: finding for finding in judgement.findings}
         start = time.perf_counter()
         while len(found) < preset.pairs_of_processes and _is_close(judgement.speedup, spread):
             again, _ = self._once(slot, program, source, preset, artifact, closer=False)
             if again.speedup is None:
                 return again, active  # it works at times
             found.append(again.speedup)
+            findings = {**{finding.kind: finding for finding in again.findings}, **findings}
         cost = {**judgement.cost, "fresh_processes": time.perf_counter() - start} if len(found) > 1 else judgement.cost
-        return replace(judgement, speedup=combined(found, spread), cost=cost), active
+        settled = replace(judgement, speedup=combined(found, spread), findings=tuple(findings.values()), cost=cost)
+        return settled, active
 
     def _once(
         self,
