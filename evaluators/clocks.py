@@ -27,13 +27,11 @@ _SHORTEST = 1e-9  # seconds that a call is taken to last, whatever its runner cl
 @dataclass(frozen=True)
 class Burst:
     """Seconds of some calls in a row: of the whole by the judge's clock, and of each call by the runner's. The first
-    `warm` calls bring caches and clocks into their usual state. `offset`: what a call of next to nothing takes in that
-    process."""
+    `warm` calls bring caches and clocks into their usual state."""
 
     judged: float
     own: tuple[float, ...]
     warm: int = 0
-    offset: float = 0.0
 
     @property
     def total(self) -> float:
@@ -53,12 +51,13 @@ Pair = tuple[Burst, Burst]  # of the reference and of the candidate, neighbours 
 
 
 class Clock(Protocol):
-    """How a device's bursts become figures."""
+    """How a device's bursts become figures. `offset`: seconds that a call of the reference takes longer in the
+    candidate's process than in its own (`evaluators.calibration`)."""
 
-    def ratios(self, pairs: Sequence[Pair]) -> list[float]:
+    def ratios(self, pairs: Sequence[Pair], offset: float = 0.0) -> list[float]:
         """Speed-ups of the candidate, one a pair."""
 
-    def seconds(self, pairs: Sequence[Pair]) -> tuple[list[float], list[float]]:
+    def seconds(self, pairs: Sequence[Pair], offset: float = 0.0) -> tuple[list[float], list[float]]:
         """Seconds a call of the reference and of the candidate, one a pair."""
 
     def disagreement(self, pairs: Sequence[Pair]) -> tuple[float, Finding | None]:
@@ -66,14 +65,15 @@ class Clock(Protocol):
 
 
 class JudgeClock:
-    """The judge's clock decides; a runner's own only ever makes it slower."""
+    """The judge's clock decides; a runner's own only ever makes it slower. Offsets of processes are far below what it
+    can tell."""
 
-    def ratios(self, pairs: Sequence[Pair]) -> list[float]:
+    def ratios(self, pairs: Sequence[Pair], offset: float = 0.0) -> list[float]:
         # Both by the judge's clock: what slows the machine for a while must be able to hit both sides alike.
         overhead = _overhead(pairs)
         return [_without(reference, overhead) / _without(candidate, overhead) for reference, candidate in pairs]
 
-    def seconds(self, pairs: Sequence[Pair]) -> tuple[list[float], list[float]]:
+    def seconds(self, pairs: Sequence[Pair], offset: float = 0.0) -> tuple[list[float], list[float]]:
         overhead = _overhead(pairs)
         candidates = [_without(candidate, overhead) / len(candidate.own) for _, candidate in pairs]
         return [reference.total / len(reference.own) for reference, _ in pairs], candidates
@@ -88,13 +88,11 @@ class JudgeClock:
 class EventClock:
     """The runner's events decide, call by call; the judge's clock must not have seen much more."""
 
-    def ratios(self, pairs: Sequence[Pair]) -> list[float]:
-        return [reference / candidate for reference, candidate in zip(*self.seconds(pairs), strict=True)]
+    def ratios(self, pairs: Sequence[Pair], offset: float = 0.0) -> list[float]:
+        return [reference / candidate for reference, candidate in zip(*self.seconds(pairs, offset), strict=True)]
 
-    def seconds(self, pairs: Sequence[Pair]) -> tuple[list[float], list[float]]:
-        # A process's constant offset, known from before the program was loaded, is not the program's.
-        candidates = [_corrected(candidate, candidate.offset - reference.offset) for reference, candidate in pairs]
-        return [reference.typical for reference, _ in pairs], candidates
+    def seconds(self, pairs: Sequence[Pair], offset: float = 0.0) -> tuple[list[float], list[float]]:
+        return [reference.typical for reference, _ in pairs], [_corrected(*pair, offset) for pair in pairs]
 
     def disagreement(self, pairs: Sequence[Pair]) -> tuple[float, Finding | None]:
         hidden = [
@@ -105,8 +103,12 @@ class EventClock:
         return _finding(hidden, shown, _HIDDEN_SECONDS * len(pairs[0][1].own))
 
 
-def _corrected(burst: Burst, offset: float) -> float:
-    return max(burst.typical - max(-_MAX_OFFSET, min(_MAX_OFFSET, offset)), 0.5 * burst.typical)
+def _corrected(reference: Burst, candidate: Burst, offset: float) -> float:
+    """Seconds of the candidate's call without its process's offset: in full where it is as long as the reference's
+    (one that runs fewer kernels may have less of it)."""
+    bounded = max(-_MAX_OFFSET, min(_MAX_OFFSET, offset))
+    share = min(1.0, candidate.typical / reference.typical)
+    return max(candidate.typical - share * bounded, 0.5 * candidate.typical)
 
 
 def _finding(hidden: Sequence[float], shown: Sequence[float], least: float) -> tuple[float, Finding | None]:

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from evaluators import tree
+from evaluators.calibration import calibrate
 from evaluators.clocks import Pair
 from evaluators.correctness import Comparison, compare, compare_many, worst_of
 from evaluators.device import Device
@@ -94,6 +95,7 @@ class Judge:
         self.new_weights = False
         self.memory_before = 0
         self.reference_seconds = limits.start
+        self.offset = 0.0  # seconds that the reference takes longer in the candidate's process than in its own
         self.stages: dict[str, float] = {}
 
     def judge(self, source: str, *, closer: bool = True) -> Judgement:
@@ -142,12 +144,16 @@ class Judge:
         candidate, limit = self.pair.runners[1], self.limits.start
         self.memory_before = self.device.memory_in_use()
         self._start_runners()
+        seed = secrets.randbits(48)
+        self.init_inputs = self.program.init_inputs(seed)
+        self._bind(seed)
+        with self.pair.costs("calibrate"):
+            self.device.warm_up()
+            self.offset = calibrate(self.pair, self.program, self.init_inputs, self.device, limit)
         with self.pair.costs("load_reference"):
             self._of_reference(lambda runner: runner.load(self.program.source, "Model", limit))
         with self.pair.costs("load_candidate"):
             candidate.load(source, "ModelNew", limit)
-        seed = secrets.randbits(48)
-        self.init_inputs = self.program.init_inputs(seed)
         same_state = self._construct(seed)
         if not same_state and self.device.own_memory:  # equal seeds must give equal weights: only one generator does
             self._construct(seed, on_host=True)
@@ -156,26 +162,25 @@ class Judge:
             with self.pair.costs("new_weights"):
                 self._give_weights(model)
         self.expectation = Expectation(self.program, model)
+        self._check_memory(self.memory_before)
+
+    def _bind(self, seed: int) -> None:
+        """Gives both runners the memory of inputs and outputs."""
         example = self.program.inputs(secrets.randbits(48))
         # Not the runner's model, whose own state (an RNN's hidden one) must have seen what the candidate's has.
         spec = self.program.output_spec(seed, self.init_inputs, example)
         if not tree.tensor_specs(spec):
             raise InfraError(f"task {self.program.task.id}: its output holds no tensor")
         with self.pair.costs("bind"):
-            self.pair.bind(example, spec, limit)
-        self._check_memory(self.memory_before)
+            self.pair.bind(example, spec, self.limits.start)
 
     def _start_runners(self) -> None:
-        """Both take hold of the device at the same time, and are calibrated one after the other."""
+        """Both take hold of the device at the same time."""
         with self.pair.costs("start"):
             for runner in self.pair.runners:
                 runner.begin_start()
             for runner in self.pair.runners:
                 runner.end_start(self.limits.start)
-        with self.pair.costs("calibrate"):
-            self.device.warm_up()
-            for runner in self.pair.runners:
-                runner.calibrate(self.limits.start)
 
     def _of_reference(self, work: Callable[[RunnerHandle], Any]) -> Any:
         return of_reference(self.program.task.id, lambda: work(self.pair.runners[0]))
@@ -300,7 +305,7 @@ class Judge:
                 continue
             clocks += [sample] if sample else []
             pairs.append((done.reference, done.candidate))
-            reason = self.preset.stop(self.device.clock.ratios(pairs), time.perf_counter() - start)
+            reason = self.preset.stop(self.device.clock.ratios(pairs, self.offset), time.perf_counter() - start)
         return self._estimates(pairs, reason, clocks)
 
     def _compare_timed(self, calls: int, own: Errors) -> None:
@@ -313,7 +318,7 @@ class Judge:
 
     def _estimates(self, pairs: list[Pair], reason: str, clocks: list[ClockSample]) -> tuple[Estimate, Timing]:
         clock = self.device.clock
-        reference, candidate = clock.seconds(pairs)
+        reference, candidate = clock.seconds(pairs, self.offset)
         share, finding = clock.disagreement(pairs)
         if finding is not None:
             self.findings.append(finding)
@@ -325,11 +330,12 @@ class Judge:
             clock_disagreement=share,
             clocks=tuple(clocks),
         )
+        ratios = clock.ratios(pairs, self.offset)
         if self.preset.paper:
-            speedup, discard = paper_estimate(clock.ratios(pairs))
+            speedup, discard = paper_estimate(ratios)
             self.findings += [discard] if discard else []
             return speedup, timing
-        return median_estimate(clock.ratios(pairs)), timing
+        return median_estimate(ratios), timing
 
     # Other shapes
 

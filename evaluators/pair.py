@@ -25,18 +25,25 @@ from evaluators.runner_handle import RunnerHandle
 
 
 class Costs:
-    """Seconds by what they were spent on."""
+    """Seconds by what they were spent on; all that happens within a block is for what that block is for."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = defaultdict(float)
+        self._within = False
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
-        start = time.perf_counter()
+        start, outermost, self._within = time.perf_counter(), not self._within, True
         try:
             yield
         finally:
-            self.seconds[name] += time.perf_counter() - start
+            self._within = not outermost
+            self.add(name, time.perf_counter() - start)
+
+    def add(self, name: str, seconds: float) -> None:
+        """Counts seconds, unless within a block."""
+        if not self._within:
+            self.seconds[name] += seconds
 
 
 class Slots:
@@ -127,7 +134,7 @@ class RunnerPair:
         """One burst of both sides: a call per set of values. `timeouts`: seconds for the reference's burst and for the
         candidate's. Raises RunnerFailure for whatever the candidate does instead, InfraError for the reference."""
         with self.costs("fresh_inputs"):
-            self._write(values)
+            self.write(values)
             self.device.synchronize()
         with self.costs("poison"):
             for side in self._outputs:
@@ -137,6 +144,7 @@ class RunnerPair:
         for which in (1, 0) if candidate_first else (0, 1):
             with self.costs("calls"):
                 bursts[which] = self._burst(which, seeds, timeouts[which], warm)
+            self.costs.add("outside_calls", max(0.0, bursts[which].judged - bursts[which].total))
             with self.costs("inputs_unchanged"):
                 if not torch.equal(self._inputs.bytes_of(len(values)), self._master.bytes_of(len(values))):
                     self._changed(which)
@@ -158,10 +166,9 @@ class RunnerPair:
             if which == 0:
                 raise InfraError(f"task {self.task}: the reference's output changes: {message}")
             raise RunnerFailure(Outcome.WRONG, message)
-        self.costs.seconds["outside_calls"] += max(0.0, runner.seconds - sum(seconds))
-        return Burst(runner.seconds, tuple(seconds), warm, runner.offset)
+        return Burst(runner.seconds, tuple(seconds), warm)
 
-    def _write(self, values: Sequence[list[Any]]) -> None:
+    def write(self, values: Sequence[list[Any]]) -> None:
         """Puts fresh values at the same addresses."""
         for slot, one in enumerate(values):
             _, tensors = tree.flatten(one)

@@ -24,6 +24,8 @@ from evaluators.device import RunnerDevice
 from evaluators.protocol import Channel, PeerClosed
 
 MAX_MESSAGE_CHARACTERS = 4000
+_NAMES = {"Model": "reference", "ModelNew": "candidate"}  # of a program's module, by what it must define
+_OWN_FILES = tuple(f"{name}.py" for name in _NAMES.values())
 
 
 class Runner:
@@ -42,7 +44,6 @@ class Runner:
     def serve(self) -> None:
         handlers: dict[str, Callable[..., dict[str, Any]]] = {
             "start": self.start,
-            "calibrate": self.calibrate,
             "load": self.load,
             "construct": self.construct,
             "set_state": self.set_state,
@@ -68,19 +69,18 @@ class Runner:
         self.device.start()
         return {"active": self.active}
 
-    def calibrate(self, message: dict[str, Any]) -> dict[str, Any]:
-        """What a call of next to nothing takes in this process: before any line of the program has run."""
-        return {"offset": self.device.calibrate()}
-
     def load(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Imports the program."""
-        program = Path.cwd() / "candidate.py"
+        """Imports the program, in place of the one before."""
+        for name in _NAMES.values():
+            sys.modules.pop(name, None)
+        name = _NAMES[message["entry"]]
+        program = Path.cwd() / f"{name}.py"  # each a file of its own: Python's bytecode cache tells them by it
         program.write_text(message["source"], encoding="utf-8", errors="surrogatepass")
-        spec = importlib.util.spec_from_file_location("candidate", program)
+        spec = importlib.util.spec_from_file_location(name, program)
         assert spec is not None
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
-        sys.modules["candidate"] = module
+        sys.modules[name] = module
         spec.loader.exec_module(module)
         self.kind = getattr(module, message["entry"], None)
         if self.kind is None:
@@ -169,6 +169,6 @@ class Runner:
 
 def _explain(error: BaseException) -> str:
     """The exception and the lines of the candidate that it passed through."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.endswith("candidate.py")]
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.endswith(_OWN_FILES)]
     where = "".join(f"\nline {frame.lineno}: {frame.line}" for frame in frames[-3:])
     return f"{type(error).__name__}: {error}"[:MAX_MESSAGE_CHARACTERS] + where[:MAX_MESSAGE_CHARACTERS]

@@ -66,7 +66,6 @@ class RunnerHandle:
         self._zygote = zygote
         self._folder = Path(tempfile.mkdtemp(prefix="warpsmith-runner-"))
         self.active: tuple[str, ...] = ()
-        self.offset = 0.0  # seconds of a call of next to nothing
         user = _FIRST_USER + 2 * slot.index + side
         writable = tuple((environment or {}).values())
         for folder in (self._folder, *map(Path, writable)):
@@ -210,13 +209,6 @@ class RunnerHandle:
         if "error" in reply:
             raise InfraError(f"the runner did not start: {reply.get('message')}")
         self.active = tuple(reply["active"])
-
-    def calibrate(self, timeout: float) -> None:
-        """Measures the process's own offset, before any line of the program has run. Raises InfraError."""
-        try:
-            self.offset = float(self.ask({"op": "calibrate"}, timeout)["offset"])
-        except RunnerFailure as failure:
-            raise InfraError(f"the runner cannot be calibrated: {failure.message}") from failure
 
     def load(self, source: str, entry: str, timeout: float) -> None:
         """Imports the program, which must define `entry`."""

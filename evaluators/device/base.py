@@ -51,6 +51,7 @@ class Device(Protocol):
     name: str  # of this one on the host
     own_memory: bool  # whether it has memory of its own, which host limits do not see
     clock: Clock  # how its bursts become figures
+    calibrated_seconds: float  # what differs between processes matters to references shorter than that; 0 for never
 
     def allocate(self, size: int) -> Region:
         """`size` bytes of memory shared with the runners."""
@@ -109,9 +110,6 @@ class RunnerDevice(Protocol):
 
     def start(self) -> None:
         """Sets limits and numeric flags, before any line of the candidate runs."""
-
-    def calibrate(self) -> float:
-        """Seconds that a call of next to nothing takes in this process, which differs from process to process."""
 
     def flags(self) -> dict[str, str]:
         """The global numeric flags as they stand now, by name."""

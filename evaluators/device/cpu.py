@@ -35,6 +35,7 @@ class CpuDevice:
     arch = name = "cpu"
     torch_device = torch.device("cpu")
     own_memory = False
+    calibrated_seconds = 0.0
     clock: Clock = JudgeClock()
 
     def __init__(self, *, threads: int = 1) -> None:

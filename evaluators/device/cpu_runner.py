@@ -24,9 +24,6 @@ class CpuRunner:
     def start(self) -> None:
         torch.set_num_threads(self.threads)
 
-    def calibrate(self) -> float:
-        return 0.0
-
     def flags(self) -> dict[str, str]:
         return {}
 

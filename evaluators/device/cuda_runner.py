@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import torch
@@ -24,7 +23,6 @@ _Event = torch._C._CudaEventBase  # no Python above it that could be replaced
 
 _TRACE_BYTES = 8 << 20
 _TRACE_RECORDS = 5000
-_CALIBRATION_CALLS = 40
 
 
 class CudaRunner:
@@ -68,22 +66,6 @@ class CudaRunner:
         }
         self.enforce_flags()
         self.timed(lambda: None, ())
-
-    def calibrate(self) -> float:
-        """Of some small kernels of torch on inputs at several places.
-
-        Two processes run the same small kernel with a constant difference of up to 0.2 µs (seen on an H200), whatever
-        the kernel: it is of the process, not of the program, and known before the program is there.
-        """
-        places = [torch.zeros(1 << 19, device="cuda")[:1024] for _ in range(4)]
-        kernels: list[Callable[..., Any]] = [partial(torch.relu, place) for place in places]
-        kernels += [partial(torch.exp, places[0]), partial(torch.sigmoid, places[1]), partial(torch.cuda._sleep, 1)]
-        typical = []
-        for kernel in kernels:
-            seconds = sorted(self.timed(kernel, ())[1] for _ in range(_CALIBRATION_CALLS))
-            middle = seconds[len(seconds) // 4 : -(len(seconds) // 4)]
-            typical.append(sum(middle) / len(middle))
-        return sum(typical) / len(typical)
 
     def flags(self) -> dict[str, str]:
         found = {}
