@@ -2,7 +2,7 @@
 
 Sections: `noise` (the same program on both sides), `slowdowns` (a known one), `recovery` (after a fault), `build`,
 `published` and `baselines` (CUDA-L1's kernels; need `--programs`), `table`. Each writes its figures to `--out`; `table`
-prints all that stand there.
+prints all that stand there. `noise`, `published` and `baselines` go on where an earlier run stopped.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 import typer
@@ -35,27 +36,40 @@ _RUNNER_USERS = range(61000, 62000)
 _FACTORS = (1.03, 1.10, 1.50)
 
 
-def _save(out: Path, name: str, verdicts: Iterable[Verdict], about: list[dict[str, Any]]) -> None:
-    """Verdicts as Parquet, and beside each what it was a trial of."""
+def _save(
+    out: Path, name: str, verdicts: Iterable[Verdict], about: list[dict[str, Any]], *, more: bool = False
+) -> None:
+    """Verdicts as Parquet, and beside each what it was a trial of; `more` of them than an earlier run's."""
     out.mkdir(parents=True, exist_ok=True)
     # A message's further lines quote the program, which may be somebody else's.
-    short = [replace(one, message=one.message.partition("\n")[0]) for one in verdicts]
-    pq.write_table(verdict_table(short), out / f"{name}.parquet", compression="zstd")
-    (out / f"{name}.json").write_text(json.dumps(about))
+    table = verdict_table([replace(one, message=one.message.partition("\n")[0]) for one in verdicts])
+    verdict_file, about_file = out / f"{name}.parquet", out / f"{name}.json"
+    if more and verdict_file.is_file():
+        table = pa.concat_tables([pq.read_table(verdict_file, schema=table.schema), table])
+        about = json.loads(about_file.read_text()) + about
+    pq.write_table(table, verdict_file, compression="zstd")
+    about_file.write_text(json.dumps(about))
+
+
+def _known(out: Path, name: str) -> Any:
+    """What an earlier run left in a JSON file, or an empty list."""
+    path = out / f"{name}.json"
+    return json.loads(path.read_text()) if path.is_file() else []
 
 
 def noise(out: Path, trials: int, deadline: float) -> None:
     """The same program on both sides, `trials` times for each kernel, each with fresh processes."""
     verdicts, about = [], []
+    first = 1 + max((one["trial"] for one in _known(out, "noise")), default=-1)
     with Evaluator() as evaluator:
         evaluator.start()
-        for trial in range(trials):
+        for trial in range(first, trials):
             if time.time() > deadline:
                 break
             for kernel in (one for one in KERNELS if trial % one.every == 0):
                 verdicts.append(evaluator.evaluate(kernel.task, kernel.candidate(trial)))
                 about.append({"kernel": kernel.name, "about": kernel.about, "trial": trial})
-    _save(out, "noise", verdicts, about)
+    _save(out, "noise", verdicts, about, more=True)
 
 
 def slowdowns(out: Path, trials: int, deadline: float) -> None:
@@ -130,10 +144,15 @@ def build(out: Path, programs: Path, store: Path, workers: int, seconds: float) 
 def published(out: Path, programs: Path, store: Path, deadline: float) -> None:
     """Verdicts on the published programs, and a second request for each."""
     found = load_programs(programs)
+    done = (
+        {row["task"] for row in pq.read_table(out / "published.parquet").to_pylist()}
+        if _known(out, "published")
+        else set()
+    )
     with Evaluator(limits=LIMITS, store=store) as evaluator:
         evaluator.start()
         start = time.perf_counter()
-        verdicts = list(measure(evaluator, found, deadline))
+        verdicts = list(measure(evaluator, [one for one in found if one.task.id not in done], deadline))
         seconds = time.perf_counter() - start
         repeats = []
         sources = {program.task.id: program for program in found}
@@ -145,7 +164,7 @@ def published(out: Path, programs: Path, store: Path, deadline: float) -> None:
         device = evaluator.device.torch_device
         constant = [one.task for one in verdicts if is_constant(sources[one.task].task, device)]
     about = [{"seconds": seconds, "repeats": repeats, "constant": constant, "usable": len(found)}]
-    _save(out, "published", verdicts, about)
+    _save(out, "published", verdicts, about, more=True)
 
 
 def baselines(out: Path, programs: Path, store: Path, deadline: float) -> None:
@@ -155,7 +174,7 @@ def baselines(out: Path, programs: Path, store: Path, deadline: float) -> None:
     tasks = [program.task for program in load_programs(programs) if program.task.id in right]
     with Evaluator(limits=LIMITS, store=store) as evaluator:
         evaluator.start()
-        found = measure_baselines(evaluator, tasks, deadline)
+        found = measure_baselines(evaluator, tasks, deadline, dict(_known(out, "baselines")))
     (out / "baselines.json").write_text(json.dumps(found))
 
 

@@ -68,9 +68,13 @@ def print_tables(out: Path) -> None:
     rows, about = _read(out, "published")
     if rows:
         known = out / "baselines.json"
-        _speed(rows, about[0])
+        _speed(rows, about)
         _defences(rows)
-        _published(rows, about[0], json.loads(known.read_text()) if known.is_file() else {})
+        _published(
+            rows,
+            [one for run in about for one in run["constant"]],
+            json.loads(known.read_text()) if known.is_file() else {},
+        )
     elif (noise_rows := _read(out, "noise")[0]) or rows:
         _defences(noise_rows)
 
@@ -141,16 +145,19 @@ def _recovery(about: list[dict[str, Any]]) -> None:
         _show("After a fault", columns, rows)
 
 
-def _speed(rows: list[dict[str, Any]], about: dict[str, Any]) -> None:
+def _speed(rows: list[dict[str, Any]], about: list[dict[str, Any]]) -> None:
     taken = [row["cost"]["total"] - row["cost"].get("build", 0.0) for row in rows]
     good = [seconds for seconds, row in zip(taken, rows, strict=True) if row["outcome"] == "ok"]
     lines = [
-        ["evaluated, of the usable programs", f"{len(rows)} of {about['usable']}"],
+        ["evaluated, of the usable programs", f"{len(rows)} of {about[0]['usable']}"],
         ["seconds from artifact to verdict, median", f"{median(taken):.2f}"],
         ["the same, correct programs alone", f"{median(good):.2f}"],
         ["the slowest tenth takes at least", f"{sorted(taken)[int(0.9 * len(taken))]:.2f}"],
-        ["an identical candidate again, longest, ms", f"{1e3 * max(about['repeats']):.1f}"],
-        ["evaluations an hour", f"{3600 * len(rows) / about['seconds']:.0f}"],
+        [
+            "an identical candidate again, longest, ms",
+            f"{1e3 * max(one for run in about for one in run['repeats']):.1f}",
+        ],
+        ["evaluations an hour", f"{3600 * len(rows) / sum(run['seconds'] for run in about):.0f}"],
     ]
     _show("Time, preset fast", ["", ""], lines)
 
@@ -170,11 +177,11 @@ def _group(row: dict[str, Any], constant: Sequence[str]) -> str:
     return "known hack" if row["task"] in HACKED else row["task"].partition("/")[0]
 
 
-def _published(rows: list[dict[str, Any]], about: dict[str, Any], known: dict[str, dict[str, float | None]]) -> None:
+def _published(rows: list[dict[str, Any]], constant: Sequence[str], known: dict[str, dict[str, float | None]]) -> None:
     names = existing_baselines("cuda")
     groups: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
-        groups.setdefault(_group(row, about["constant"]), []).append(row)
+        groups.setdefault(_group(row, constant), []).append(row)
     outcomes = sorted({row["outcome"] for row in rows})
     counts = [
         [name, len(mine), *(sum(row["outcome"] == one for row in mine) for one in outcomes)]

@@ -129,8 +129,9 @@ def is_constant(task: Task, device: torch.device) -> bool:
 
 
 def measure(evaluator: Evaluator, programs: list[Program], deadline: float) -> Iterator[Verdict]:
-    """Verdicts on the programs, in order, until `deadline` (of `time.time`). What is not built yet is left out."""
-    for program in programs:
+    """Verdicts on the programs, in order, until `deadline` (of `time.time`); on those that compile in vain, and do so
+    at every load, last. What is not built yet is left out."""
+    for program in sorted(programs, key=lambda program: _compiles_in_vain(evaluator, program)):
         if time.time() > deadline:
             return
         if needs_build(program.candidate.source) and not evaluator.builder.is_built(program.task, program.candidate):
@@ -138,14 +139,26 @@ def measure(evaluator: Evaluator, programs: list[Program], deadline: float) -> I
         yield evaluator.evaluate(program.task, program.candidate.source, author="cuda-l1")
 
 
-def measure_baselines(evaluator: Evaluator, tasks: list[Task], deadline: float) -> dict[str, dict[str, float | None]]:
-    """Speed-ups of the baselines over eager by task, as far as there is time and they are built."""
-    found: dict[str, dict[str, float | None]] = {}
+def _compiles_in_vain(evaluator: Evaluator, program: Program) -> bool:
+    """Whether the builder left an extension's folder without a library in it."""
+    folder = Path(evaluator.builder.artifact(program.task, program.candidate).path) / "extensions"
+    return any(not list(one.glob("*.so")) for one in folder.glob("*") if one.is_dir())
+
+
+Speedups = dict[str, dict[str, float | None]]  # of baselines over eager, by task
+
+
+def measure_baselines(evaluator: Evaluator, tasks: list[Task], deadline: float, known: Speedups) -> Speedups:
+    """Speed-ups of the baselines over eager by task, beside those `known`, as far as there is time and they are built.
+    Those that need no compiler come first."""
+    found = {task: dict(speedups) for task, speedups in known.items()}
     names = [name for name in existing_baselines(evaluator.device.arch) if name != "eager"]
-    for task in tasks:
-        for name in names:
+    for name in sorted(names, key=COMPILED.__contains__):
+        for task in tasks:
             if time.time() > deadline:
                 return found
+            if name in found.get(task.id, {}):
+                continue
             candidate = Candidate.propose(task.id, baseline_source(task, name), f"baseline:{name}")
             if name in COMPILED and not evaluator.builder.is_built(task, candidate):
                 continue

@@ -20,7 +20,6 @@ from evaluators.timing import median_estimate
 _DISAGREEMENT_SHARE = 0.25  # of the candidate's time hidden from its own clock: worth a finding
 
 _HIDDEN_SECONDS = 1e-5  # a call: the way to the runner and back differs by less from side to side
-_MAX_OFFSET = 5e-7
 _SHORTEST = 1e-9  # seconds that a call is taken to last, whatever its runner claims
 
 
@@ -106,9 +105,8 @@ class EventClock:
 def _corrected(reference: Burst, candidate: Burst, offset: float) -> float:
     """Seconds of the candidate's call without its process's offset: in full where it is as long as the reference's
     (one that runs fewer kernels may have less of it)."""
-    bounded = max(-_MAX_OFFSET, min(_MAX_OFFSET, offset))
     share = min(1.0, candidate.typical / reference.typical)
-    return max(candidate.typical - share * bounded, 0.5 * candidate.typical)
+    return max(candidate.typical - share * offset, 0.5 * candidate.typical)
 
 
 def _finding(hidden: Sequence[float], shown: Sequence[float], least: float) -> tuple[float, Finding | None]:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from evaluators import tree
-from evaluators.correctness import explains, is_inexact, relative_errors, unknown_errors
+from evaluators.correctness import ERROR_FACTOR, explains, is_inexact, relative_errors, unknown_errors
 from evaluators.tasks import TaskProgram
 
 _log = logging.getLogger(__name__)
@@ -41,6 +41,23 @@ class Expectation:
             errors.append(own if known else unknown_errors(given.dtype))
         return expected, errors, all_known
 
+    def of_rounded(self, inputs: list[Any], seed: int, reference: list[Tensor]) -> tuple[list[Tensor], Errors] | None:
+        """The exact outputs, and how far any sound program may be off on these very inputs: as far as the reference,
+        or as rounding the inputs once more moves the exact outputs. Where these are what is left of terms that cancel,
+        that is far, however lucky the reference was. None where float64 explains neither.
+        (Backward error analysis: Higham, Accuracy and Stability of Numerical Algorithms, chapter 1.)"""
+        exact = self._exact(inputs, seed, reference)
+        nearby = self._exact(_rounded(inputs), seed, reference) if exact else None
+        if exact is None or nearby is None:
+            return None
+        errors = []
+        for given, wide, near in zip(reference, exact, nearby, strict=True):
+            own, moved = relative_errors(given, wide), relative_errors(near, wide)
+            if not explains(own) and max(own) > ERROR_FACTOR * max(moved):
+                return None
+            errors.append((max(own[0], moved[0]), max(own[1], moved[1])))
+        return exact, errors
+
     def _exact(self, inputs: list[Any], seed: int, reference: list[Tensor]) -> list[Tensor] | None:
         """The reference's output in float64, or None for a program that cannot be upcast."""
         if self.upcast_fails:
@@ -55,3 +72,16 @@ class Expectation:
             self.upcast_fails = True
             return None
         return outputs if [one.shape for one in outputs] == [one.shape for one in reference] else None
+
+
+def _rounded(inputs: list[Any]) -> list[Any]:
+    """The inputs, each number of them moved by half a unit in its last place, up or down."""
+    _, tensors = tree.flatten(inputs)
+    generator = torch.Generator(tensors[0].device).manual_seed(0) if tensors else None
+    moved = []
+    for one in tensors:
+        if one.is_floating_point():
+            signs = torch.randint(0, 2, one.shape, generator=generator, device=one.device) * 2 - 1
+            one = one.to(torch.float64) * (1 + 0.5 * torch.finfo(one.dtype).eps * signs)
+        moved.append(one)
+    return tree.unflatten(inputs, moved)

@@ -68,7 +68,7 @@ class Builder:
 
     def build(self, task: Task, candidate: Candidate) -> Artifact | BuildError:
         """The finished artifact, from the store or built now; or why it does not compile. Raises InfraError."""
-        artifact = self._artifact(task, candidate)
+        artifact = self.artifact(task, candidate)
         folder = Path(artifact.path)
         folder.parent.mkdir(parents=True, exist_ok=True)
         with _locked(folder.with_suffix(".lock")):
@@ -90,9 +90,10 @@ class Builder:
 
     def is_built(self, task: Task, candidate: Candidate) -> bool:
         """Whether `build` would return at once."""
-        return Path(self._artifact(task, candidate).path).with_suffix(".json").is_file()
+        return Path(self.artifact(task, candidate).path).with_suffix(".json").is_file()
 
-    def _artifact(self, task: Task, candidate: Candidate) -> Artifact:
+    def artifact(self, task: Task, candidate: Candidate) -> Artifact:
+        """Where what the candidate compiles is kept, built or not."""
         versions = json.dumps(dict(self.device.versions()), sort_keys=True)
         digest = digest_of(f"{candidate.digest}\n{task.digest}\n{versions}")
         return Artifact(digest, "caches", str(self.store / digest), self.device.arch)

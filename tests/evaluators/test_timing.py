@@ -14,6 +14,7 @@ from evaluators.timing import (
     IntervalTight,
     PairBudget,
     TimeBudget,
+    calibrated_estimate,
     combined,
     divide,
     median_estimate,
@@ -134,3 +135,35 @@ def test_the_interval_holds_what_differs_between_processes(processes) -> None:
         estimate = combined(found, spread)
         held += estimate.low <= 1 <= estimate.high
     assert 0.92 <= held / 600 <= 0.985
+
+
+# Measurements and calibrations
+
+
+@pytest.mark.parametrize(("measured", "calibrations"), [(16, 10), (24, 10), (40, 10), (24, 3)])
+def test_the_interval_holds_what_the_calibration_does_not_know(measured, calibrations) -> None:
+    random = np.random.default_rng(measured + calibrations)
+    held, widths, trials = 0, [], 1000
+    for _ in range(trials):
+        offset = random.normal(0, 1)
+        values = offset + random.standard_t(4, measured)
+        known = offset + random.standard_t(4, calibrations)
+        estimate = calibrated_estimate([list(values - one) for one in known])
+        assert estimate.low <= estimate.value <= estimate.high
+        assert estimate.n == measured
+        held += estimate.low <= 0 <= estimate.high
+        widths.append(estimate.high - estimate.low)
+    assert 0.92 <= held / trials <= 0.98
+    without = median_estimate(list(random.standard_t(4, measured)))
+    assert np.median(widths) > without.high - without.low
+
+
+def test_one_calibration_is_taken_to_be_exact() -> None:
+    values = [1.0, 1.1, 1.2, 1.3, 1.4, 1.6, 1.7]
+    assert calibrated_estimate([values]) == median_estimate(values)
+
+
+def test_nothing_measured_or_calibrated_is_no_estimate() -> None:
+    for values in ([], [[], []]):
+        with pytest.raises(ValueError, match="no values"):
+            calibrated_estimate(values)
