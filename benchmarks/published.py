@@ -70,19 +70,24 @@ def _number(program: Program) -> int:
 Job = tuple[Task, Candidate]
 
 
-def build_jobs(programs: list[Program], baselines: tuple[str, ...]) -> Iterator[Job]:
-    """What has to be compiled: the programs themselves, then the baselines of task after task."""
-    for program in programs:
-        if needs_build(program.candidate.source):
-            yield program.task, program.candidate
-    for program in programs:
-        for name in (one for one in COMPILED if one in baselines):
-            source = baseline_source(program.task, name)
-            yield program.task, Candidate.propose(program.task.id, source, f"baseline:{name}")
+def program_jobs(programs: list[Program]) -> list[Job]:
+    """The programs that have to be compiled."""
+    return [(one.task, one.candidate) for one in programs if needs_build(one.candidate.source)]
+
+
+def baseline_jobs(tasks: list[Task]) -> list[Job]:
+    """The baselines of the tasks that have to be compiled."""
+    names = [name for name in COMPILED if name in existing_baselines("cuda")]
+    return [
+        (task, Candidate.propose(task.id, baseline_source(task, name), f"baseline:{name}"))
+        for task in tasks
+        for name in names
+    ]
 
 
 def _work(jobs: multiprocessing.Queue[Job | None], store: Path, deadline: float, core: int) -> None:  # type: ignore[type-arg]
-    os.sched_setaffinity(0, {core})
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cores[core % len(cores)]})
     builder = Builder(open_device("auto"), store, LIMITS)
     while (job := jobs.get()) is not None and time.time() < deadline:
         try:

@@ -202,8 +202,10 @@ class RunnerHandle:
         """Waits until the runner has started. Raises InfraError."""
         try:
             reply, _ = self._channel.receive(timeout)
-        except (PeerTimeout, PeerClosed, ProtocolViolation) as error:
-            raise InfraError(f"the runner did not start: {type(error).__name__} {self.printed(500)}") from error
+        except PeerTimeout as error:
+            raise InfraError(f"the runner did not start within {timeout:.0f} s: {self.printed(500)}") from error
+        except (PeerClosed, ProtocolViolation) as error:
+            raise InfraError(f"the runner did not start: {self._post_mortem(error)}") from error
         finally:
             self._pause()
         if "error" in reply:

@@ -14,6 +14,7 @@ import socket
 import sys
 import tempfile
 import time
+import traceback
 from typing import Any
 
 from evaluators.protocol import Channel, PeerClosed
@@ -65,17 +66,22 @@ class Zygote:
         and everything it leaves behind dies with it.
 
         A process between makes the namespace, since without root there is no way back out of one. It ends at once, and
-        we, the subreaper, become the runner's parent.
+        we, the subreaper, become the runner's parent. The runner waits at a gate until then: it dies with its parent,
+        and that must be us.
         """
         reading, writing = os.pipe()
+        gate, held = os.pipe()
         between = os.fork()
         if between == 0:
-            _fork_runner(Containment(**message["containment"]), descriptor, message, writing, self.can_make_namespaces)
-        os.close(writing)
-        os.close(descriptor)
+            os.close(held)
+            containment = Containment(**message["containment"])
+            _fork_runner(containment, descriptor, message, writing, gate, self.can_make_namespaces)
+        for ours in (writing, gate, descriptor):
+            os.close(ours)
         with open(reading, "rb") as report:
             process = int(report.read() or 0)
         os.waitpid(between, 0)
+        os.close(held)
         if process:
             self.runners.add(process)
         return {"pid": process}
@@ -109,17 +115,16 @@ class Zygote:
 
 
 def _fork_runner(
-    containment: Containment, descriptor: int, message: dict[str, Any], report: int, namespaces: bool
+    containment: Containment, descriptor: int, message: dict[str, Any], report: int, gate: int, namespaces: bool
 ) -> None:
     """In the process between: forks the runner, reports its id, ends. Never returns."""
     code = 70
     try:
         namespaced = namespaces and new_pid_namespace()
-        gate, held = os.pipe()
         process = os.fork()
         if process == 0:
-            os.close(held)
-            os.read(gate, 1)  # until the process between has ended, whose death must not be taken for the zygote's
+            os.close(report)
+            os.read(gate, 1)  # ends when the zygote closes its end
             _become_runner(containment, descriptor, message, namespaced)
         os.write(report, str(process).encode())
         code = 0
@@ -139,6 +144,9 @@ def _become_runner(containment: Containment, descriptor: int, message: dict[str,
 
         Runner(Channel(socket.socket(fileno=descriptor)), active, runner_device(message["device"])).serve()
         code = 0
+    except BaseException:  # noqa: BLE001  (whatever it is, the judge shows it)
+        traceback.print_exc()
+        sys.stderr.flush()
     finally:
         os._exit(code)
 
