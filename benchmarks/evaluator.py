@@ -184,8 +184,8 @@ def baselines(out: Path, programs: Path, store: Path, workers: int, seconds: flo
     build_all(baseline_jobs(tasks), store, workers, 0.4 * seconds)
     with Evaluator(limits=LIMITS, store=store) as evaluator:
         evaluator.start()
-        found = measure_baselines(evaluator, tasks, deadline, dict(_known(out, "baselines")))
-    (out / "baselines.json").write_text(json.dumps(found))
+        for found in measure_baselines(evaluator, tasks, deadline, dict(_known(out, "baselines"))):
+            (out / "baselines.json").write_text(json.dumps(found))
 
 
 @app.command()

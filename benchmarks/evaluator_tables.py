@@ -14,6 +14,7 @@ from rich.table import Table
 
 from benchmarks.published import HACKED
 from evaluators.baselines import existing_baselines
+from evaluators.records import Outcome
 
 FASTER = 1.01  # CUDA-L1's threshold of an improvement
 _DEFENCES = {
@@ -182,9 +183,10 @@ def _published(rows: list[dict[str, Any]], constant: Sequence[str], known: dict[
     groups: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         groups.setdefault(_group(row, constant), []).append(row)
-    outcomes = sorted({row["outcome"] for row in rows})
+    found = [_outcome(row) for row in rows]
+    outcomes = sorted(set(found), key=lambda one: (one != "ok", -found.count(one)))
     counts = [
-        [name, len(mine), *(sum(row["outcome"] == one for row in mine) for one in outcomes)]
+        [name, len(mine), *([_outcome(row) for row in mine].count(one) for one in outcomes)]
         for name, mine in sorted(groups.items())
     ]
     _show("CUDA-L1's published programs: outcomes", ["", "programs", *outcomes], counts)
@@ -198,6 +200,18 @@ def _published(rows: list[dict[str, Any]], constant: Sequence[str], known: dict[
                 shown.append([group, baseline, len(values), *cells])
     columns = ["", "over", "programs", "faster", "median", "geometric mean"]
     _show("CUDA-L1's published programs: speed-up of the correct ones", columns, shown)
+
+
+def _outcome(row: dict[str, Any]) -> str:
+    """The outcome of a verdict; of a wrong program, also in what it is wrong."""
+    if row["outcome"] != Outcome.WRONG:
+        return str(row["outcome"])
+    message, correctness = row["message"], row["correctness"]
+    if "relative error" in message:
+        return "wrong, by less than 1 %" if correctness and correctness["error"] < 0.01 else "wrong values"
+    kinds = ("stride", "dtype", "shape", "type", "inputs in place")
+    kind = next((kind for kind in kinds if kind in message), "")
+    return f"wrong {kind}s" if kind == "stride" else "changes its inputs" if kind == "inputs in place" else "wrong form"
 
 
 def _over(

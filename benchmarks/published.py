@@ -153,15 +153,15 @@ def _compiles_in_vain(evaluator: Evaluator, program: Program) -> bool:
 Speedups = dict[str, dict[str, float | None]]  # of baselines over eager, by task
 
 
-def measure_baselines(evaluator: Evaluator, tasks: list[Task], deadline: float, known: Speedups) -> Speedups:
-    """Speed-ups of the baselines over eager by task, beside those `known`, as far as there is time and they are built.
-    Those that need no compiler come first."""
+def measure_baselines(evaluator: Evaluator, tasks: list[Task], deadline: float, known: Speedups) -> Iterator[Speedups]:
+    """Speed-ups of the baselines over eager by task, beside those `known`, after each that came to them, as far as
+    there is time and they are built. Those that need no compiler come first."""
     found = {task: dict(speedups) for task, speedups in known.items()}
     names = [name for name in existing_baselines(evaluator.device.arch) if name != "eager"]
     for name in sorted(names, key=COMPILED.__contains__):
         for task in tasks:
             if time.time() > deadline:
-                return found
+                return
             if name in found.get(task.id, {}):
                 continue
             candidate = Candidate.propose(task.id, baseline_source(task, name), f"baseline:{name}")
@@ -169,4 +169,4 @@ def measure_baselines(evaluator: Evaluator, tasks: list[Task], deadline: float, 
                 continue
             result = evaluator.baseline(task, name)
             found.setdefault(task.id, {})[name] = result.speedup.value if result.speedup else None
-    return found
+            yield found

@@ -204,7 +204,9 @@ class Evaluator:
         if isinstance(artifact, BuildError):
             result = BaselineResult(None, f"{artifact.stage}: {artifact.message}")
         else:
-            judgement, _ = self._slot.judge(self._program(task), candidate.source, self.preset, artifact)
+            # It is the task's own program, which other shapes and distributions say nothing about.
+            preset = replace(self.preset, distributions=0, shapes=0)
+            judgement, _ = self._slot.judge(self._program(task), candidate.source, preset, artifact)
             seconds = judgement.timing.reference_seconds.value if judgement.timing else None
             result = BaselineResult(judgement.speedup, judgement.message, seconds)
             if judgement.outcome is Outcome.TIMEOUT:

@@ -1,7 +1,7 @@
 """Judgements in a device's measuring slot: fresh processes for each, more of them where it is close.
 
-Two processes that run the same short kernel differ by some hundredths of a microsecond, whatever is measured within
-them (`Device.spread`). A close call is therefore made on several pairs of processes.
+Two processes that run the same short kernel differ by a little, whatever is measured within them (`Device.spread`).
+Where a preset asks for it, a close call is therefore made on several pairs of processes.
 """
 
 from __future__ import annotations

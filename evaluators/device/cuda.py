@@ -33,9 +33,9 @@ _WARM_UP_SECONDS = 0.5
 _KEPT_SHARE = 0.25  # of the memory, that the judge may hold between evaluations
 _HEALTH_SIZE = 2048
 _HEALTH_FACTOR = 3.0  # times its first duration; clocks that have gone down in between make 2 at most
-# Between pairs of processes on one H200, beyond what their calibration and measurement show: about 15 ns for kernels of
+# Between pairs of processes on one H200, beyond what their calibration and measurement show: about 10 ns for kernels of
 # 4 to 16 µs, 70 ns for 130 µs.
-_SPREAD_SECONDS, _SPREAD_SHARE, _MOST_SPREAD_SECONDS = 15e-9, 4e-4, 70e-9
+_SPREAD_SECONDS, _SPREAD_SHARE, _MOST_SPREAD_SECONDS = 10e-9, 4e-4, 70e-9
 _PASSED_ON = ("CUDA_HOME", "CUDA_PATH", "CC", "CXX", "TRITON_LIBCUDA_PATH", "TRITON_PTXAS_PATH")
 
 
