@@ -2,7 +2,8 @@
 
 Sections: `noise` (the same program on both sides), `slowdowns` (a known one), `recovery` (after a fault), `build`,
 `published` and `baselines` (CUDA-L1's kernels; need `--programs`), `table`. Each writes its figures to `--out`; `table`
-prints all that stand there. `noise`, `published` and `baselines` go on where an earlier run stopped.
+prints all that stand there. `noise`, `published` and `baselines` go on with
+`--go-on` where an earlier run of the same code stopped; else they start afresh.
 """
 
 from __future__ import annotations
@@ -66,18 +67,18 @@ def _known(out: Path, name: str) -> Any:
 
 
 def noise(out: Path, trials: int, deadline: float) -> None:
-    """The same program on both sides, `trials` times for each kernel, each with fresh processes."""
-    verdicts, about = [], []
+    """The same program on both sides, `trials` times for each kernel, each with fresh processes. Saved after each."""
     first = 1 + max((one["trial"] for one in _known(out, "noise")), default=-1)
     with Evaluator() as evaluator:
         evaluator.start()
         for trial in range(first, trials):
             if time.time() > deadline:
                 break
+            verdicts, about = [], []
             for kernel in (one for one in KERNELS if trial % one.every == 0):
                 verdicts.append(evaluator.evaluate(kernel.task, kernel.candidate(trial)))
                 about.append({"kernel": kernel.name, "about": kernel.about, "trial": trial})
-    _save(out, "noise", verdicts, about, more=True)
+            _save(out, "noise", verdicts, about, more=True)
 
 
 def slowdowns(out: Path, trials: int, deadline: float) -> None:
@@ -195,6 +196,7 @@ def main(
     trials: Annotated[int, typer.Option(help="Trials of each kernel.")] = 100,
     seconds: Annotated[float, typer.Option(help="Time for each section; what does not fit is left out.")] = 3600.0,
     programs: Annotated[Path | None, typer.Option(help="Published programs, in CUDA-L1's JSONL format.")] = None,
+    go_on: Annotated[bool, typer.Option(help="Add to what stands in --out, which must be of the same code.")] = False,
     store: Annotated[Path, typer.Option(help="Folder of artifacts and baselines.")] = Path("/tmp/warpsmith-store"),
     workers: Annotated[int, typer.Option(help="Builds at a time.")] = max(1, (os.cpu_count() or 2) - 2),
 ) -> None:
@@ -206,6 +208,9 @@ def main(
     store.chmod(0o755)  # runners are other users
     for section in chosen:
         deadline = time.time() + seconds
+        if section != "table" and not go_on:
+            for kind in ("json", "parquet"):
+                (out / f"{section}.{kind}").unlink(missing_ok=True)
         if section in ("build", "published", "baselines") and programs is None:
             raise typer.BadParameter(f"{section} needs --programs")
         if section == "noise":

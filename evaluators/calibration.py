@@ -9,16 +9,16 @@ from evaluators.device import Device
 from evaluators.pair import RunnerPair, of_reference
 from evaluators.tasks import TaskProgram
 
-_ROUNDS = 10
-_WARM_UP_ROUNDS = 1
+_MOST_ROUNDS, _LEAST_ROUNDS, _WARM_UP_ROUNDS = 10, 4, 1
+_SECONDS = 0.2  # of calls, for references that are not that short
 
 
 def calibrate(
     pair: RunnerPair, program: TaskProgram, init_inputs: list[Any], device: Device, timeout: float
 ) -> list[float]:
     """Seconds that a call of the reference takes longer in the candidate's process than in its own, as some rounds of
-    both show; 0 for a reference that is too long for that to matter. Inputs and outputs must be bound; afterwards
-    either process has a program loaded that is to be replaced. Raises InfraError.
+    both show; 0 for a reference that is too long for that to matter. Inputs and outputs must be bound, and the
+    reference loaded on its own side; afterwards either process has a model that is to be replaced. Raises InfraError.
 
     Two processes run the same short kernel with a constant difference of up to 0.3 µs, and more the more kernels there
     are (seen on an H200), which no measurement of two programs, one in each, can tell from a difference of the
@@ -33,21 +33,20 @@ def calibrate(
 def _calibrate(
     pair: RunnerPair, program: TaskProgram, init_inputs: list[Any], device: Device, timeout: float
 ) -> list[float]:
-    seed, offsets = secrets.randbits(48), []
-    seeds, values = [seed], [program.inputs(seed)]
-    for which, runner in enumerate(pair.runners):
-        runner.load(program.source, "Model", timeout)
-        runner.construct(seed, init_inputs, timeout)
-        if which == 0:
-            pair.write(values)
-            runner.call(seeds, timeout)  # may compile
-            (seconds,), _ = runner.call(seeds, timeout)
-            if seconds >= device.calibrated_seconds:
-                return [0.0]
+    ours, theirs = pair.runners
+    seed = secrets.randbits(48)
+    ours.construct(seed, init_inputs, timeout, final=False)
+    seconds = pair.seconds_of_reference(program.inputs(seed), seed, timeout)
+    if seconds >= device.calibrated_seconds:
+        return [0.0]
+    theirs.load(program.source, "Model", timeout)
+    theirs.construct(seed, init_inputs, timeout, final=False)
     calls, warm = device.calls(seconds, pair.slots)
     seeds = [secrets.randbits(48) for _ in range(calls)]
     values = [program.inputs(one) for one in seeds]
-    for index in range(_WARM_UP_ROUNDS + _ROUNDS):
+    affordable = round(_SECONDS / (2 * calls * max(seconds, 1e-6)))
+    rounds, offsets = max(_LEAST_ROUNDS, min(_MOST_ROUNDS, affordable)), []
+    for index in range(_WARM_UP_ROUNDS + rounds):
         done = pair.round(values, seeds, (timeout, timeout), candidate_first=index % 2 == 1, warm=warm)
         offsets.append(done.candidate.typical - done.reference.typical)
     return offsets[_WARM_UP_ROUNDS:]

@@ -149,11 +149,11 @@ class Judge:
         seed = secrets.randbits(48)
         self.init_inputs = self.program.init_inputs(seed)
         self._bind(seed)
+        with self.pair.costs("load_reference"):
+            self._of_reference(lambda runner: runner.load(self.program.source, "Model", limit))
         with self.pair.costs("calibrate"):
             self.device.warm_up()
             self.offsets = calibrate(self.pair, self.program, self.init_inputs, self.device, limit)
-        with self.pair.costs("load_reference"):
-            self._of_reference(lambda runner: runner.load(self.program.source, "Model", limit))
         with self.pair.costs("load_candidate"):
             candidate.load(source, "ModelNew", limit)
         same_state = self._construct(seed)
@@ -375,7 +375,8 @@ class Judge:
             except RunnerFailure as failure:
                 if self.require_shapes:
                     raise RunnerFailure(Outcome.WRONG, f"at {described}: {failure.message}") from failure
-                self.findings.append(Finding("shapes", "hint", f"fails at {described}: {failure.message}"))
+                what = "not tried to the end" if failure.outcome is Outcome.TIMEOUT else "fails"
+                self.findings.append(Finding("shapes", "hint", f"{what} at {described}: {failure.message}"))
                 return
 
     def _try_shape(self, example: list[Any], spec: tree.Spec) -> None:

@@ -122,6 +122,13 @@ class RunnerPair:
         """What stands in a slot of the reference (0) or the candidate (1)."""
         return self._outputs[which].views[slot]
 
+    def seconds_of_reference(self, values: list[Any], seed: int, timeout: float) -> float:
+        """Seconds of a second call of the reference; the first may compile. Raises InfraError."""
+        self._write([values])
+        self.device.synchronize()
+        self._burst(0, [seed], timeout, 0)
+        return self._burst(0, [seed], timeout, 0).own[0]
+
     def round(
         self,
         values: list[list[Any]],
@@ -134,7 +141,7 @@ class RunnerPair:
         """One burst of both sides: a call per set of values. `timeouts`: seconds for the reference's burst and for the
         candidate's. Raises RunnerFailure for whatever the candidate does instead, InfraError for the reference."""
         with self.costs("fresh_inputs"):
-            self.write(values)
+            self._write(values)
             self.device.synchronize()
         with self.costs("poison"):
             for side in self._outputs:
@@ -168,7 +175,7 @@ class RunnerPair:
             raise RunnerFailure(Outcome.WRONG, message)
         return Burst(runner.seconds, tuple(seconds), warm)
 
-    def write(self, values: Sequence[list[Any]]) -> None:
+    def _write(self, values: Sequence[list[Any]]) -> None:
         """Puts fresh values at the same addresses."""
         for slot, one in enumerate(values):
             _, tensors = tree.flatten(one)

@@ -1,4 +1,5 @@
-"""The untrusted side: loads one program and calls it when the judge says so. It holds the program and the input.
+"""The untrusted side: loads one program and calls it when the judge says so. It holds the program and the input (before
+it has the candidate, on a GPU, the reference, which is no secret).
 
 Reference and candidate are served by this same code. Nothing it reports decides a verdict: its clock is only compared
 with the judge's, and its outputs are judged by what stands in the judge's memory.
@@ -25,6 +26,7 @@ from evaluators.protocol import Channel, PeerClosed
 
 MAX_MESSAGE_CHARACTERS = 4000
 _NAMES = {"Model": "reference", "ModelNew": "candidate"}  # of a program's module, by what it must define
+_NO_MODEL = nn.Identity()
 _OWN_FILES = tuple(f"{name}.py" for name in _NAMES.values())
 
 
@@ -36,7 +38,8 @@ class Runner:
         self.active = active
         self.device = device
         self.kind: Callable[..., nn.Module] | None = None
-        self.model: nn.Module
+        self.model: nn.Module = _NO_MODEL
+        sys.dont_write_bytecode = True  # one program may not be taken for another, nor leave anything behind
         self.inputs: list[tuple[Any, ...]] = []
         self.output_spec: tree.Spec | None = None
         self.outputs: list[list[Tensor]] = []
@@ -70,11 +73,14 @@ class Runner:
         return {"active": self.active}
 
     def load(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Imports the program, in place of the one before."""
-        for name in _NAMES.values():
-            sys.modules.pop(name, None)
+        """Imports the program, in place of the one before, of which nothing stays but what it did to others."""
+        self.kind, self.model = None, _NO_MODEL
+        for file in _OWN_FILES:
+            Path(file).unlink(missing_ok=True)
+            if sys.modules.pop(file.removesuffix(".py"), None):
+                gc.collect()
         name = _NAMES[message["entry"]]
-        program = Path.cwd() / f"{name}.py"  # each a file of its own: Python's bytecode cache tells them by it
+        program = Path.cwd() / f"{name}.py"
         program.write_text(message["source"], encoding="utf-8", errors="surrogatepass")
         spec = importlib.util.spec_from_file_location(name, program)
         assert spec is not None
@@ -91,13 +97,14 @@ class Runner:
         """Constructs the model under the judge's seed."""
         with os.fdopen(arguments, "rb") as file:
             init_inputs = torch.load(io.BytesIO(file.read()), weights_only=False)
-        kind = self.kind
+        kind, self.model = self.kind, _NO_MODEL  # the memory of the one before may be needed
         assert kind is not None
         self.model = self.device.construct(lambda: kind(*init_inputs), message["seed"], message["on_host"])
         state = self.model.state_dict()
         flags = self.device.flags()
         self.device.enforce_flags()
-        gc.freeze()
+        if message["final"]:
+            gc.freeze()
         return {
             "flags": flags,
             "state": [

@@ -196,7 +196,8 @@ class RunnerHandle:
         """Lets the runner take hold of the device, before any line of the program has run; `end_start` waits for it.
         Runners may start at the same time, since nothing is measured meanwhile."""
         self._resume()
-        self._channel.send({"op": "start"})
+        with contextlib.suppress(PeerClosed):  # `end_start` says why
+            self._channel.send({"op": "start"})
 
     def end_start(self, timeout: float) -> None:
         """Waits until the runner has started. Raises InfraError."""
@@ -217,12 +218,14 @@ class RunnerHandle:
         self.ask({"op": "load", "source": source, "entry": entry}, timeout)
 
     def construct(
-        self, seed: int, init_inputs: list[Any], timeout: float, *, on_host: bool = False
+        self, seed: int, init_inputs: list[Any], timeout: float, *, on_host: bool = False, final: bool = True
     ) -> tuple[list[list[Any]], dict[str, str]]:
         """Constructs the model under a seed; returns names, dtypes and shapes of its state, and the global numeric
-        flags as the program left them."""
+        flags as the program left them. One that is not `final` is replaced before anything is measured of it."""
         with _saved(init_inputs) as descriptor:
-            reply = self.ask({"op": "construct", "seed": seed, "on_host": on_host}, timeout, [descriptor])
+            reply = self.ask(
+                {"op": "construct", "seed": seed, "on_host": on_host, "final": final}, timeout, [descriptor]
+            )
         state, flags = reply.get("state"), reply.get("flags")
         known = {str(key): str(value) for key, value in flags.items()} if isinstance(flags, dict) else {}
         return (state if isinstance(state, list) else []), known

@@ -59,7 +59,8 @@ def calibrated_estimate(values: Sequence[Sequence[float]], confidence: float = C
     """The estimate from n measurements that were corrected by each of m calibrations, `values[j][i]`: the median of all
     n x m, which is Hodges and Lehmann's estimate of the shift between the two samples, and the interval of the rank
     test that belongs to it (Moses; Hollander and Wolfe, Nonparametric Statistical Methods, section 4.3, large-sample
-    form). So what the calibration does not know is in the interval. One calibration is taken to be exact.
+    form). So what the calibration does not know is in the interval, provided that both samples scatter alike: it is too
+    narrow where calibrations scatter more. One calibration is taken to be exact.
 
     Raises ValueError for none.
     """

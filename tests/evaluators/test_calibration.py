@@ -1,4 +1,4 @@
-"""What differs between two processes is found before the candidate is there, and leaves nothing behind for it."""
+"""What differs between two processes is found before the candidate is there, and is not there for it to find."""
 
 from __future__ import annotations
 
@@ -78,6 +78,7 @@ def pair(device: CpuDevice, limits: LimitsConfig, tmp_path) -> Iterator[RunnerPa
 
 def offsets(pair: RunnerPair, task: Task) -> list[float]:
     program = TaskProgram(task)
+    pair.runners[0].load(program.source, "Model", 10.0)
     example = program.inputs(1)
     pair.bind(example, program.output_spec(1, program.init_inputs(1), example), 10.0)
     return calibrate(pair, program, program.init_inputs(1), pair.device, 10.0)
@@ -103,7 +104,7 @@ def test_a_reference_that_fails_in_either_process_is_our_failure(pair) -> None:
 
 
 def test_a_candidate_is_judged_after_calibration_as_without(device, limits) -> None:
-    # As long as the reference to the byte: neither Python's bytecode cache nor anything else may mix them up.
+    # As long as the reference to the byte, which Python's bytecode cache would take for the same file.
     candidate = SOURCE.replace("class Model(", "class ModelNew(").replace("FACTOR = 1\n", "FACTOR = 2\n")
     reference = SOURCE.replace("FACTOR = 1\n", "FACTOR = 1  #\n")
     assert len(candidate) == len(reference)
@@ -117,10 +118,29 @@ def test_a_candidate_is_judged_after_calibration_as_without(device, limits) -> N
     assert right.cost["calibrate"] > 0
 
 
-def test_the_candidate_finds_no_reference_in_its_process(device, limits) -> None:
-    """Nothing is gained by it, but a program that is imported afresh should not depend on what ran before."""
-    top = "import sys\nassert 'reference' not in sys.modules\n"
-    candidate = SOURCE.replace("import torch\n", f"import torch\n{top}", 1).replace("class Model(", "class ModelNew(")
+@pytest.mark.parametrize(
+    "finds",
+    [
+        "'reference' in sys.modules",
+        "os.path.exists('reference.py')",
+        "os.path.exists('__pycache__')",
+        "any(kind.__module__ == 'reference' for kind in nn.Module.__subclasses__())",
+    ],
+)
+def test_the_candidate_finds_no_reference_in_its_process(device, limits, finds) -> None:
+    """Nothing would be gained by it, but a program that is imported afresh should not depend on what ran before."""
+    top = f"import torch.nn as nn\nimport sys\nassert not {finds}\n"
+    candidate = SOURCE.replace("import torch.nn as nn\n", top, 1).replace("class Model(", "class ModelNew(")
     with Evaluator(arch="cpu", limits=limits) as evaluator:
         evaluator.device.calibrated_seconds = 1e-2
-        assert evaluator.evaluate(TASK, candidate).outcome is Outcome.OK
+        verdict = evaluator.evaluate(TASK, candidate)
+        assert verdict.outcome is Outcome.OK, verdict.message
+
+
+def test_a_reference_of_no_constant_form_is_our_failure_as_without(device, limits) -> None:
+    source = SOURCE.replace("return x * FACTOR", "return x * FACTOR, float(x.sum())")
+    with Evaluator(arch="cpu", limits=limits) as evaluator:
+        evaluator.device.calibrated_seconds = 1e-2
+        verdict = evaluator.evaluate(Task("test/waits", 1, "waits", source), source.replace("Model(", "ModelNew("))
+    assert verdict.outcome is Outcome.INFRA
+    assert "output changes" in verdict.message

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from evaluators import tree
 from evaluators.correctness import compare, unknown_errors
-from evaluators.expectation import Expectation
+from evaluators.expectation import Expectation, rounded
 from evaluators.records import Outcome, Task
 from evaluators.tasks import TaskProgram
 
@@ -196,3 +196,50 @@ def test_there_is_no_second_look_where_float64_explains_nothing() -> None:
     with program.seeded(1):
         given = torch.nn.functional.dropout(values[0], 0.5)
     assert expectation.of_rounded(values, 2, [given]) is None
+
+
+STATEFUL = program_of(
+    "y = x @ self.w; self.h = 0.9 * self.h + 0.1 * y.mean(dim=0); return y + 0.2 * self.h",
+    "self.w = nn.Parameter(torch.randn(64, 64)); self.register_buffer('h', torch.zeros(64))",
+)
+LAST_INPUT = program_of(
+    "before, self.h = self.h, x.clone(); return x + before",
+    "self.register_buffer('h', torch.zeros(64, 64))",
+)
+
+
+@pytest.mark.parametrize("program", [STATEFUL, LAST_INPUT])
+def test_there_is_no_second_look_at_a_reference_that_keeps_a_state(program) -> None:
+    """Its drift would pass for rounding, and a lower precision with it."""
+    values = program.inputs(5)
+    expectation = Expectation(program, program.model(1, []))
+    runner = program.model(1, [])
+    with torch.no_grad():
+        for _ in range(3):
+            given = runner(*values)
+            expectation.of(values, 0, [given])
+    assert expectation.of_rounded(values, 0, [given]) is None
+
+
+def test_integers_are_the_references_at_second_look_too() -> None:
+    program = program_of("return torch.max(x @ x, dim=1)", inputs="[torch.randn(8, 8)]")
+    values = program.inputs(5)
+    with torch.no_grad():
+        given = list(program.model(1, [])(*values))
+    again = Expectation(program, program.model(1, [])).of_rounded(values, 0, given)
+    assert again is not None
+    expected, errors = again
+    assert expected[0].dtype is torch.float64
+    assert expected[1] is given[1]
+    assert errors[1] == (0.0, 0.0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_rounding_moves_numbers_up_and_down_by_about_a_last_place(dtype) -> None:
+    values = torch.randn(1000).to(dtype)
+    [moved] = rounded([values])
+    change = (moved - values.to(torch.float64)) / values.to(torch.float64).abs()
+    assert 300 < int((change > 0).sum()) < 700
+    assert 300 < int((change < 0).sum()) < 700
+    assert float(change.abs().max()) <= 1.5 * torch.finfo(dtype).eps
+    assert torch.equal(rounded([torch.arange(5)])[0], torch.arange(5))
