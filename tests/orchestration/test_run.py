@@ -8,6 +8,7 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
+from typing import NamedTuple
 
 import mlflow
 import pytest
@@ -46,8 +47,13 @@ def start(root: Path, *overrides: str) -> subprocess.Popen[str]:
     environment.pop("RAY_ADDRESS", None)
     return subprocess.Popen(
         command, cwd=root, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        start_new_session=True,
+        start_new_session=True, preexec_fn=_heed_ctrl_c,
     )  # fmt: skip
+
+
+def _heed_ctrl_c() -> None:
+    """A shell's background jobs ignore Ctrl-C, and what they start does, too."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def pids_of(root: Path, title: str = "") -> list[int]:
@@ -82,30 +88,42 @@ def wait_for(process: subprocess.Popen[str], run: RunDirectory, phase: str, step
     pytest.fail(f"{phase} step {step} was not reached within {seconds} s")
 
 
+class Finished(NamedTuple):
+    """A run, its state when it was killed, and what its two processes printed."""
+
+    run: RunDirectory
+    interrupted: dict[str, object]
+    first: str
+    second: str
+
+
 @pytest.fixture(scope="session")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunDirectory, dict[str, object], str]:
-    """A run that was killed during contrastive RL and then started again with the same command."""
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    """A run whose learner died, that was killed during contrastive RL and then started again with the same command."""
     root = tmp_path_factory.mktemp("runs")
     run = RunDirectory(str(root), "small")
     first = start(root)
     try:
+        wait_for(first, run, "sft", 1, 120)
+        (learner,) = pids_of(root, "ray::LearnerRank")
+        os.kill(learner, signal.SIGKILL)
         wait_for(first, run, "contrastive_rl", 1, 240)
     finally:
         os.killpg(first.pid, signal.SIGKILL)
-        first.wait()
+        before, _ = first.communicate(timeout=60)
     state = json.loads((root / "small" / "state.json").read_text())
     second = start(root)
     output, _ = second.communicate(timeout=240)
     assert second.returncode == 0, output
-    return run, state, output
+    return Finished(run, state, before, output)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(500)
 def test_a_killed_run_goes_on_at_its_last_commit_and_finishes(
-    finished: tuple[RunDirectory, dict[str, object], str],
+    finished: Finished,
 ) -> None:
-    run, interrupted, output = finished
+    run, interrupted, output = finished.run, finished.interrupted, finished.second
     state = run.read_state()
     assert state is not None
     assert state.finished
@@ -115,8 +133,8 @@ def test_a_killed_run_goes_on_at_its_last_commit_and_finishes(
 
 
 @pytest.mark.slow
-def test_no_step_is_lost_or_doubled(finished: tuple[RunDirectory, dict[str, object], str]) -> None:
-    run, _, _ = finished
+def test_no_step_is_lost_or_doubled(finished: Finished) -> None:
+    run = finished.run
     samples = run.read_samples().to_pylist()
     counts = Counter((row["phase"], row["step"]) for row in samples)
     assert [counts["1-contrastive_rl", step] for step in range(3)] == [8, 8, 8]
@@ -127,9 +145,9 @@ def test_no_step_is_lost_or_doubled(finished: tuple[RunDirectory, dict[str, obje
 
 @pytest.mark.slow
 def test_every_rollout_carries_the_policy_version_that_made_it(
-    finished: tuple[RunDirectory, dict[str, object], str],
+    finished: Finished,
 ) -> None:
-    run, _, _ = finished
+    run = finished.run
     by_stage: dict[tuple[str, int], set[int]] = {}
     for row in run.read_samples(columns=["policy_version", "response_ids", "logprobs"]).to_pylist():
         by_stage.setdefault((row["phase"], row["step"]), set()).add(row["policy_version"])
@@ -142,9 +160,9 @@ def test_every_rollout_carries_the_policy_version_that_made_it(
 
 @pytest.mark.slow
 def test_teachers_programs_were_verified_and_fill_the_buffer(
-    finished: tuple[RunDirectory, dict[str, object], str],
+    finished: Finished,
 ) -> None:
-    run, _, _ = finished
+    run = finished.run
     verdicts = run.read_verdicts("1-sft").to_pylist()
     assert Counter(row["outcome"] for row in verdicts)["ok"] >= 4
     state = run.read_state()
@@ -156,9 +174,9 @@ def test_teachers_programs_were_verified_and_fill_the_buffer(
 
 @pytest.mark.slow
 def test_mlflow_shows_one_parent_and_one_nested_run_a_phase(
-    finished: tuple[RunDirectory, dict[str, object], str],
+    finished: Finished,
 ) -> None:
-    run, _, _ = finished
+    run = finished.run
     assert run.local_path is not None
     client = mlflow.MlflowClient(f"sqlite:///{run.local_path.parent}/mlflow.db")
     runs = client.search_runs([experiment.experiment_id for experiment in client.search_experiments()])
@@ -175,8 +193,8 @@ def test_mlflow_shows_one_parent_and_one_nested_run_a_phase(
 
 
 @pytest.mark.slow
-def test_the_report_shows_every_stage(finished: tuple[RunDirectory, dict[str, object], str]) -> None:
-    run, _, output = finished
+def test_the_report_shows_every_stage(finished: Finished) -> None:
+    run, output = finished.run, finished.second
     assert run.local_path is not None
     page = (run.local_path / "report" / "index.html").read_text()
     for stage in ("base", "sft", "self_supervised", "contrastive_rl"):
@@ -185,26 +203,15 @@ def test_the_report_shows_every_stage(finished: tuple[RunDirectory, dict[str, ob
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_a_run_whose_learner_died_goes_on_with_another(tmp_path: Path) -> None:
-    run = RunDirectory(str(tmp_path), "small")
-    process = start(tmp_path, "schedule.phases=[sft]", "sft.epochs=4")
-    try:
-        wait_for(process, run, "sft", 1, 120)
-        (learner,) = pids_of(tmp_path, "ray::LearnerRank")
-        os.kill(learner, signal.SIGKILL)
-        output, _ = process.communicate(timeout=200)
-    finally:
-        process.kill()
-    assert process.returncode == 0, output
-    assert output.count("learner rank 0 died") == 1
-    metrics = run.read_metrics("1-sft").to_pylist()
-    assert [row["step"] for row in metrics if row["name"] == "train/loss"] == [1, 2, 3, 4]
+def test_a_run_whose_learner_died_goes_on_with_another(finished: Finished) -> None:
+    assert finished.first.count("learner rank 0 died") == 1
+    metrics = finished.run.read_metrics("1-sft").to_pylist()
+    assert [row["step"] for row in metrics if row["name"] == "train/loss"] == [1, 2]
 
 
 @pytest.mark.slow
-def test_nothing_is_left_running(finished: tuple[RunDirectory, dict[str, object], str]) -> None:
-    run, _, _ = finished
+def test_nothing_is_left_running(finished: Finished) -> None:
+    run = finished.run
     assert run.local_path is not None
     assert left_of(run.local_path.parent) == []
 
