@@ -1,0 +1,174 @@
+"""Compiles one extension: against the thin headers, which takes a second or two, or against torch's own.
+
+The thin headers (`headers/`) have the part of torch's C++ interface that inline extensions use, over libtorch's stable
+C interface. Python sees their functions through a glue that is compiled once for an installation of torch.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+import shutil
+import subprocess
+import sysconfig
+import time
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import torch
+from torch.utils import cpp_extension
+
+from evaluators.build.extension import ExtensionRequest
+from evaluators.records import digest_of
+
+HEADERS = Path(__file__).parent / "headers"
+GLUE = Path(__file__).parent / "glue.cpp"
+_HALF = re.compile(r"\b(c10|at|torch)::(Half|BFloat16)\b|_AND_HALF|_TYPES_AND|kHalf|kBFloat16")
+_CUDA = (".cu", ".cuh")
+
+
+class CompileError(Exception):
+    """The compiler's complaint, with its exit status."""
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """The compilers of this machine and what they compile for: `capability` is a GPU's, such as `9.0`."""
+
+    capability: str = ""
+
+    @cached_property
+    def cxx(self) -> str:
+        """The C++ compiler."""
+        return os.environ.get("CXX") or "c++"
+
+    @cached_property
+    def cuda_home(self) -> Path | None:
+        """The CUDA toolkit, or None."""
+        found = shutil.which("nvcc")
+        homes = [os.environ.get("CUDA_HOME"), cpp_extension.CUDA_HOME, str(Path(found).parents[1]) if found else None]
+        complete = (
+            home
+            for home in map(Path, [one for one in homes if one] + ["/usr/local/cuda"])
+            if (home / "include" / "cuda_runtime.h").is_file()
+        )
+        return next(complete, None)
+
+    @cached_property
+    def nvcc(self) -> str:
+        """NVIDIA's compiler; empty where there is none."""
+        inside = self.cuda_home / "bin" / "nvcc" if self.cuda_home else None
+        return str(inside) if inside and inside.is_file() else ""
+
+    @cached_property
+    def standard(self) -> str:
+        """The C++ standard that this torch compiles extensions with."""
+        found = re.search(r"-std=c\+\+\d\d", inspect.getsource(cpp_extension._write_ninja_file_to_build_library))
+        return found.group() if found else "-std=c++17"
+
+    @cached_property
+    def identity(self) -> str:
+        """All that makes one toolchain's output differ from another's."""
+        versions = [_version(self.cxx), _version(self.nvcc) if self.nvcc else ""]
+        files = sorted(path for path in HEADERS.rglob("*.h"))
+        headers = digest_of("\n".join(path.read_text() for path in [*files, GLUE]))
+        return "\n".join([*versions, torch.__version__, self.standard, self.capability, headers])
+
+    @property
+    def torch_libraries(self) -> list[str]:
+        """Flags that link against torch."""
+        folder = Path(torch.__file__).parent / "lib"
+        names = ["c10", "torch_cpu", "torch", "torch_python"]
+        names += ["c10_cuda", "torch_cuda"] if (folder / "libtorch_cuda.so").is_file() else []
+        return [f"-L{folder}", *(f"-l{name}" for name in names)]
+
+
+def compile_extension(
+    request: ExtensionRequest, toolchain: Toolchain, folder: Path, *, thin: bool, seconds: float = 300.0
+) -> Path:
+    """The shared library that was made in `folder`; host and device code are compiled at the same time.
+
+    Raises CompileError with what the first compiler that failed printed, TimeoutError after `seconds`.
+    """
+    commands, objects = [], []
+    for name, text in request.sources:
+        path = folder / Path(name).name
+        path.write_text(text, encoding="utf-8", errors="surrogatepass")
+        objects.append(path.with_suffix(path.suffix + ".o"))
+        half = thin and bool(_HALF.search(text))
+        commands.append(
+            [*_command(request, toolchain, path, thin=thin, half=half), "-c", str(path), "-o", str(objects[-1])]
+        )
+    deadline = time.monotonic() + seconds
+    _run_all(commands, deadline)
+    library = folder / "extension.so"
+    cuda = any(Path(name).suffix in _CUDA for name, _ in request.sources)
+    runtime = [f"-L{toolchain.cuda_home}/lib64", "-lcudart"] if cuda else []
+    link = [toolchain.cxx, *map(str, objects), "-shared", *toolchain.torch_libraries, *runtime, *request.ldflags]
+    _run_all([[*link, "-o", str(library)]], deadline)
+    return library
+
+
+def compile_glue(toolchain: Toolchain, folder: Path) -> Path:
+    """The Python module that loads what was compiled against the thin headers. Raises CompileError."""
+    library = folder / f"warpsmith_glue{sysconfig.get_config_var('EXT_SUFFIX')}"
+    flags = [toolchain.standard, "-O2", "-fPIC", "-shared", f"-I{HEADERS}", *_torch_includes(cuda=False)]
+    _run_all(
+        [[toolchain.cxx, *flags, str(GLUE), *toolchain.torch_libraries, "-o", str(library)]], time.monotonic() + 600.0
+    )
+    return library
+
+
+def _torch_includes(*, cuda: bool) -> list[str]:
+    paths = [*cpp_extension.include_paths("cuda" if cuda else "cpu"), sysconfig.get_paths()["include"]]
+    return [flag for path in paths for flag in ("-isystem", path)]
+
+
+def _command(request: ExtensionRequest, toolchain: Toolchain, path: Path, *, thin: bool, half: bool) -> list[str]:
+    """The compiler and its flags for one file: torch's own, but for the headers."""
+    common = [f"-DTORCH_EXTENSION_NAME={request.module}", "-DTORCH_API_INCLUDE_EXTENSION_H", toolchain.standard]
+    cuda = path.suffix in _CUDA
+    if thin:
+        headers = ["-isystem", str(HEADERS)]
+        headers += ["-DWARPSMITH_HALF", "-isystem", cpp_extension.include_paths()[0]] if half else []
+        if not cuda and toolchain.cuda_home:
+            headers += ["-isystem", str(toolchain.cuda_home / "include")]
+    else:
+        headers = _torch_includes(cuda=bool(torch.version.cuda))
+    if not cuda:
+        return [toolchain.cxx, *common, "-fPIC", *headers, *request.cflags]
+    if not toolchain.nvcc:
+        raise CompileError("nvcc: not found; CUDA sources need the CUDA toolkit")
+    number = toolchain.capability.replace(".", "")
+    target = [f"-gencode=arch=compute_{number},code=sm_{number}"] if number else []
+    host = ["--compiler-options", "-fPIC"]
+    return [toolchain.nvcc, *common, *headers, *cpp_extension.COMMON_NVCC_FLAGS, *host, *target, *request.cuda_cflags]
+
+
+def _version(compiler: str) -> str:
+    return subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False).stdout
+
+
+def _run_all(commands: list[list[str]], deadline: float) -> None:
+    """Runs commands at the same time. Raises CompileError for the first that failed, once all have ended."""
+    running = [
+        subprocess.Popen(one, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+        for one in commands
+    ]
+    failed = ""
+    try:
+        for command, process in zip(commands, running, strict=True):
+            output, _ = process.communicate(timeout=max(0.1, deadline - time.monotonic()))
+            if process.returncode:
+                failed = failed or output or f"{command[0]}: exit status {process.returncode}"
+    except subprocess.TimeoutExpired as error:
+        raise TimeoutError(f"compiling took longer than allowed: {error.timeout:.0f} s") from error
+    finally:
+        for process in running:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+    if failed:
+        raise CompileError(failed)

@@ -1,0 +1,3 @@
+#pragma once
+#include "warpsmith/dispatch.h"
+#include "warpsmith/module.h"

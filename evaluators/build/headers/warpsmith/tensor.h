@@ -1,0 +1,260 @@
+// torch::Tensor over a handle of libtorch, and the functions that make tensors.
+#pragma once
+
+#include "warpsmith/core.h"
+
+#include <algorithm>
+#include <optional>
+#include <type_traits>
+#include <utility>
+
+namespace caffe2 {
+class TypeMeta {
+ public:
+  TypeMeta(c10::ScalarType type) : type_(type) {}
+  c10::ScalarType toScalarType() const { return type_; }
+  const char* name() const {
+    switch (type_) {
+      case c10::ScalarType::Byte: return "unsigned char";
+      case c10::ScalarType::Char: return "signed char";
+      case c10::ScalarType::Short: return "short int";
+      case c10::ScalarType::Int: return "int";
+      case c10::ScalarType::Long: return "long int";
+      case c10::ScalarType::Half: return "c10::Half";
+      case c10::ScalarType::Float: return "float";
+      case c10::ScalarType::Double: return "double";
+      case c10::ScalarType::Bool: return "bool";
+      case c10::ScalarType::BFloat16: return "c10::BFloat16";
+    }
+    return "nullptr (uninitialized)";
+  }
+  size_t itemsize() const { return c10::elementSize(type_); }
+  bool operator==(const TypeMeta& other) const { return type_ == other.type_; }
+  bool operator!=(const TypeMeta& other) const { return type_ != other.type_; }
+
+ private:
+  c10::ScalarType type_;
+};
+inline bool operator==(TypeMeta one, c10::ScalarType other) { return one.toScalarType() == other; }
+inline bool operator!=(TypeMeta one, c10::ScalarType other) { return one.toScalarType() != other; }
+inline bool operator==(c10::ScalarType one, TypeMeta other) { return other == one; }
+inline bool operator!=(c10::ScalarType one, TypeMeta other) { return other != one; }
+inline std::ostream& operator<<(std::ostream& stream, TypeMeta type) { return stream << type.name(); }
+}  // namespace caffe2
+
+namespace c10 {
+inline ScalarType typeMetaToScalarType(caffe2::TypeMeta type) { return type.toScalarType(); }
+
+class TensorOptions {
+ public:
+  TensorOptions() = default;
+  TensorOptions(ScalarType type) : dtype_(type) {}
+  TensorOptions(caffe2::TypeMeta type) : dtype_(type.toScalarType()) {}
+  TensorOptions(Device device) : device_(device) {}
+  TensorOptions(DeviceType type) : device_(Device(type)) {}
+  TensorOptions dtype(ScalarType type) const { auto copy = *this; copy.dtype_ = type; return copy; }
+  TensorOptions dtype(caffe2::TypeMeta type) const { return dtype(type.toScalarType()); }
+  TensorOptions device(Device device) const { auto copy = *this; copy.device_ = device; return copy; }
+  TensorOptions device(DeviceType type, DeviceIndex index = -1) const { return device(Device(type, index)); }
+  caffe2::TypeMeta dtype() const { return dtype_; }
+  Device device() const { return device_; }
+
+ private:
+  ScalarType dtype_ = ScalarType::Float;
+  Device device_ = Device(DeviceType::CPU);
+};
+}  // namespace c10
+
+namespace at {
+using c10::ArrayRef;
+using c10::Device;
+using c10::DeviceType;
+using c10::IntArrayRef;
+using c10::MemoryFormat;
+using c10::ScalarType;
+using c10::TensorOptions;
+using c10::kCPU;
+using c10::kCUDA;
+#ifdef WARPSMITH_HALF
+using c10::BFloat16;
+using c10::Half;
+#endif
+constexpr ScalarType kByte = ScalarType::Byte, kUInt8 = ScalarType::Byte, kChar = ScalarType::Char;
+constexpr ScalarType kInt8 = ScalarType::Char, kShort = ScalarType::Short, kInt16 = ScalarType::Short;
+constexpr ScalarType kInt = ScalarType::Int, kInt32 = ScalarType::Int, kLong = ScalarType::Long;
+constexpr ScalarType kInt64 = ScalarType::Long, kHalf = ScalarType::Half, kFloat16 = ScalarType::Half;
+constexpr ScalarType kFloat = ScalarType::Float, kFloat32 = ScalarType::Float, kDouble = ScalarType::Double;
+constexpr ScalarType kFloat64 = ScalarType::Double, kBool = ScalarType::Bool, kBFloat16 = ScalarType::BFloat16;
+
+class Tensor;
+inline Tensor empty(IntArrayRef sizes, TensorOptions options = {});
+
+// What `tensor.type()` gives: of torch 1, and no longer a ScalarType.
+class DeprecatedTypeProperties {
+ public:
+  DeprecatedTypeProperties(ScalarType type, bool is_cuda) : type_(type), is_cuda_(is_cuda) {}
+  ScalarType scalarType() const { return type_; }
+  bool is_cuda() const { return is_cuda_; }
+
+ private:
+  ScalarType type_;
+  bool is_cuda_;
+};
+
+class Tensor {
+ public:
+  Tensor() = default;
+  // Takes the handle over.
+  explicit Tensor(AtenTensorHandle handle) : handle_(handle) {}
+  Tensor(const Tensor& other) {
+    if (other.handle_) c10::check(aoti_torch_new_tensor_handle(other.handle_, &handle_));
+  }
+  Tensor(Tensor&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+  Tensor& operator=(Tensor other) noexcept {
+    std::swap(handle_, other.handle_);
+    return *this;
+  }
+  ~Tensor() {
+    if (handle_) aoti_torch_delete_tensor_object(handle_);
+  }
+
+  AtenTensorHandle handle() const { return handle_; }
+  AtenTensorHandle release() { return std::exchange(handle_, nullptr); }
+
+  bool defined() const {
+    bool result = false;
+    if (handle_) c10::check(aoti_torch_is_defined(handle_, &result));
+    return result;
+  }
+  int64_t dim() const { return get<int64_t>(aoti_torch_get_dim); }
+  int64_t ndimension() const { return dim(); }
+  int64_t numel() const { return get<int64_t>(aoti_torch_get_numel); }
+  int64_t storage_offset() const { return get<int64_t>(aoti_torch_get_storage_offset); }
+  IntArrayRef sizes() const { return {get<int64_t*>(aoti_torch_get_sizes), static_cast<size_t>(dim())}; }
+  IntArrayRef strides() const { return {get<int64_t*>(aoti_torch_get_strides), static_cast<size_t>(dim())}; }
+  int64_t size(int64_t d) const { return sizes()[wrapped(d)]; }
+  int64_t stride(int64_t d) const { return strides()[wrapped(d)]; }
+  ScalarType scalar_type() const { return static_cast<ScalarType>(get<int32_t>(aoti_torch_get_dtype)); }
+  caffe2::TypeMeta dtype() const { return scalar_type(); }
+  int64_t element_size() const { return c10::elementSize(scalar_type()); }
+  int64_t itemsize() const { return element_size(); }
+  size_t nbytes() const { return numel() * element_size(); }
+  DeprecatedTypeProperties type() const { return {scalar_type(), is_cuda()}; }
+  Device device() const {
+    auto type = static_cast<DeviceType>(get<int32_t>(aoti_torch_get_device_type));
+    // A CPU tensor's device has no index in torch, and index 0 in the C interface.
+    return type == DeviceType::CPU ? Device(type) : Device(type, get_device());
+  }
+  c10::DeviceIndex get_device() const {
+    return is_cuda() ? static_cast<c10::DeviceIndex>(get<int32_t>(aoti_torch_get_device_index)) : -1;
+  }
+  bool is_cuda() const { return get<int32_t>(aoti_torch_get_device_type) == static_cast<int32_t>(DeviceType::CUDA); }
+  bool is_cpu() const { return get<int32_t>(aoti_torch_get_device_type) == static_cast<int32_t>(DeviceType::CPU); }
+  bool is_contiguous() const { return get<bool>(aoti_torch_is_contiguous); }
+  bool is_floating_point() const {
+    auto type = scalar_type();
+    return type == kFloat || type == kDouble || type == kHalf || type == kBFloat16;
+  }
+  TensorOptions options() const { return TensorOptions(scalar_type()).device(device()); }
+  bool is_same(const Tensor& other) const { return handle_ == other.handle_; }
+
+  void* data_ptr() const { return get<void*>(aoti_torch_get_data_ptr); }
+  const void* const_data_ptr() const { return data_ptr(); }
+  void* mutable_data_ptr() const { return data_ptr(); }
+  template <class T> T* data_ptr() const {
+    auto wanted = c10::CppTypeToScalarType<std::remove_const_t<T>>::value;
+    TORCH_CHECK(scalar_type() == wanted, "expected scalar type ", wanted, " but found ", scalar_type());
+    return static_cast<T*>(data_ptr());
+  }
+  template <class T> const T* const_data_ptr() const { return data_ptr<T>(); }
+  template <class T> T* mutable_data_ptr() const { return data_ptr<T>(); }
+
+  Tensor contiguous() const;
+  Tensor clone() const {
+    AtenTensorHandle made = nullptr;
+    c10::check(aoti_torch_clone(handle_, &made));
+    return Tensor(made);
+  }
+  Tensor& copy_(const Tensor& source, bool non_blocking = false) {
+    c10::check(aoti_torch_copy_(handle_, source.handle_, non_blocking));
+    return *this;
+  }
+  Tensor& zero_() {
+    c10::check(aoti_torch_zero_(handle_));
+    return *this;
+  }
+
+ private:
+  template <class T, class Getter> T get(Getter getter) const {
+    if (!handle_) throw c10::Error("tensor does not have a device");
+    T value{};
+    c10::check(getter(handle_, &value));
+    return value;
+  }
+  size_t wrapped(int64_t d) const {
+    int64_t n = dim();
+    TORCH_CHECK_INDEX(d >= -n && d < n, "Dimension out of range (expected to be in range of [", -n, ", ", n - 1,
+                "], but got ", d, ")");
+    return static_cast<size_t>(d < 0 ? d + n : d);
+  }
+
+  AtenTensorHandle handle_ = nullptr;
+};
+
+inline Tensor empty_strided(IntArrayRef sizes, IntArrayRef strides, TensorOptions options = {}) {
+  auto device = options.device();
+  int32_t index = device.index();
+  if (device.is_cuda() && index < 0) c10::check(aoti_torch_get_current_device_index(&index));
+  AtenTensorHandle made = nullptr;
+  c10::check(aoti_torch_empty_strided(static_cast<int64_t>(sizes.size()), sizes.data(), strides.data(),
+                                      static_cast<int32_t>(options.dtype().toScalarType()),
+                                      static_cast<int32_t>(device.type()), index < 0 ? 0 : index, &made));
+  return Tensor(made);
+}
+inline Tensor empty(IntArrayRef sizes, TensorOptions options) {
+  for (int64_t size : sizes)
+    TORCH_CHECK(size >= 0, "Trying to create tensor with negative dimension ", size, ": ", sizes);
+  std::vector<int64_t> strides(sizes.size());
+  int64_t step = 1;
+  for (size_t i = sizes.size(); i-- > 0;) {
+    strides[i] = step;
+    step *= sizes[i] > 1 ? sizes[i] : 1;
+  }
+  return empty_strided(sizes, strides, options);
+}
+inline Tensor zeros(IntArrayRef sizes, TensorOptions options = {}) {
+  for (int64_t size : sizes) TORCH_CHECK(size >= 0, "zeros: Dimension size must be non-negative.");
+  return empty(sizes, options).zero_();
+}
+inline Tensor Tensor::contiguous() const {
+  return is_contiguous() ? *this : empty(sizes(), options()).copy_(*this);
+}
+// With the strides of `other` where its elements lie side by side in some order of its dimensions, as torch does it.
+inline Tensor empty_like(const Tensor& other, TensorOptions options) {
+  if (!other.is_contiguous()) {
+    std::vector<size_t> order;
+    for (size_t i = 0; i < static_cast<size_t>(other.dim()); ++i) order.push_back(i);
+    std::stable_sort(order.begin(), order.end(),
+                     [&](size_t a, size_t b) { return other.strides()[a] < other.strides()[b]; });
+    int64_t step = 1;
+    bool dense = true;
+    for (size_t i : order) {
+      if (other.sizes()[i] == 1) continue;
+      dense = dense && other.strides()[i] == step;
+      step *= other.sizes()[i];
+    }
+    if (dense) return empty_strided(other.sizes(), other.strides(), options);
+    TORCH_CHECK(false, "empty_like of a tensor whose elements do not lie side by side is not in the thin headers");
+  }
+  return empty(other.sizes(), options);
+}
+inline Tensor empty_like(const Tensor& other) { return empty_like(other, other.options()); }
+template <class... Options> Tensor zeros_like(const Tensor& other, Options... options) {
+  return empty_like(other, options...).zero_();
+}
+}  // namespace at
+
+namespace torch {
+using namespace at;
+using at::Tensor;
+}  // namespace torch

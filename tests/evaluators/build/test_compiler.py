@@ -1,0 +1,246 @@
+"""What is compiled against the thin headers behaves as what is compiled against torch's own."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import time
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+from evaluators.build.compiler import CompileError, Toolchain, compile_extension, compile_glue
+from evaluators.build.extension import ExtensionRequest
+
+SOURCE = r"""
+#include <torch/extension.h>
+
+torch::Tensor scale(torch::Tensor x, double factor, bool twice, int64_t plus) {
+  TORCH_CHECK(x.dim() >= 1, "x must have a dimension, has ", x.dim());
+  auto source = x.contiguous();
+  auto result = torch::empty_like(source);
+  AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "scale", ([&] {
+    const scalar_t* from = source.data_ptr<scalar_t>();
+    scalar_t* to = result.data_ptr<scalar_t>();
+    for (int64_t i = 0; i < source.numel(); ++i) to[i] = from[i] * factor * (twice ? 2 : 1) + plus;
+  }));
+  return result;
+}
+torch::Tensor like(const torch::Tensor& x) { return torch::zeros_like(x); }
+torch::Tensor made(std::vector<int64_t> sizes, const torch::Tensor& x) {
+  return torch::zeros(sizes, torch::TensorOptions().dtype(torch::kInt64).device(x.device()));
+}
+std::vector<torch::Tensor> pair(torch::Tensor x, std::optional<torch::Tensor> y) {
+  return {x, y.has_value() ? *y : x.clone()};
+}
+std::string about(const torch::Tensor& x, std::string text) {
+  std::ostringstream stream;
+  stream << text << x.sizes() << x.strides() << x.scalar_type() << x.dtype() << x.device() << x.size(-1)
+         << x.is_contiguous() << x.is_cuda() << int(x.get_device()) << x.numel() << x.element_size() << x.nbytes();
+  return stream.str();
+}
+void fill(torch::Tensor x) { x.zero_(); }
+int64_t last(const torch::Tensor& x) { return x.size(x.dim()); }
+double half(int x) { return x / 2.0; }
+torch::Tensor wrong_type(torch::Tensor x) { x.data_ptr<int64_t>(); return x; }
+
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+  m.def("scale", &scale, "Scales.");
+  m.def("like", &like);
+  m.def("made", &made);
+  m.def("pair", &pair);
+  m.def("about", &about);
+  m.def("fill", &fill);
+  m.def("last", &last);
+  m.def("half", &half);
+  m.def("wrong_type", &wrong_type);
+}
+"""
+REQUEST = ExtensionRequest("compared", (("main.cpp", SOURCE),))
+TOOLS = Toolchain()
+
+
+def imported(name: str, path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def glue(tmp_path_factory) -> ModuleType:
+    return imported("warpsmith_glue", compile_glue(TOOLS, tmp_path_factory.mktemp("glue")))
+
+
+@pytest.fixture(scope="module")
+def thin(tmp_path_factory, glue) -> Any:
+    start = time.monotonic()
+    library = compile_extension(REQUEST, TOOLS, tmp_path_factory.mktemp("thin"), thin=True)
+    assert time.monotonic() - start < 15.0
+    return glue.load(str(library), REQUEST.module)
+
+
+@pytest.fixture(scope="module")
+def torchs(tmp_path_factory) -> Any:
+    library = compile_extension(REQUEST, TOOLS, tmp_path_factory.mktemp("torch"), thin=False)
+    return imported(REQUEST.module, library)
+
+
+X = torch.randn(4, 6)
+CALLS = {
+    "a transposed tensor": ("scale", X.t(), 2.0, True, 3),
+    "float64": ("scale", X.double(), 0.5, False, -1),
+    "an int for a float": ("scale", X, 2, True, 3),
+    "a type that is not dispatched": ("scale", X.int(), 2.0, True, 3),
+    "a failing check": ("scale", torch.tensor(1.0), 2.0, True, 3),
+    "too few arguments": ("scale", X, 2.0),
+    "a str for a tensor": ("scale", "x", 2.0, True, 3),
+    "a float for an int": ("scale", X, 2.0, True, 3.5),
+    "a tensor for a float": ("scale", X, X, True, 3),
+    "an int that is too large": ("half", 1 << 40),
+    "an int that no type holds": ("half", 1 << 70),
+    "strides that are a permutation": ("like", torch.randn(2, 3, 4, 5).permute(0, 2, 3, 1)),
+    "a permutation with sizes of 1": ("like", torch.randn(1, 3, 1, 5).permute(3, 2, 0, 1)),
+    "an empty tensor": ("like", torch.empty(0, 3)),
+    "sizes from a list": ("made", [2, 3], X),
+    "sizes from a tuple": ("made", (2, 3), X),
+    "a negative size": ("made", [2, -3], X),
+    "a str among the sizes": ("made", [2, "3"], X),
+    "an optional": ("pair", X, X + 1),
+    "an optional that is None": ("pair", X, None),
+    "what a tensor says of itself": ("about", X.t(), "x"),
+    "what a scalar tensor says": ("about", torch.tensor([3], dtype=torch.int16), "x"),
+    "a dimension out of range": ("last", X),
+    "the wrong type of data": ("wrong_type", X),
+}
+
+
+def outcome(module: Any, name: str, *arguments: Any) -> Any:
+    try:
+        return getattr(module, name)(*arguments)
+    except Exception as error:  # noqa: BLE001  (whatever it is, both must raise it)
+        return type(error), str(error).splitlines()[0]
+
+
+def same(one: Any, other: Any) -> bool:
+    if isinstance(one, torch.Tensor):
+        alike = isinstance(other, torch.Tensor) and (one.dtype, one.stride()) == (other.dtype, other.stride())
+        return alike and torch.equal(one, other)
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    return bool(one == other)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CALLS)
+def test_a_call_gives_what_torchs_own_gives(thin, torchs, case) -> None:
+    ours, theirs = (outcome(module, *CALLS[case]) for module in (thin, torchs))
+    if isinstance(theirs, tuple) and theirs[0] is TypeError:  # pybind11 lists the signatures, we name the argument
+        assert ours[0] is TypeError
+        assert "incompatible function arguments" in ours[1]
+    else:
+        assert same(ours, theirs), (ours, theirs)
+
+
+@pytest.mark.slow
+def test_a_function_changes_its_argument_in_place(thin) -> None:
+    x = torch.ones(3)
+    assert thin.fill(x) is None
+    assert torch.equal(x, torch.zeros(3))
+
+
+@pytest.mark.slow
+def test_calls_leave_no_tensor_behind(thin) -> None:
+    x = torch.ones(3)
+    before = sys.getrefcount(x)
+    for _ in range(50):
+        thin.pair(x, x)
+        thin.like(x)
+        outcome(thin, "scale", x, "y", True, 3)
+        outcome(thin, "wrong_type", x)
+    assert sys.getrefcount(x) == before
+    assert thin.pair(x, x)[0].data_ptr() == x.data_ptr()
+
+
+@pytest.mark.slow
+def test_a_module_of_another_name_cannot_be_imported(tmp_path, glue) -> None:
+    source = SOURCE.replace("PYBIND11_MODULE(TORCH_EXTENSION_NAME", "PYBIND11_MODULE(another")
+    library = compile_extension(ExtensionRequest("this", (("main.cpp", source),)), TOOLS, tmp_path, thin=True)
+    with pytest.raises(ImportError, match="PyInit_extension"):
+        glue.load(str(library), "extension")
+
+
+def test_the_compilers_complaint_is_raised(tmp_path) -> None:
+    request = ExtensionRequest("broken", (("main.cpp", "#include <torch/extension.h>\nint f() { return oops; }\n"),))
+    with pytest.raises(CompileError, match="oops"):
+        compile_extension(request, TOOLS, tmp_path, thin=True)
+
+
+def test_what_torch_no_longer_has_does_not_compile(tmp_path) -> None:
+    """`tensor.type()` where a scalar type is wanted: of torch 1, refused by torch's own headers, too."""
+    source = """#include <torch/extension.h>
+void f(torch::Tensor x) { AT_DISPATCH_FLOATING_TYPES(x.type(), "f", ([&] { (void)sizeof(scalar_t); })); }
+"""
+    with pytest.raises(CompileError, match="DeprecatedTypeProperties"):
+        compile_extension(ExtensionRequest("old", (("main.cpp", source),)), TOOLS, tmp_path, thin=True)
+
+
+CUDA = r"""
+#include <torch/types.h>
+#include <c10/cuda/CUDAStream.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+template <typename scalar_t> __global__ void relu(const scalar_t* x, scalar_t* y, int64_t n) {
+  int64_t i = blockIdx.x * static_cast<int64_t>(blockDim.x) + threadIdx.x;
+  if (i < n) y[i] = x[i] > scalar_t(0) ? x[i] : scalar_t(0);
+}
+torch::Tensor apply(torch::Tensor x) {
+  TORCH_CHECK(x.is_cuda() && x.is_contiguous());
+  auto y = torch::empty_like(x);
+  AT_DISPATCH_FLOATING_TYPES_AND_HALF(x.scalar_type(), "relu", [&] {
+    relu<scalar_t><<<(x.numel() + 255) / 256, 256, 0, c10::cuda::getCurrentCUDAStream()>>>(
+        x.data_ptr<scalar_t>(), y.data_ptr<scalar_t>(), x.numel());
+  });
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+  return y;
+}
+"""
+DECLARED = """#include <torch/extension.h>
+torch::Tensor apply(torch::Tensor x);
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("apply", torch::wrap_pybind_function(apply), "apply"); }
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not TOOLS.nvcc, reason="needs nvcc")
+def test_host_and_device_code_become_one_library(tmp_path) -> None:
+    request = ExtensionRequest("relu", (("main.cpp", DECLARED), ("cuda.cu", CUDA)), cuda_cflags=("-O3",))
+    library = compile_extension(request, Toolchain(capability="9.0"), tmp_path, thin=True)
+    assert f"warpsmith_module_{request.module}".encode() in library.read_bytes()
+    assert b".nv_fatbin" in library.read_bytes()
+
+
+def test_compiling_ends_in_time(tmp_path) -> None:
+    with pytest.raises(TimeoutError):
+        compile_extension(REQUEST, TOOLS, tmp_path, thin=False, seconds=0.5)
+
+
+def test_a_digest_changes_with_whatever_a_compiler_sees() -> None:
+    plain = ExtensionRequest("a", (("main.cpp", "int x;"),))
+    others = [
+        ExtensionRequest("a", (("main.cpp", "int y;"),)),
+        ExtensionRequest("a", (("main.cu", "int x;"),)),
+        ExtensionRequest("a", (("main.cpp", "int x;"), ("cuda.cu", ""))),
+        ExtensionRequest("a", (("main.cpp", "int x;"),), cflags=("-O3",)),
+        ExtensionRequest("a", (("main.cpp", "int x;"),), cuda_cflags=("-O3",)),
+        ExtensionRequest("a", (("main.cpp", "int x;"),), ldflags=("-lm",)),
+        ExtensionRequest("x", (("main.cpp", "int x;"),)),  # its name is in the source
+    ]
+    digests = {one.digest("tools") for one in (plain, *others)} | {plain.digest("others")}
+    assert len(digests) == len(others) + 2
+    assert ExtensionRequest("b", plain.sources).digest("tools") == plain.digest("tools")
