@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from evaluators.build import Builder, compiler_message, needs_build
-from evaluators.device import CpuDevice
+from evaluators.device.cpu import CpuDevice
 from evaluators.evaluator import Evaluator
 from evaluators.records import Artifact, BuildError, Candidate, Outcome, Task
 

