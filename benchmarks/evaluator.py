@@ -152,11 +152,8 @@ def build(out: Path, programs: Path, store: Path, workers: int, seconds: float) 
 def published(out: Path, programs: Path, store: Path, deadline: float) -> None:
     """Verdicts on the published programs, and a second request for each."""
     found = load_programs(programs)
-    done = (
-        {row["task"] for row in pq.read_table(out / "published.parquet").to_pylist()}
-        if _known(out, "published")
-        else set()
-    )
+    known = out / "published.parquet"
+    done = set(pq.read_table(known, columns=["task"])["task"].to_pylist()) if known.is_file() else set()
     with Evaluator(limits=LIMITS, store=store) as evaluator:
         evaluator.start()
         start = time.perf_counter()
@@ -208,11 +205,11 @@ def main(
     store.chmod(0o755)  # runners are other users
     for section in chosen:
         deadline = time.time() + seconds
+        if section in ("build", "published", "baselines") and programs is None:
+            raise typer.BadParameter(f"{section} needs --programs")
         if section != "table" and not go_on:
             for kind in ("json", "parquet"):
                 (out / f"{section}.{kind}").unlink(missing_ok=True)
-        if section in ("build", "published", "baselines") and programs is None:
-            raise typer.BadParameter(f"{section} needs --programs")
         if section == "noise":
             noise(out, trials, deadline)
         elif section == "slowdowns":

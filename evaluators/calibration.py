@@ -20,9 +20,8 @@ def calibrate(
     both show; 0 for a reference that is too long for that to matter. Inputs and outputs must be bound, and the
     reference loaded on its own side; afterwards either process has a model that is to be replaced. Raises InfraError.
 
-    Two processes run the same short kernel with a constant difference of up to 0.3 µs, and more the more kernels there
-    are (seen on an H200), which no measurement of two programs, one in each, can tell from a difference of the
-    programs.
+    Two processes run the same short kernel with a constant difference (`benchmarks.process_offsets`), and more of it
+    the more kernels there are, which no measurement of two programs, one in each, can tell from one of the programs.
     """
     if not device.calibrated_seconds:
         return [0.0]

@@ -97,7 +97,7 @@ class Judge:
         self.new_weights = False
         self.memory_before = 0
         self.reference_seconds = limits.start
-        self.offsets = [0.0]  # of the candidate's process against the reference's, in seconds a call
+        self.offset, self.offsets = 0.0, [0.0]  # of the candidate's process against the reference's, in seconds a call
         self.stages: dict[str, float] = {}
 
     def judge(self, source: str, *, closer: bool = True) -> Judgement:
@@ -154,6 +154,7 @@ class Judge:
         with self.pair.costs("calibrate"):
             self.device.warm_up()
             self.offsets = calibrate(self.pair, self.program, self.init_inputs, self.device, limit)
+            self.offset = median(self.offsets)
         with self.pair.costs("load_candidate"):
             candidate.load(source, "ModelNew", limit)
         same_state = self._construct(seed)
@@ -306,7 +307,6 @@ class Judge:
         with self.pair.costs("warm_up"):
             self.device.warm_up()
         calls, warm = self.device.calls(self.reference_seconds, self.pair.slots)
-        offset = median(self.offsets)
         pairs: list[Pair] = []
         clocks: list[ClockSample] = []
         start, warmup, reason = time.perf_counter(), self.preset.warmup, None
@@ -325,7 +325,7 @@ class Judge:
                 continue
             clocks += [sample] if sample else []
             pairs.append((done.reference, done.candidate))
-            reason = self.preset.stop(self.device.clock.ratios(pairs, offset), time.perf_counter() - start)
+            reason = self.preset.stop(self.device.clock.ratios(pairs, self.offset), time.perf_counter() - start)
         return self._estimates(pairs, reason, clocks)
 
     def _compare_timed(self, done: Round, own: Errors) -> None:
@@ -338,8 +338,7 @@ class Judge:
 
     def _estimates(self, pairs: list[Pair], reason: str, clocks: list[ClockSample]) -> tuple[Estimate, Timing]:
         clock = self.device.clock
-        offset = median(self.offsets)
-        reference, candidate = clock.seconds(pairs, offset)
+        reference, candidate = clock.seconds(pairs, self.offset)
         share, finding = clock.disagreement(pairs)
         if finding is not None:
             self.findings.append(finding)
@@ -352,7 +351,7 @@ class Judge:
             clocks=tuple(clocks),
         )
         if self.preset.paper:
-            speedup, discard = paper_estimate(clock.ratios(pairs, offset))
+            speedup, discard = paper_estimate(clock.ratios(pairs, self.offset))
             self.findings += [discard] if discard else []
             return speedup, timing
         return calibrated_estimate([clock.ratios(pairs, one) for one in self.offsets]), timing

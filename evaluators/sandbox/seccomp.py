@@ -13,7 +13,9 @@ import struct
 
 _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 22, 2
 _ALLOW, _ERRNO_EPERM = 0x7FFF0000, 0x00050001
-_LOAD_WORD, _JUMP_EQUAL, _RETURN = 0x20, 0x15, 0x06  # BPF_LD | BPF_W | BPF_ABS, BPF_JMP | BPF_JEQ | BPF_K, BPF_RET
+_LOAD_WORD, _RETURN = 0x20, 0x06  # BPF_LD | BPF_W | BPF_ABS, BPF_RET
+_JUMP_EQUAL, _JUMP_FROM = 0x15, 0x35  # BPF_JMP | BPF_JEQ | BPF_K, BPF_JMP | BPF_JGE | BPF_K
+_X32 = 0x40000000  # the same calls by other numbers, where an x86-64 kernel has that interface
 _NUMBER_AT, _ARCHITECTURE_AT = 0, 4  # offsets in struct seccomp_data
 
 # By name, the numbers on x86-64 and on 64-bit Arm.
@@ -60,6 +62,7 @@ def filter_program(machine: str) -> bytes | None:
         (_JUMP_EQUAL, 1, 0, architecture),
         (_RETURN, 0, 0, _ERRNO_EPERM),  # a call by another architecture's numbers
         (_LOAD_WORD, 0, 0, _NUMBER_AT),
+        (_JUMP_FROM, len(numbers) + 1, 0, _X32),
         *((_JUMP_EQUAL, len(numbers) - index, 0, number) for index, number in enumerate(numbers)),
         (_RETURN, 0, 0, _ALLOW),
         (_RETURN, 0, 0, _ERRNO_EPERM),
