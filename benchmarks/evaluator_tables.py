@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from itertools import groupby
 from pathlib import Path
 from statistics import geometric_mean, mean, median, stdev
 from typing import Any
@@ -71,6 +72,7 @@ def print_tables(out: Path) -> None:
     if rows:
         known = out / "baselines.json"
         _speed(rows, about)
+        _evaluated(rows)
         _defences(rows)
         _published(
             rows,
@@ -162,6 +164,19 @@ def _speed(rows: list[dict[str, Any]], about: list[dict[str, Any]]) -> None:
         ["evaluations an hour", f"{3600 * len(rows) / sum(run['seconds'] for run in about):.0f}"],
     ]
     _show("Time, preset fast", ["", ""], lines)
+
+
+def _evaluated(rows: list[dict[str, Any]]) -> None:
+    """Which tasks the figures are of, neighbours as a range."""
+    lines = []
+    for level in sorted({row["task"].partition("/")[0] for row in rows}):
+        numbers = sorted(int(row["task"].partition("/")[2]) for row in rows if row["task"].startswith(f"{level}/"))
+        runs = [
+            [number for _, number in run]
+            for _, run in groupby(enumerate(numbers), lambda place_and_number: place_and_number[1] - place_and_number[0])
+        ]
+        lines.append([" ".join([level, *(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs)])])
+    _show("CUDA-L1's published programs", ["those evaluated"], lines)
 
 
 def _defences(rows: list[dict[str, Any]]) -> None:
