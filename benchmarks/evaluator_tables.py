@@ -173,7 +173,9 @@ def _evaluated(rows: list[dict[str, Any]]) -> None:
         numbers = sorted(int(row["task"].partition("/")[2]) for row in rows if row["task"].startswith(f"{level}/"))
         runs = [
             [number for _, number in run]
-            for _, run in groupby(enumerate(numbers), lambda place_and_number: place_and_number[1] - place_and_number[0])
+            for _, run in groupby(
+                enumerate(numbers), lambda place_and_number: place_and_number[1] - place_and_number[0]
+            )
         ]
         lines.append([" ".join([level, *(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs)])])
     _show("CUDA-L1's published programs", ["those evaluated"], lines)

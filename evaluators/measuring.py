@@ -17,7 +17,7 @@ from dataclasses import replace
 import torch
 
 from configs.schema import LimitsConfig
-from evaluators.build.builder import build_environment, runner_limits
+from evaluators.build.builder import build_environment, prepare_compilers, runner_limits
 from evaluators.device import Device, Slot
 from evaluators.incidents import Incidents
 from evaluators.judge import CallLimits, Judge, Judgement
@@ -119,6 +119,8 @@ class MeasuringSlot:
         start = time.perf_counter()
         runners: list[RunnerHandle] = []
         try:
+            if artifact:
+                prepare_compilers(self._zygote, source)
             runners.append(self._fork(slot, 0, None))
             runners.append(self._fork(slot, 1, artifact))
             fork_seconds = time.perf_counter() - start

@@ -60,6 +60,8 @@ class Zygote:
                 self.channel.send(self.fork(message, descriptors[0]))
             elif message["op"] == "reap":
                 self.channel.send(self.reap(message["pid"]))
+            elif message["op"] == "prepare_inductor":
+                self.channel.send(_prepare_inductor(message["folder"]))
 
     def fork(self, message: dict[str, Any], descriptor: int) -> dict[str, Any]:
         """Forks a runner in a PID namespace of its own, where the host allows one: it sees and signals nobody outside,
@@ -112,6 +114,18 @@ class Zygote:
                     os.kill(process, signal.SIGKILL)
                     os.waitpid(process, os.WNOHANG)
             time.sleep(0.002)
+
+
+def _prepare_inductor(folder: str) -> dict[str, Any]:
+    """Finds out which vector instructions Inductor can use, which it does with seconds of compiling in each new cache
+    folder: runners that are forked later know. `folder` keeps what is compiled, for other zygotes."""
+    from torch._inductor.cpu_vec_isa import valid_vec_isa_list
+
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder
+    try:
+        return {"instructions": [str(one) for one in valid_vec_isa_list()]}
+    finally:
+        del os.environ["TORCHINDUCTOR_CACHE_DIR"]
 
 
 def _fork_runner(

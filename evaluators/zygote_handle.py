@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
+import stat
 import subprocess
 import sys
 import tempfile
@@ -17,6 +19,7 @@ from evaluators.protocol import Channel, PeerClosed, PeerTimeout, ProtocolViolat
 
 _ZYGOTE_START_SECONDS = 120.0
 _ZYGOTE_REPLY_SECONDS = 30.0
+_COMPILERS_SECONDS = 300.0
 
 
 class ZygoteHandle:
@@ -27,6 +30,7 @@ class ZygoteHandle:
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: Channel | None = None
         self.starts = 0
+        self._prepared = 0  # the start after which Inductor was prepared
 
     def start(self) -> None:
         """Starts the zygote and waits until it has torch imported."""
@@ -64,7 +68,9 @@ class ZygoteHandle:
     def is_alive(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
-    def request(self, message: dict[str, Any], descriptors: Sequence[int] = ()) -> dict[str, Any]:
+    def request(
+        self, message: dict[str, Any], descriptors: Sequence[int] = (), *, timeout: float = _ZYGOTE_REPLY_SECONDS
+    ) -> dict[str, Any]:
         """Asks the zygote, starting it when needed. Raises InfraError when it dies meanwhile."""
         if not self.is_alive:
             self.close()
@@ -72,10 +78,19 @@ class ZygoteHandle:
         assert self._channel is not None
         try:
             self._channel.send(message, descriptors)
-            return self._channel.receive(_ZYGOTE_REPLY_SECONDS)[0]
+            return self._channel.receive(timeout)[0]
         except (PeerClosed, PeerTimeout, ProtocolViolation) as error:
             self.close()
             raise InfraError(f"the zygote stopped answering: {type(error).__name__}") from error
+
+    def prepare_inductor(self) -> None:
+        """Spares runners for the CPU that are forked from now on seconds of Inductor's, see `evaluators.zygote`.
+
+        Raises InfraError."""
+        if self._device.torch_device.type == "cpu" and (self._prepared != self.starts or not self.is_alive):
+            message = {"op": "prepare_inductor", "folder": str(_own_folder("warpsmith-inductor"))}
+            self.request(message, timeout=_COMPILERS_SECONDS)
+            self._prepared = self.starts
 
     def close(self) -> None:
         """Ends the zygote and every runner it forked."""
@@ -91,3 +106,14 @@ class ZygoteHandle:
             if self._process.stderr is not None:
                 self._process.stderr.close()
             self._process = None
+
+
+def _own_folder(name: str) -> Path:
+    """A folder for temporary files that stays for other processes of this user, and that no other user can write in."""
+    folder = Path(tempfile.gettempdir()) / f"{name}-{os.geteuid()}"
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o700)
+    about = folder.lstat()
+    if stat.S_ISDIR(about.st_mode) and about.st_uid == os.geteuid() and not about.st_mode & 0o022:
+        return folder
+    return Path(tempfile.mkdtemp(prefix=f"{name}-"))

@@ -29,6 +29,7 @@ from evaluators.zygote_handle import ZygoteHandle
 
 # A hint only: a candidate that compiles by other means does so in its runner, under the start limit.
 _COMPILES = re.compile(r"cpp_extension|load_inline|torch\.compile|\bcompile\(|_inductor|\btriton\b")
+_INDUCTOR = re.compile(r"torch\.compile|\bcompile\(|_inductor")
 _FIRST_SLOT = 1000
 
 
@@ -54,6 +55,12 @@ def build_environment(artifact: Artifact) -> dict[str, str]:
         "TORCHINDUCTOR_CACHE_DIR": f"{artifact.path}/inductor",
         "TRITON_CACHE_DIR": f"{artifact.path}/triton",
     }
+
+
+def prepare_compilers(zygote: ZygoteHandle, source: str) -> None:
+    """Does once, for all runners of a zygote, what each would do for itself before it compiles. Raises InfraError."""
+    if _INDUCTOR.search(source):
+        zygote.prepare_inductor()
 
 
 class Builder:
@@ -103,6 +110,7 @@ class Builder:
         program = TaskProgram(task, self.device.torch_device)
         environment = build_environment(artifact)
         limits = runner_limits(self.limits)
+        prepare_compilers(self._zygote, candidate.source)
         runner = RunnerHandle(self._zygote, self.device, self._slot, 0, limits, environment)
         try:
             seed = secrets.randbits(48)

@@ -38,6 +38,12 @@ def wait_until(engine, what: str) -> None:
         assert time.monotonic() < deadline, f"never {what}"
 
 
+@pytest.fixture(scope="session")
+def second_engine(local_ray, policy_folder: Path, rollout_config: RolloutConfig, policy_config: PolicyConfig):
+    """An engine to be killed. It starts while the first one does, where both are asked for in this order."""
+    return RolloutEngine.remote(str(policy_folder), rollout_config, policy_config, 0)
+
+
 @pytest.fixture(scope="module")
 def model(policy_folder: Path) -> torch.nn.Module:
     return AutoModelForCausalLM.from_pretrained(policy_folder, dtype=torch.float32)
@@ -73,7 +79,7 @@ def difference_of_logprobs(model: torch.nn.Module, completion: Completion, tempe
     return float((sampled - torch.tensor(completion.logprobs)).abs().mean())
 
 
-def test_greedy_output_is_what_transformers_computes(engine, model) -> None:
+def test_greedy_output_is_what_transformers_computes(second_engine, engine, model) -> None:
     (completion,) = generate(engine, request())
     expected = model.generate(torch.tensor([_PROMPT]), max_new_tokens=24, do_sample=False)[0, len(_PROMPT) :]
     assert list(completion.token_ids) == expected.tolist()
@@ -193,11 +199,6 @@ def test_an_engine_serves_a_pool(engine) -> None:
     requests = [request(key=str(index), n=2, temperature=1.0) for index in range(6)]
     results = dict(pool.run(requests, "generate"))
     assert all(len(results[item]) == 2 for item in requests)
-
-
-@pytest.fixture
-def second_engine(local_ray, policy_folder: Path, rollout_config: RolloutConfig, policy_config: PolicyConfig):
-    return RolloutEngine.remote(str(policy_folder), rollout_config, policy_config, 0)
 
 
 def engine_processes(actor: int) -> list[psutil.Process]:

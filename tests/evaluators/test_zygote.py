@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 
 import pytest
@@ -11,7 +12,7 @@ from evaluators.build.builder import runner_limits
 from evaluators.device.cpu import CpuDevice
 from evaluators.failures import InfraError
 from evaluators.runner_handle import RunnerHandle
-from evaluators.zygote_handle import ZygoteHandle
+from evaluators.zygote_handle import ZygoteHandle, _own_folder
 
 
 @pytest.mark.parametrize("wait", [0.0, 0.5])  # it has ended before it is asked, or not yet
@@ -36,3 +37,40 @@ def test_a_runner_that_does_not_start_says_why(limits: LimitsConfig, monkeypatch
         runner.close()
         zygote.close()
         device.release()
+
+
+KNOWS = """
+from torch._inductor import cpu_vec_isa
+known = cpu_vec_isa.valid_vec_isa_list.cache_info().currsize
+ModelNew = 1 / known
+"""
+
+
+def test_a_runner_need_not_find_out_what_inductor_can_use(limits: LimitsConfig) -> None:
+    device = CpuDevice()
+    zygote, slot = ZygoteHandle(device), device.acquire(10.0)
+    try:
+        zygote.prepare_inductor()
+        runner = RunnerHandle(zygote, device, slot, 0, runner_limits(limits))
+        try:
+            runner.begin_start()
+            runner.end_start(10.0)
+            runner.load(KNOWS, "ModelNew", 10.0)
+        finally:
+            runner.close()
+    finally:
+        zygote.close()
+        device.release()
+
+
+def test_files_that_root_will_run_are_in_nobody_elses_folder(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    own = _own_folder("made")
+    assert own == _own_folder("made")
+    assert own.parent == tmp_path
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    (tmp_path / f"linked-{os.geteuid()}").symlink_to(tmp_path / "elsewhere")
+    assert _own_folder("linked").name.startswith("linked-")
+    assert not _own_folder("linked").is_symlink()
+    own.chmod(0o777)
+    assert _own_folder("made") != own

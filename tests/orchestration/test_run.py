@@ -217,18 +217,26 @@ def test_nothing_is_left_running(finished: Finished) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seconds", [0.0, 12.0])
-def test_ctrl_c_is_one_line_and_leaves_nothing_running(tmp_path: Path, seconds: float) -> None:
-    """While the actors start, and while they work."""
-    process = start(tmp_path)
+def test_ctrl_c_is_one_line_and_leaves_nothing_running(tmp_path: Path) -> None:
+    """While the actors start, and while they work: two runs at once."""
+    seconds = {tmp_path / "starting": 0.0, tmp_path / "working": 12.0}
+    for root in seconds:
+        root.mkdir()
+    processes = {root: start(root) for root in seconds}
+    outputs = {}
     try:
-        wait_for(process, RunDirectory(str(tmp_path), "small"), "", 0, 60)
-        time.sleep(seconds)
-        assert pids_of(tmp_path)
-        os.killpg(process.pid, signal.SIGINT)
-        output, _ = process.communicate(timeout=90)
+        for root, process in processes.items():
+            wait_for(process, RunDirectory(str(root), "small"), "", 0, 60)
+        began = time.monotonic()
+        for root, process in processes.items():
+            time.sleep(max(0.0, began + seconds[root] - time.monotonic()))
+            assert pids_of(root)
+            os.killpg(process.pid, signal.SIGINT)
+            outputs[root], _ = process.communicate(timeout=90)
     finally:
-        process.kill()
-    assert process.returncode == 130, output
-    assert output.splitlines() == ["stopped; the same command again goes on after the last committed step"]
-    assert left_of(tmp_path) == []
+        for process in processes.values():
+            process.kill()
+    for root, output in outputs.items():
+        assert processes[root].returncode == 130, output
+        assert output.splitlines() == ["stopped; the same command again goes on after the last committed step"]
+        assert left_of(root) == []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -12,54 +11,9 @@ from typing import Any
 import pytest
 import torch
 
-from evaluators.build.compiler import CompileError, Toolchain, compile_extension, compile_glue
+from evaluators.build.compiler import CompileError, Toolchain, compile_extension
 from evaluators.build.extension import ExtensionRequest
 
-SOURCE = r"""
-#include <torch/extension.h>
-
-torch::Tensor scale(torch::Tensor x, double factor, bool twice, int64_t plus) {
-  TORCH_CHECK(x.dim() >= 1, "x must have a dimension, has ", x.dim());
-  auto source = x.contiguous();
-  auto result = torch::empty_like(source);
-  AT_DISPATCH_FLOATING_TYPES(x.scalar_type(), "scale", ([&] {
-    const scalar_t* from = source.data_ptr<scalar_t>();
-    scalar_t* to = result.data_ptr<scalar_t>();
-    for (int64_t i = 0; i < source.numel(); ++i) to[i] = from[i] * factor * (twice ? 2 : 1) + plus;
-  }));
-  return result;
-}
-torch::Tensor like(const torch::Tensor& x) { return torch::zeros_like(x); }
-torch::Tensor made(std::vector<int64_t> sizes, const torch::Tensor& x) {
-  return torch::zeros(sizes, torch::TensorOptions().dtype(torch::kInt64).device(x.device()));
-}
-std::vector<torch::Tensor> pair(torch::Tensor x, std::optional<torch::Tensor> y) {
-  return {x, y.has_value() ? *y : x.clone()};
-}
-std::string about(const torch::Tensor& x, std::string text) {
-  std::ostringstream stream;
-  stream << text << x.sizes() << x.strides() << x.scalar_type() << x.dtype() << x.device() << x.size(-1)
-         << x.is_contiguous() << x.is_cuda() << int(x.get_device()) << x.numel() << x.element_size() << x.nbytes();
-  return stream.str();
-}
-void fill(torch::Tensor x) { x.zero_(); }
-int64_t last(const torch::Tensor& x) { return x.size(x.dim()); }
-double half(int x) { return x / 2.0; }
-torch::Tensor wrong_type(torch::Tensor x) { x.data_ptr<int64_t>(); return x; }
-
-PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
-  m.def("scale", &scale, "Scales.");
-  m.def("like", &like);
-  m.def("made", &made);
-  m.def("pair", &pair);
-  m.def("about", &about);
-  m.def("fill", &fill);
-  m.def("last", &last);
-  m.def("half", &half);
-  m.def("wrong_type", &wrong_type);
-}
-"""
-REQUEST = ExtensionRequest("compared", (("main.cpp", SOURCE),))
 TOOLS = Toolchain()
 
 
@@ -73,29 +27,18 @@ def imported(name: str, path: Path) -> ModuleType:
 
 
 @pytest.fixture(scope="module")
-def compiled(tmp_path_factory) -> dict[str, Path]:
-    """The glue, and the same extension against both kinds of headers, compiled at the same time."""
-    folders = {name: tmp_path_factory.mktemp(name) for name in ("glue", "torch", "thin")}
-    with ThreadPoolExecutor(2) as pool:
-        glue = pool.submit(compile_glue, TOOLS, folders["glue"])
-        torchs = pool.submit(compile_extension, REQUEST, TOOLS, folders["torch"], thin=False)
-        thin = pool.submit(compile_extension, REQUEST, TOOLS, folders["thin"], thin=True)
-    return {"glue": glue.result(), "torch": torchs.result(), "thin": thin.result()}
-
-
-@pytest.fixture(scope="module")
 def glue(compiled) -> ModuleType:
     return imported("warpsmith_glue", compiled["glue"])
 
 
 @pytest.fixture(scope="module")
-def thin(compiled, glue) -> Any:
-    return glue.load(str(compiled["thin"]), REQUEST.module)
+def thin(compiled, compared, glue) -> Any:
+    return glue.load(str(compiled["thin"]), compared.module)
 
 
 @pytest.fixture(scope="module")
-def torchs(compiled) -> Any:
-    return imported(REQUEST.module, compiled["torch"])
+def torchs(compiled, compared) -> Any:
+    return imported(compared.module, compiled["torch"])
 
 
 X = torch.randn(4, 6)
@@ -175,8 +118,8 @@ def test_calls_leave_no_tensor_behind(thin) -> None:
 
 
 @pytest.mark.slow
-def test_a_module_of_another_name_cannot_be_imported(tmp_path, glue) -> None:
-    source = SOURCE.replace("PYBIND11_MODULE(TORCH_EXTENSION_NAME", "PYBIND11_MODULE(another")
+def test_a_module_of_another_name_cannot_be_imported(tmp_path, compared, glue) -> None:
+    source = compared.sources[0][1].replace("PYBIND11_MODULE(TORCH_EXTENSION_NAME", "PYBIND11_MODULE(another")
     library = compile_extension(ExtensionRequest("this", (("main.cpp", source),)), TOOLS, tmp_path, thin=True)
     with pytest.raises(ImportError, match="PyInit_extension"):
         glue.load(str(library), "extension")
@@ -232,9 +175,9 @@ def test_host_and_device_code_become_one_library(tmp_path) -> None:
     assert b".nv_fatbin" in library.read_bytes()
 
 
-def test_compiling_ends_in_time(tmp_path) -> None:
+def test_compiling_ends_in_time(tmp_path, compared) -> None:
     with pytest.raises(TimeoutError):
-        compile_extension(REQUEST, TOOLS, tmp_path, thin=False, seconds=0.5)
+        compile_extension(compared, TOOLS, tmp_path, thin=False, seconds=0.5)
 
 
 def test_a_digest_changes_with_whatever_a_compiler_sees() -> None:
