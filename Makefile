@@ -11,7 +11,7 @@ RUN := runs/demo
 
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: install demo test test-cuda lint format report mlflow bench-learning bench-tasks bench-evaluator clean
+.PHONY: install demo test test-cuda lint format report mlflow bench-learning bench-tasks bench-evaluator bench-build clean
 
 install: $(INSTALLED)
 
@@ -56,6 +56,9 @@ bench-tasks: $(INSTALLED)
 
 bench-evaluator: $(INSTALLED)
 	$(BIN)/python -m benchmarks.evaluator
+
+bench-build: $(INSTALLED)
+	$(BIN)/python -m benchmarks.build
 
 clean:
 	rm -rf runs .pytest_cache .mypy_cache .ruff_cache

@@ -9,18 +9,23 @@ import ray
 from ray.rllib.utils.actor_manager import FaultAwareApply
 
 from configs.schema import EvaluatorConfig
+from evaluators.build.cache import BuildCache
+from evaluators.build.extension import ExtensionRequest
 from evaluators.evaluator import Evaluator
+from evaluators.failures import Unbuilt
 from evaluators.records import Artifact, BuildError, Candidate, Task, Verdict
 
 
 @dataclass(frozen=True)
 class EvaluationRequest:
-    """A candidate to be judged at a preset, with what a builder made of it (None: it compiles nothing)."""
+    """A candidate to be judged at a preset, with what a builder made of it (None: it compiles nothing), and the
+    extensions that it had asked for in vain as it ran."""
 
     task: Task
     candidate: Candidate
     preset: str
     artifact: Artifact | BuildError | None = None
+    also: tuple[ExtensionRequest, ...] = ()
 
 
 @ray.remote(num_cpus=1)
@@ -36,12 +41,21 @@ class EvaluatorActor(FaultAwareApply):
             limits=config.limits,
             require_shapes=config.require_shapes,
             store=Path(store),
+            cache=BuildCache.of(Path(store), config),
+            builds=False,
         )
         self._evaluator.start()
 
-    def evaluate(self, request: EvaluationRequest) -> Verdict:
-        """Judges one candidate; never raises for anything that it does."""
+    def evaluate(self, request: EvaluationRequest) -> Verdict | Unbuilt:
+        """Judges one candidate, or says what it lacks; never raises for anything that it does."""
         candidate = request.candidate
-        return self._evaluator.evaluate(
-            request.task, candidate.source, preset=request.preset, author=candidate.author, artifact=request.artifact
-        )
+        try:
+            return self._evaluator.evaluate(
+                request.task,
+                candidate.source,
+                preset=request.preset,
+                author=candidate.author,
+                artifact=request.artifact,
+            )
+        except Unbuilt as missing:
+            return missing

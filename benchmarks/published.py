@@ -134,20 +134,13 @@ def is_constant(task: Task, device: torch.device) -> bool:
 
 
 def measure(evaluator: Evaluator, programs: list[Program], deadline: float) -> Iterator[Verdict]:
-    """Verdicts on the programs, in order, until `deadline` (of `time.time`); on those that compile in vain, and do so
-    at every load, last. What is not built yet is left out."""
-    for program in sorted(programs, key=lambda program: _compiles_in_vain(evaluator, program)):
+    """Verdicts on the programs, in order, until `deadline` (of `time.time`). What is not built yet is left out."""
+    for program in programs:
         if time.time() > deadline:
             return
         if needs_build(program.candidate.source) and not evaluator.builder.is_built(program.task, program.candidate):
             continue
         yield evaluator.evaluate(program.task, program.candidate.source, author="cuda-l1")
-
-
-def _compiles_in_vain(evaluator: Evaluator, program: Program) -> bool:
-    """Whether the builder left an extension's folder without a library in it."""
-    folder = Path(evaluator.builder.artifact(program.task, program.candidate).path) / "extensions"
-    return any(not list(one.glob("*.so")) for one in folder.glob("*") if one.is_dir())
 
 
 Speedups = dict[str, dict[str, float | None]]  # of baselines over eager, by task

@@ -164,7 +164,8 @@ class RewardConfig:
 class LimitsConfig:
     """What one candidate may use. Each limit ends in a verdict, never in an exception."""
 
-    build_seconds: float = bounded(180.0, 1.0)
+    build_seconds: float = bounded(180.0, 1.0)  # of one run of the compilers; there may be two
+    build_memory_gib: float = bounded(6.0, 0.5)  # of one compiler
     start_seconds: float = bounded(60.0, 1.0)  # import and construction
     call_factor: float = bounded(1000.0, 1.0)  # a call may take this many times the reference (CUDA-L1 section 2.2)
     call_seconds: float = bounded(10.0, 0.1)  # and never more than this
@@ -186,6 +187,10 @@ class EvaluatorConfig:
     baselines: list[str] = words_of(("eager",), BASELINES)
     require_shapes: bool = False  # a candidate that fails at other shapes than the task's is wrong, not only noted
     store: str = ""  # folder of baselines and build artifacts shared by runs; empty puts it in the run directory
+    # URI of a folder on any file system that pyarrow knows (`s3://...`) that nodes share compiled extensions by; empty
+    # where `store` itself is shared.
+    build_cache: str = ""
+    build_cache_gib: float = bounded(20.0, 0.1)  # of extensions in `store`; the least recently used go first
     limits: LimitsConfig = field(default_factory=LimitsConfig)
 
 

@@ -21,8 +21,10 @@ import torch
 from configs.schema import LimitsConfig
 from evaluators.baselines import BaselineResult, BaselineStore, baseline_source, existing_baselines
 from evaluators.build.builder import Builder, needs_build
+from evaluators.build.cache import BuildCache
+from evaluators.build.extension import ExtensionRequest
 from evaluators.device import open_device
-from evaluators.failures import InfraError
+from evaluators.failures import InfraError, Unbuilt
 from evaluators.judge import Judgement
 from evaluators.measuring import MeasuringSlot
 from evaluators.paper import agree, needs_confirmation
@@ -52,11 +54,15 @@ class Evaluator:
         require_shapes: bool = False,
         confirm: Callable[[Task, str], float | None] | None = None,
         store: Path | None = None,
+        cache: BuildCache | None = None,
+        builds: bool = True,
     ) -> None:
         """`require_shapes`: a candidate that fails at other shapes than the task's is wrong, not only specialised.
         `confirm` gives the speed-up of a program on another device of this kind (None without one), which the preset
         `paper` asks for.
         `store` keeps baselines and build artifacts between evaluators; without one they last as long as this one.
+        `cache` keeps extensions, in `store` unless given. Without `builds`, `evaluate` raises Unbuilt for a candidate
+        that asks for an extension which is not in its artifact, so that the caller can have it built elsewhere.
 
         Raises ValueError for an architecture, preset or baseline that does not exist.
         """
@@ -74,8 +80,9 @@ class Evaluator:
         if self._own_store:
             self.store.chmod(0o755)  # runners are other users
         self._baseline_store = BaselineStore(self.store)
-        self.builder = Builder(self.device, self.store, self.limits)
-        self._slot = MeasuringSlot(self.device, self.limits, require_shapes=require_shapes)
+        self.builder = Builder(self.device, self.store, self.limits, cache=cache)
+        self._builds = builds
+        self._slot = MeasuringSlot(self.device, self.limits, self.builder.cache, require_shapes=require_shapes)
         self._programs: OrderedDict[str, TaskProgram] = OrderedDict()
         self._verdicts: dict[tuple[str, str, str], Verdict] = {}
 
@@ -143,10 +150,21 @@ class Evaluator:
         if artifact is None and needs_build(candidate.source):
             artifact = self.builder.build(task, candidate)
         build_seconds = time.perf_counter() - start
-        if isinstance(artifact, BuildError):
+        asked: list[ExtensionRequest] = []
+        while not isinstance(artifact, BuildError):
+            try:
+                judgement, active = self._slot.judge(self._program(task), candidate.source, preset, artifact)
+                break
+            except Unbuilt as missing:
+                if not self._builds:
+                    raise
+                asked.append(missing.request)
+                start = time.perf_counter()
+                artifact = self.builder.build(task, candidate, asked)
+                build_seconds += time.perf_counter() - start
+        else:
             message = f"{artifact.stage}: {artifact.message}"
             return self._verdict(task, candidate, preset, Judgement(Outcome.BUILD_ERROR, message))
-        judgement, active = self._slot.judge(self._program(task), candidate.source, preset, artifact)
         if preset.paper and judgement.speedup is not None:
             judgement = self._confirmed(task, candidate, judgement, judgement.speedup.value)
         verdict = self._verdict(task, candidate, preset, judgement, active)

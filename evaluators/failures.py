@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from evaluators.build.extension import ExtensionRequest
 from evaluators.records import Outcome
 
 
@@ -17,3 +18,14 @@ class RunnerFailure(Exception):
         self.outcome = outcome
         self.message = message
         self.stage = stage
+
+
+class Unbuilt(Exception):
+    """A candidate that is measured asked for an extension that nobody has built: to be built, and measured again."""
+
+    def __init__(self, request: ExtensionRequest) -> None:
+        super().__init__(request)  # so that it can be pickled
+        self.request = request
+
+    def __str__(self) -> str:
+        return f"extension {self.request.name} is not built"

@@ -75,10 +75,8 @@ class Judge:
         *,
         device_memory_bytes: int = 0,
         require_shapes: bool = False,
-        artifact: str = "",
     ) -> None:
-        """`artifact` is the folder of what the candidate compiled, if any. `require_shapes`: failing at another shape
-        is wrong, not only noted."""
+        """`require_shapes`: failing at another shape is wrong, not only noted."""
         self.program = program
         self.device = device
         self.pair = RunnerPair(device, reference, candidate, program.task.id)
@@ -86,7 +84,6 @@ class Judge:
         self.limits = limits
         self.device_memory_bytes = device_memory_bytes
         self.require_shapes = require_shapes
-        self.artifact = artifact
         self.expectation: Expectation
         self.init_inputs: list[Any] = []
         self.own_errors: Errors = []
@@ -117,7 +114,7 @@ class Judge:
         return Judgement(Outcome.OK, "", self._correctness(), speedup, timing, findings, trace, self._cost())
 
     def _trace(self, source: str, timing: Timing) -> Trace | None:
-        trace = trace_of(self.pair.runners[1], source, self.artifact, self.limits.start)
+        trace = trace_of(self.pair.runners[1], source, self.limits.start)
         if trace and (finding := hidden_work(trace, timing.candidate_seconds.value)):
             self.findings.append(finding)
         return trace

@@ -13,11 +13,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import torch
 
 from configs.schema import LimitsConfig
 from evaluators.build.builder import build_environment, prepare_compilers, runner_limits
+from evaluators.build.cache import BuildCache
+from evaluators.build.farm import Extensions
 from evaluators.device import Device, Slot
 from evaluators.incidents import Incidents
 from evaluators.judge import CallLimits, Judge, Judgement
@@ -37,8 +40,10 @@ _SPREAD_THAT_MATTERS = 0.0015
 class MeasuringSlot:
     """Makes judgements on one device, one at a time, under the host's lock."""
 
-    def __init__(self, device: Device, limits: LimitsConfig, *, require_shapes: bool) -> None:
+    def __init__(self, device: Device, limits: LimitsConfig, cache: BuildCache, *, require_shapes: bool) -> None:
+        """`cache` has the extensions that candidates load."""
         self.device = device
+        self._cache = cache
         self.limits = limits
         self.require_shapes = require_shapes
         self._zygote = ZygoteHandle(device)
@@ -58,7 +63,7 @@ class MeasuringSlot:
         self, program: TaskProgram, source: str, preset: Preset, artifact: Artifact | None
     ) -> tuple[Judgement, tuple[str, ...]]:
         """A judgement, and the containment that was active. While it was made no program may have made another device
-        of this host fail: else it is made again, three times at most."""
+        of this host fail: else it is made again, three times at most. Raises Unbuilt."""
         self._learn_health()
         for _ in range(_ATTEMPTS):
             start = time.time()
@@ -133,7 +138,6 @@ class MeasuringSlot:
                 CallLimits(self.limits.start_seconds, self.limits.call_factor, self.limits.call_seconds),
                 device_memory_bytes=runner_limits(self.limits).device_memory_bytes,
                 require_shapes=self.require_shapes,
-                artifact=artifact.path if artifact else "",
             )
             judgement = judge.judge(source, closer=closer)
             judgement.cost["fork"] = fork_seconds
@@ -145,8 +149,17 @@ class MeasuringSlot:
                 runner.close()
 
     def _fork(self, slot: Slot, side: int, artifact: Artifact | None) -> RunnerHandle:
-        environment = build_environment(artifact) if artifact else None
-        return RunnerHandle(self._zygote, self.device, slot, side, runner_limits(self.limits), environment)
+        environment = build_environment(artifact) if artifact else {}
+        return RunnerHandle(
+            self._zygote,
+            self.device,
+            slot,
+            side,
+            runner_limits(self.limits),
+            environment,
+            [Path(one) for one in environment.values()],
+            Extensions(self._cache, artifact.extensions if artifact else ()) if side else None,
+        )
 
     def _learn_health(self) -> None:
         if not self._healthy:

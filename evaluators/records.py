@@ -107,12 +107,14 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Artifact:
-    """What a build left: a directory of compiled files, named by what went into it."""
+    """What a build left: a folder for what the candidate compiles as it runs (Inductor, Triton), and the extensions
+    that it asks for: the key of each request, and the digest under which the build cache has it."""
 
     digest: str
     kind: str
     path: str
     arch: str
+    extensions: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from evaluators import tree
+from evaluators.build.interception import Interception, pretend_gpu
 from evaluators.device import RunnerDevice
 from evaluators.protocol import Channel, PeerClosed
 
@@ -43,6 +44,7 @@ class Runner:
         self.inputs: list[tuple[Any, ...]] = []
         self.output_spec: tree.Spec | None = None
         self.outputs: list[list[Tensor]] = []
+        self._interception = Interception(self._ask_judge)
 
     def serve(self) -> None:
         handlers: dict[str, Callable[..., dict[str, Any]]] = {
@@ -55,6 +57,8 @@ class Runner:
             "probe": self.probe,
             "call": self.call,
             "trace": self.trace,
+            "discover": self.discover,
+            "compile": self.compile,
         }
         while True:
             try:
@@ -67,6 +71,11 @@ class Runner:
                 reply = {"error": type(error).__name__, "message": _explain(error)}
             self.channel.send(reply)
 
+    def _ask_judge(self, request: dict[str, Any]) -> dict[str, Any]:
+        """A question of ours while we are at what the judge asked for."""
+        self.channel.send(request)
+        return self.channel.receive()[0]
+
     def start(self, message: dict[str, Any]) -> dict[str, Any]:
         """Takes hold of the device, and says what contains this process: before any line of the program has run."""
         self.device.start()
@@ -74,6 +83,7 @@ class Runner:
 
     def load(self, message: dict[str, Any]) -> dict[str, Any]:
         """Imports the program, in place of the one before, of which nothing stays but what it did to others."""
+        self._interception.install()
         self.kind, self.model = None, _NO_MODEL
         for file in _OWN_FILES:
             Path(file).unlink(missing_ok=True)
@@ -172,6 +182,26 @@ class Runner:
         """One call on slot 0, with a record of the kernels that it ran."""
         with torch.no_grad():
             return {"kernels": self.device.trace(self.model, self.inputs[0])}
+
+    def discover(self, message: dict[str, Any], arguments: int) -> dict[str, Any]:
+        """Imports and constructs the program for what it compiles, without memory for its weights or a GPU."""
+        if message["capability"]:
+            pretend_gpu(message["capability"], message["arch"])
+        reply = self.load(message)
+        if reply:
+            return reply
+        with os.fdopen(arguments, "rb") as file:
+            init_inputs = torch.load(io.BytesIO(file.read()), weights_only=False)
+        assert self.kind is not None
+        with torch.device("meta"):
+            self.kind(*init_inputs)
+        return {}
+
+    def compile(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Compiles an extension: in a process of a build farm, which never has a program."""
+        from evaluators.build.compiler import compile_as_asked
+
+        return compile_as_asked(message)
 
 
 def _explain(error: BaseException) -> str:

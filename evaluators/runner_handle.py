@@ -16,7 +16,7 @@ import stat
 import subprocess
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from typing import Any
 import torch
 
 from evaluators import tree
+from evaluators.build.extension import ExtensionRequest
 from evaluators.device import Device, KernelRecord, Region, Slot
 from evaluators.failures import InfraError, RunnerFailure
 from evaluators.protocol import Channel, PeerClosed, PeerTimeout, ProtocolViolation
@@ -35,6 +36,7 @@ _log = logging.getLogger(__name__)
 _FIRST_USER = 61000
 _COMPILER_WORDS = ("Error building extension", "CppCompileError", "ninja", "error: ", "compiler")
 _FILES_SECONDS = 60.0
+_MOST_EXTENSIONS = 64
 _ERROR_CHARACTERS = 10000
 _STATUS_NAMES = {signal.SIGXCPU: "used up its CPU time", signal.SIGSEGV: "crashed with a segmentation fault"}
 
@@ -61,14 +63,16 @@ class RunnerHandle:
         side: int,
         limits: RunnerLimits,
         environment: Mapping[str, str] | None = None,
+        writable: Sequence[Path] = (),
+        extensions: Callable[[ExtensionRequest], dict[str, Any]] | None = None,
     ) -> None:
-        """Forks the runner. `side` (0 or 1) keeps the two users of a slot apart."""
+        """Forks the runner. `side` (0 or 1) keeps the two users of a slot apart. It may write in its own folder and in
+        the `writable` ones; `extensions` answers a candidate that asks for one (None: there are none)."""
         self._zygote = zygote
         self._folder = Path(tempfile.mkdtemp(prefix="warpsmith-runner-"))
         self.active: tuple[str, ...] = ()
         user = _FIRST_USER + 2 * slot.index + side
-        writable = tuple((environment or {}).values())
-        for folder in (self._folder, *map(Path, writable)):
+        for folder in (self._folder, *writable):
             give_to(folder, user)
         containment = Containment(
             limits.memory_bytes,
@@ -78,7 +82,7 @@ class RunnerHandle:
             user,
             str(self._folder),
             slot.cores,
-            writable,
+            tuple(map(str, writable)),
             device.own_memory,
         )
         home = str(self._folder)
@@ -113,6 +117,8 @@ class RunnerHandle:
         self._channel = Channel(ours, trusted=False)
         self._device = device
         self._closed = False
+        self._extensions = extensions
+        self.libraries: list[Path] = []  # that it was told to load
         self.seconds = 0.0  # that the last request took
 
     def ask(self, message: dict[str, Any], timeout: float, descriptors: Sequence[int] = ()) -> dict[str, Any]:
@@ -126,7 +132,7 @@ class RunnerHandle:
             start = time.perf_counter()
             self._resume()
             self._channel.send(message, descriptors)
-            reply, _ = self._channel.receive(timeout)
+            reply = self._reply(timeout)
             self.seconds = time.perf_counter() - start
         except PeerTimeout:
             raise RunnerFailure(Outcome.TIMEOUT, f"no answer within {timeout:.1f} s") from None
@@ -137,6 +143,32 @@ class RunnerHandle:
         if "error" in reply:
             raise _failure_of(reply, message["op"])
         return reply
+
+    def _reply(self, timeout: float) -> dict[str, Any]:
+        """The reply to a request. Meanwhile the candidate may ask for extensions; the time that takes is not its own.
+
+        Raises Unbuilt besides what the channel does."""
+        deadline = time.monotonic() + timeout
+        for _ in range(_MOST_EXTENSIONS):
+            reply, _ = self._channel.receive(max(0.0, deadline - time.monotonic()))
+            if "extension" not in reply:
+                return reply
+            start = time.monotonic()
+            self._channel.send(self._answer(reply["extension"]))
+            deadline += time.monotonic() - start
+        raise ProtocolViolation(f"more than {_MOST_EXTENSIONS} extensions")
+
+    def _answer(self, wanted: Any) -> dict[str, Any]:
+        try:
+            request = ExtensionRequest.from_json(wanted)
+        except ValueError as error:
+            return {"error": str(error)}
+        if self._extensions is None:
+            return {"error": "no extensions are built for this program"}
+        answer = self._extensions(request)
+        if "library" in answer:
+            self.libraries.append(Path(answer["library"]))
+        return answer
 
     def _pause(self) -> None:
         """Stops the runner and the processes that it started."""
@@ -216,6 +248,13 @@ class RunnerHandle:
     def load(self, source: str, entry: str, timeout: float) -> None:
         """Imports the program, which must define `entry`."""
         self.ask({"op": "load", "source": source, "entry": entry}, timeout)
+
+    def discover(self, source: str, init_inputs: list[Any], capability: str, arch: str, timeout: float) -> None:
+        """Imports and constructs the program for the extensions that it asks for alone. `capability` is of the GPU that
+        it is to believe in, empty for none."""
+        message = {"op": "discover", "source": source, "entry": "ModelNew", "capability": capability, "arch": arch}
+        with _saved(init_inputs) as descriptor:
+            self.ask(message, timeout, [descriptor])
 
     def construct(
         self, seed: int, init_inputs: list[Any], timeout: float, *, on_host: bool = False, final: bool = True

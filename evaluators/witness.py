@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -24,16 +23,15 @@ _LIBRARIES = ("at::", "c10::", "cutlass::", "cub::", "thrust::", "cudnn::", "cub
 _BUSY_FACTOR, _BUSY_SECONDS = 1.25, 5e-6  # a trace is of one call, its clock is another
 
 
-def trace_of(runner: RunnerHandle, source: str, artifact: str, timeout: float) -> Trace | None:
-    """One more call of the candidate, recorded; None where the device or host has no CUPTI. `artifact` is the folder of
-    what the candidate compiled. Raises RunnerFailure."""
+def trace_of(runner: RunnerHandle, source: str, timeout: float) -> Trace | None:
+    """One more call of the candidate, recorded; None where the device or host has no CUPTI. Raises RunnerFailure."""
     records = runner.trace(timeout)
     if records is None:
         return None
     seconds: dict[tuple[str, int], list[float]] = defaultdict(list)
     for name, stream, start, end in records:
         seconds[name, stream].append(end - start)
-    compiled = _compiled(artifact)
+    compiled = b"".join(path.read_bytes() for path in runner.libraries)
     uses = [
         KernelUse(_readable(name), is_own(name, source, compiled), stream, len(durations), sum(durations))
         for (name, stream), durations in seconds.items()
@@ -77,13 +75,6 @@ def is_own(name: str, source: str, compiled: bytes = b"") -> bool:
     if re.search(rf"__global__[^;{{}}]*?\b{base}\s*\(", source):
         return True
     return bool(re.search(rf"@(?:triton\.)?jit\b[^@]*?\bdef\s+{base}\s*\(", source))
-
-
-def _compiled(artifact: str) -> bytes:
-    """The libraries that the candidate built as extensions."""
-    if not artifact:
-        return b""
-    return b"".join(path.read_bytes() for path in sorted(Path(artifact).glob("extensions/**/*.so")))
 
 
 def _demangled(name: str) -> str:

@@ -17,7 +17,8 @@ from actors.evaluator import EvaluationRequest
 from actors.pool import ActorPool, PoolExhausted, PoolFailure
 from actors.rollout import Completion, GenerationRequest
 from configs.schema import RolloutConfig
-from evaluators.build import needs_build
+from evaluators.build.builder import needs_build
+from evaluators.failures import Unbuilt
 from evaluators.records import Artifact, BuildError, Candidate, Outcome, Task, Verdict
 from learners.records import Rollout
 from prompts.parse import parse_response
@@ -166,10 +167,15 @@ class _Run:
                 else:
                     built: Artifact | BuildError = outcome
                     pipeline.evaluators.submit(
-                        EvaluationRequest(request.task, request.candidate, self.preset, built), "evaluate"
+                        EvaluationRequest(request.task, request.candidate, self.preset, built, request.also),
+                        "evaluate",
                     )
         if pipeline.evaluators.pending:
             for request, outcome in pipeline.evaluators.poll(_POLL_SECONDS):
+                if isinstance(outcome, Unbuilt):
+                    also = (*request.also, outcome.request)
+                    pipeline.builders.submit(BuildRequest(request.task, request.candidate, also), "build")
+                    continue
                 if _failed(outcome):
                     outcome = _infra(request, pipeline, self.preset, str(outcome.error))
                 self._judged(request.candidate, outcome)

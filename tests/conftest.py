@@ -1,13 +1,19 @@
-"""What all tests share: CUDA tests skip where there is no GPU, and one local Ray serves all that need one."""
+"""What all tests share: CUDA tests skip where there is no GPU, one local Ray serves all that need one, and what takes
+minutes starts with the suite."""
 
 import os
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 _ROOT = Path(__file__).resolve().parents[1]
+_STARTED = pytest.StashKey[dict[str, "Future[Any]"]]()
+_FOLDER = pytest.StashKey["tempfile.TemporaryDirectory[str]"]()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -16,6 +22,39 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if item.get_closest_marker("cuda"):
                 item.add_marker(skip)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Starts what test modules name in `IN_BACKGROUND` (by fixture: a function of a folder), where a test wants it.
+
+    One after the other, beside the first tests, which wait for processes more than they compute and measure nothing.
+    """
+    wanted = {
+        name: work
+        for item in session.items
+        for name, work in getattr(getattr(item, "module", None), "IN_BACKGROUND", {}).items()
+        if name in getattr(item, "fixturenames", ()) and not item.get_closest_marker("skip")
+    }
+    if not wanted or session.config.option.collectonly:
+        return
+    folder = session.config.stash[_FOLDER] = tempfile.TemporaryDirectory(prefix="warpsmith-tests-")
+    pool = ThreadPoolExecutor(1)
+    started = session.config.stash[_STARTED] = {}
+    for name, work in wanted.items():
+        (own := Path(folder.name) / name).mkdir()
+        started[name] = pool.submit(work, own)
+    pool.shutdown(wait=False)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    for one in session.config.stash.get(_STARTED, {}).values():
+        one.cancel()
+
+
+@pytest.fixture(scope="session")
+def in_background(pytestconfig: pytest.Config) -> Callable[[str], Any]:
+    """The result of what was started for a fixture when the suite was."""
+    return lambda name: pytestconfig.stash[_STARTED][name].result()
 
 
 @pytest.fixture(scope="session")

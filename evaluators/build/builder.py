@@ -1,41 +1,57 @@
-"""Builds candidates on a CPU: imports, constructs and calls them once in the sandbox, with compiler caches in a store.
+"""Builds candidates away from any measurement: what they ask to be compiled, and what they compile as they run.
 
-What a candidate compiles (inline C++, `torch.compile`) lands in a folder named by everything that matters, from which
-the evaluator's runner loads it. So no measuring slot waits for a compiler.
+A candidate is imported and constructed in a sandbox without a GPU, where the farm compiles what extensions it asks for.
+What it compiles as it runs (`torch.compile`, Triton) needs its device: where that is at hand the candidate is
+called once, with the compilers' caches in a folder of its own, from which the evaluator's runner loads them.
 """
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
 import secrets
 import shutil
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from configs.schema import LimitsConfig
+from evaluators.build.cache import BuildCache
+from evaluators.build.extension import ExtensionRequest
+from evaluators.build.farm import ExtensionFarm, answer_of, locked
 from evaluators.build.messages import compiler_message
 from evaluators.device import Device, Slot
-from evaluators.failures import InfraError, RunnerFailure
+from evaluators.device.cpu import CpuDevice
+from evaluators.failures import RunnerFailure
 from evaluators.pair import input_bytes
 from evaluators.records import Artifact, BuildError, Candidate, Outcome, Task, digest_of
 from evaluators.runner_handle import RunnerHandle, RunnerLimits
 from evaluators.tasks import TaskProgram
 from evaluators.zygote_handle import ZygoteHandle
 
-# A hint only: a candidate that compiles by other means does so in its runner, under the start limit.
-_COMPILES = re.compile(r"cpp_extension|load_inline|torch\.compile|\bcompile\(|_inductor|\btriton\b")
+# Hints only: what compiles by other means does so in its runner, under the start limit.
+_EXTENSIONS = re.compile(r"cpp_extension|load_inline")
 _INDUCTOR = re.compile(r"torch\.compile|\bcompile\(|_inductor")
+_TRITON = re.compile(r"\btriton\b")
 _FIRST_SLOT = 1000
+_LOCK_SECONDS = 900.0
+_MOST_ROUNDS = 8
+# Compute capabilities by Ray's names of accelerators, for builders on machines without the GPU.
+CAPABILITIES = {
+    **dict.fromkeys(("H100", "H200", "H20", "GH200"), "9.0"),
+    **dict.fromkeys(("L4", "L40", "L40S"), "8.9"),
+    **dict.fromkeys(("A10", "A10G", "A40"), "8.6"),
+    **dict.fromkeys(("B200", "GB200"), "10.0"),
+    **{"A100": "8.0", "T4": "7.5", "V100": "7.0"},
+}
 
 
 def needs_build(source: str) -> bool:
     """Whether the source looks as if it compiled something."""
-    return bool(_COMPILES.search(source))
+    return any(pattern.search(source) for pattern in (_EXTENSIONS, _INDUCTOR, _TRITON))
 
 
 def runner_limits(limits: LimitsConfig) -> RunnerLimits:
@@ -49,9 +65,8 @@ def runner_limits(limits: LimitsConfig) -> RunnerLimits:
 
 
 def build_environment(artifact: Artifact) -> dict[str, str]:
-    """Where the compilers' caches stand, for the runner that loads the artifact."""
+    """Where the caches of compilers stand that run in the runner that loads the artifact."""
     return {
-        "TORCH_EXTENSIONS_DIR": f"{artifact.path}/extensions",
         "TORCHINDUCTOR_CACHE_DIR": f"{artifact.path}/inductor",
         "TRITON_CACHE_DIR": f"{artifact.path}/triton",
     }
@@ -66,52 +81,149 @@ def prepare_compilers(zygote: ZygoteHandle, source: str) -> None:
 class Builder:
     """Builds one candidate at a time into a store that several builders may share."""
 
-    def __init__(self, device: Device, store: Path, limits: LimitsConfig) -> None:
-        self.device = device
+    def __init__(
+        self, device: Device | str, store: Path, limits: LimitsConfig, *, cache: BuildCache | None = None
+    ) -> None:
+        """`device` is what the candidates are for: one of this host, or an architecture that it does not have.
+
+        Raises ValueError for an architecture of unknown compute capability."""
+        if isinstance(device, str) and device not in CAPABILITIES:
+            raise ValueError(f"evaluator.arch: the compute capability of {device} is not known here")
+        self.arch = device if isinstance(device, str) else device.arch
+        self.device = None if isinstance(device, str) else device
         self.store = store / "artifacts"
         self.limits = limits
-        self._zygote = ZygoteHandle(device)
-        self._slot = Slot(_FIRST_SLOT + os.getpid() % 1000, (), ())
+        self.cache = cache or BuildCache(store / "extensions")
+        slot = self._slot = Slot(_FIRST_SLOT + os.getpid() % 1000, (), ())
+        self._host = CpuDevice()
+        self._host_zygote = ZygoteHandle(self._host)
+        # A CPU is measured as it is built on; a GPU's processes are not those of a sandbox without one.
+        shared = self.device is not None and not self.device.own_memory
+        self._zygote = self._host_zygote if shared or self.device is None else ZygoteHandle(self.device)
+        capability = CAPABILITIES[device] if isinstance(device, str) else device.capability
+        self.farm = ExtensionFarm(self.cache, limits, self._host_zygote, slot, capability)
 
-    def build(self, task: Task, candidate: Candidate) -> Artifact | BuildError:
-        """The finished artifact, from the store or built now; or why it does not compile. Raises InfraError."""
+    def build(self, task: Task, candidate: Candidate, also: Sequence[ExtensionRequest] = ()) -> Artifact | BuildError:
+        """The finished artifact, from the store or built now; or why it does not compile. `also` are extensions that it
+        was seen to ask for as it ran. Raises InfraError."""
+        if len(also) > _MOST_ROUNDS:
+            return BuildError("compile", f"the program asked for another extension each of {_MOST_ROUNDS} times it ran")
         artifact = self.artifact(task, candidate)
         folder = Path(artifact.path)
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(folder.with_suffix(".lock")):
-            record = folder.with_suffix(".json")
-            if record.is_file():
-                known = json.loads(record.read_text())
-                return BuildError(**known["error"]) if known["error"] else artifact
-            shutil.rmtree(folder, ignore_errors=True)  # left by a build that did not finish
+        with locked(folder.with_suffix(".lock"), _LOCK_SECONDS):
+            known = self._known(artifact)
+            if isinstance(known, BuildError):
+                return known
+            wanted = {one.digest("") for one in also}
+            if known and wanted <= dict(known.extensions).keys():
+                return known
+            if known is None:
+                shutil.rmtree(folder, ignore_errors=True)  # left by a build that did not finish
             start = time.perf_counter()
-            error = self._attempt(task, candidate, artifact)
+            extensions = dict(known.extensions) if known else {}
+            for request in also:
+                self._answer(request, extensions)
+            error = None if known else self._attempt(task, candidate, artifact, extensions)
             entry = {
                 "error": {"stage": error.stage, "message": error.message} if error else None,
                 "seconds": time.perf_counter() - start,
+                "extensions": extensions,
             }
-            partial = record.with_suffix(".partial")
-            partial.write_text(json.dumps(entry))
-            partial.replace(record)
-            return error or artifact
+            _write_whole(folder.with_suffix(".json"), json.dumps(entry))
+            return error or replace(artifact, extensions=tuple(extensions.items()))
 
     def is_built(self, task: Task, candidate: Candidate) -> bool:
         """Whether `build` would return at once."""
-        return Path(self.artifact(task, candidate).path).with_suffix(".json").is_file()
+        return self._known(self.artifact(task, candidate)) is not None
 
     def artifact(self, task: Task, candidate: Candidate) -> Artifact:
-        """Where what the candidate compiles is kept, built or not."""
-        versions = json.dumps(dict(self.device.versions()), sort_keys=True)
-        digest = digest_of(f"{candidate.digest}\n{task.digest}\n{versions}")
-        return Artifact(digest, "caches", str(self.store / digest), self.device.arch)
+        """Where what the candidate compiles as it runs is kept, built or not."""
+        versions = dict(self.device.versions()) if self.device else {"arch": self.arch}
+        known = json.dumps([versions, self.farm.toolchain.identity], sort_keys=True)
+        digest = digest_of(f"{candidate.digest}\n{task.digest}\n{known}")
+        return Artifact(digest, "caches", str(self.store / digest), self.arch)
 
-    def _attempt(self, task: Task, candidate: Candidate, artifact: Artifact) -> BuildError | None:
+    def _known(self, artifact: Artifact) -> Artifact | BuildError | None:
+        """What was built before, unless the cache has given up a part of it."""
+        record = Path(artifact.path).with_suffix(".json")
+        try:
+            entry = json.loads(record.read_text())
+        except FileNotFoundError:
+            return None
+        if entry["error"]:
+            return BuildError(**entry["error"])
+        if not all(self.cache.get(digest) for digest in entry["extensions"].values()):
+            return None
+        return replace(artifact, extensions=tuple(entry["extensions"].items()))
+
+    def _attempt(
+        self, task: Task, candidate: Candidate, artifact: Artifact, extensions: dict[str, str]
+    ) -> BuildError | None:
+        """Lets the candidate ask for its extensions, then lets it compile the rest."""
+        error = None
+        if _EXTENSIONS.search(candidate.source):
+            error = self._attempted(lambda: self._discover(task, candidate, extensions), self.limits.start_seconds)
+        runs = _INDUCTOR.search(candidate.source) or _TRITON.search(candidate.source)
+        if error is None and runs and self.device is not None:
+            device = self.device
+            warm = lambda: self._warm_up(device, task, candidate, artifact, extensions)  # noqa: E731
+            error = self._attempted(warm, self.limits.build_seconds, is_building=True)
+        return error
+
+    def _attempted(self, work: Callable[[], None], seconds: float, *, is_building: bool = False) -> BuildError | None:
+        """Why the candidate does not build; what else goes wrong with it the evaluator will find out."""
+        try:
+            work()
+        except RunnerFailure as failure:
+            if failure.outcome is Outcome.TIMEOUT and is_building:
+                return BuildError("compile", f"building took longer than {seconds:.0f} s")
+            if failure.outcome is Outcome.BUILD_ERROR:
+                return BuildError(failure.stage, compiler_message(failure.message))
+        return None
+
+    def _answer(self, request: ExtensionRequest, extensions: dict[str, str], *, load: bool = False) -> dict[str, Any]:
+        entry = self.farm.build(request)
+        extensions[request.digest("")] = self.farm.digest(request)
+        if load:
+            return answer_of(entry, request, self.farm.glue() if entry.record["glue"] else None)
+        return {"error": entry.record["error"]} if entry.record["error"] else {}
+
+    def _discover(self, task: Task, candidate: Candidate, extensions: dict[str, str]) -> None:
+        """Raises RunnerFailure."""
+        program = TaskProgram(task, self._host.torch_device)
+        limits = runner_limits(self.limits)
+        runner = RunnerHandle(
+            self._host_zygote, self._host, self._slot, 0, limits, extensions=lambda one: self._answer(one, extensions)
+        )
+        try:
+            runner.begin_start()
+            runner.end_start(self.limits.build_seconds)
+            init_inputs = program.init_inputs(secrets.randbits(48))
+            capability = self.farm.toolchain.capability
+            runner.discover(candidate.source, init_inputs, capability, self.arch, self.limits.start_seconds)
+        finally:
+            runner.close()
+
+    def _warm_up(
+        self, device: Device, task: Task, candidate: Candidate, artifact: Artifact, extensions: dict[str, str]
+    ) -> None:
+        """One call of the candidate. Raises RunnerFailure."""
         seconds = self.limits.build_seconds
-        program = TaskProgram(task, self.device.torch_device)
+        program = TaskProgram(task, device.torch_device)
         environment = build_environment(artifact)
         limits = runner_limits(self.limits)
         prepare_compilers(self._zygote, candidate.source)
-        runner = RunnerHandle(self._zygote, self.device, self._slot, 0, limits, environment)
+        runner = RunnerHandle(
+            self._zygote,
+            device,
+            self._slot,
+            0,
+            limits,
+            environment,
+            [Path(one) for one in environment.values()],
+            lambda one: self._answer(one, extensions, load=True),
+        )
         try:
             seed = secrets.randbits(48)
             runner.begin_start()
@@ -119,38 +231,23 @@ class Builder:
             runner.load(candidate.source, "ModelNew", seconds)
             runner.construct(seed, program.init_inputs(seed), seconds)
             inputs = program.inputs(seed)
-            region = self.device.allocate(input_bytes(inputs))
+            region = device.allocate(input_bytes(inputs))
             try:
                 runner.bind_inputs(inputs, region, 1, seconds)
             finally:
                 region.close()
             runner.ask({"op": "probe", "seed": seed}, seconds)
-        except RunnerFailure as failure:
-            if failure.outcome is Outcome.TIMEOUT:
-                return BuildError("compile", f"building took longer than {seconds:.0f} s")
-            if failure.outcome is Outcome.BUILD_ERROR:
-                return BuildError(failure.stage, compiler_message(failure.message))
-            # It compiled and then failed otherwise: the evaluator will find out how.
         finally:
             runner.close()
-            self.device.trim()
-        return None
+            device.trim()
 
     def close(self) -> None:
+        """Ends the builder's processes."""
         self._zygote.close()
+        self._host_zygote.close()
 
 
-@contextmanager
-def _locked(path: Path, timeout: float = 900.0) -> Iterator[None]:
-    """An exclusive lock, so that identical builds happen once. Raises InfraError after `timeout` seconds."""
-    with open(path, "w") as file:
-        deadline = time.monotonic() + timeout
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise InfraError(f"{path}: another builder has held it for {timeout:.0f} s") from None
-                time.sleep(0.05)
-        yield
+def _write_whole(path: Path, text: str) -> None:
+    partial = path.with_suffix(".partial")
+    partial.write_text(text)
+    partial.replace(path)

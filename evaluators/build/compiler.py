@@ -6,6 +6,7 @@ C interface. Python sees their functions through a glue that is compiled once fo
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import os
 import re
@@ -16,21 +17,29 @@ import time
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch.utils import cpp_extension
 
 from evaluators.build.extension import ExtensionRequest
-from evaluators.records import digest_of
 
 HEADERS = Path(__file__).parent / "headers"
 GLUE = Path(__file__).parent / "glue.cpp"
 _HALF = re.compile(r"\b(c10|at|torch)::(Half|BFloat16)\b|_AND_HALF|_TYPES_AND|kHalf|kBFloat16")
 _CUDA = (".cu", ".cuh")
+_MOST_CHARACTERS = 500_000
+
+
+_LOST = re.compile(r"[Kk]ill(ed)? signal|\bKilled\b|terminated by signal|No space left on device|died due to signal 9")
 
 
 class CompileError(Exception):
-    """The compiler's complaint, with its exit status."""
+    """What the compiler has to say of the program."""
+
+
+class CompilerLost(Exception):
+    """The compiler was killed, or had no room on the disk: the program is not to blame."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +82,7 @@ class Toolchain:
         """All that makes one toolchain's output differ from another's."""
         versions = [_version(self.cxx), _version(self.nvcc) if self.nvcc else ""]
         files = sorted(path for path in HEADERS.rglob("*.h"))
-        headers = digest_of("\n".join(path.read_text() for path in [*files, GLUE]))
+        headers = hashlib.sha256("\n".join(path.read_text() for path in [*files, GLUE]).encode()).hexdigest()
         return "\n".join([*versions, torch.__version__, self.standard, self.capability, headers])
 
     @property
@@ -90,12 +99,14 @@ def compile_extension(
 ) -> Path:
     """The shared library that was made in `folder`; host and device code are compiled at the same time.
 
-    Raises CompileError with what the first compiler that failed printed, TimeoutError after `seconds`.
+    Raises CompileError with what the first compiler that failed printed, CompilerLost, TimeoutError after `seconds`.
     """
     commands, objects = [], []
+    for name, text in request.headers:
+        _write(folder / name, text)
     for name, text in request.sources:
-        path = folder / Path(name).name
-        path.write_text(text, encoding="utf-8", errors="surrogatepass")
+        path = folder / name
+        _write(path, text)
         objects.append(path.with_suffix(path.suffix + ".o"))
         half = thin and bool(_HALF.search(text))
         commands.append(
@@ -112,13 +123,34 @@ def compile_extension(
 
 
 def compile_glue(toolchain: Toolchain, folder: Path) -> Path:
-    """The Python module that loads what was compiled against the thin headers. Raises CompileError."""
+    """The Python module that loads what was compiled against the thin headers. Raises CompileError, CompilerLost."""
     library = folder / f"warpsmith_glue{sysconfig.get_config_var('EXT_SUFFIX')}"
     flags = [toolchain.standard, "-O2", "-fPIC", "-shared", f"-I{HEADERS}", *_torch_includes(cuda=False)]
     _run_all(
         [[toolchain.cxx, *flags, str(GLUE), *toolchain.torch_libraries, "-o", str(library)]], time.monotonic() + 600.0
     )
     return library
+
+
+def compile_as_asked(message: dict[str, Any]) -> dict[str, Any]:
+    """A build farm's request to a contained process: compiles an extension, or the glue, in a folder of its own. The
+    answer has the seconds that it took and the library's name, or under `complaint`, `lost` or `late` what went wrong.
+    """
+    start, folder, seconds = time.perf_counter(), Path(message["folder"]), message["seconds"]
+    toolchain = Toolchain(message["capability"])
+    try:
+        if message["extension"] is None:
+            library = compile_glue(toolchain, folder)
+        else:
+            request = ExtensionRequest.from_json(message["extension"])
+            library = compile_extension(request, toolchain, folder, thin=message["thin"], seconds=seconds)
+    except CompileError as error:
+        return {"complaint": str(error)[:_MOST_CHARACTERS]}
+    except CompilerLost as error:
+        return {"lost": str(error)}
+    except TimeoutError as error:
+        return {"late": str(error)}
+    return {"library": library.name, "seconds": time.perf_counter() - start}
 
 
 def _torch_includes(*, cuda: bool) -> list[str]:
@@ -147,20 +179,27 @@ def _command(request: ExtensionRequest, toolchain: Toolchain, path: Path, *, thi
     return [toolchain.nvcc, *common, *headers, *cpp_extension.COMMON_NVCC_FLAGS, *host, *target, *request.cuda_cflags]
 
 
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8", errors="surrogateescape")
+
+
 def _version(compiler: str) -> str:
     return subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False).stdout
 
 
 def _run_all(commands: list[list[str]], deadline: float) -> None:
-    """Runs commands at the same time. Raises CompileError for the first that failed, once all have ended."""
-    running = [
-        subprocess.Popen(one, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
-        for one in commands
-    ]
+    """Runs commands at the same time. Raises CompileError for the first that failed, once all have ended, and
+    CompilerLost."""
+    plain: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "errors": "replace"}
+    environment = {**os.environ, "LC_ALL": "C"}  # for complaints in ASCII
+    running = [subprocess.Popen(one, env=environment, **plain) for one in commands]
     failed = ""
     try:
         for command, process in zip(commands, running, strict=True):
             output, _ = process.communicate(timeout=max(0.1, deadline - time.monotonic()))
+            if process.returncode < 0 or (process.returncode and _LOST.search(output)):
+                raise CompilerLost(f"{Path(command[0]).name} ended with {process.returncode}: {output[-500:]}")
             if process.returncode:
                 failed = failed or output or f"{command[0]}: exit status {process.returncode}"
     except subprocess.TimeoutExpired as error:

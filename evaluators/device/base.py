@@ -49,6 +49,7 @@ class Device(Protocol):
     threads: int
     torch_device: torch.device
     name: str  # of this one on the host
+    capability: str  # a GPU's compute capability, such as `9.0`; empty for a CPU
     own_memory: bool  # whether it has memory of its own, which host limits do not see
     clock: Clock  # how its bursts become figures
     calibrated_seconds: float  # what differs between processes matters to references shorter than that; 0 for never

@@ -34,6 +34,7 @@ class CpuDevice:
 
     arch = name = "cpu"
     torch_device = torch.device("cpu")
+    capability = ""
     own_memory = False
     calibrated_seconds = 0.0
     clock: Clock = JudgeClock()
@@ -68,6 +69,7 @@ class CpuDevice:
 
     def environment(self) -> Mapping[str, str]:
         return {
+            "CUDA_VISIBLE_DEVICES": "",
             **thread_environment(self.threads),
             # Temporaries of some megabytes stay mapped: else page faults, which differ from process to process, make
             # one program two to three times slower than itself. 32 MiB is the most that glibc takes.

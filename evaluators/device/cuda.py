@@ -60,6 +60,7 @@ class CudaDevice:
         self.torch_device = torch.device("cuda", self.ordinal)
         about = torch.cuda.get_device_properties(self.ordinal)
         self.arch = arch_of(about.name)
+        self.capability = f"{about.major}.{about.minor}"
         self.uuid = self.name = f"GPU-{about.uuid}"
         self._about = about
         self._nvml = Nvml(self.uuid)
@@ -95,8 +96,7 @@ class CudaDevice:
             "CUDA_VISIBLE_DEVICES": self.uuid,
             # `torch.cuda.is_available` in the zygote would otherwise start CUDA there, and no child could use it.
             "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
-            "TORCH_CUDA_ARCH_LIST": f"{self._about.major}.{self._about.minor}",
-            "MAX_JOBS": "2",
+            "TORCH_CUDA_ARCH_LIST": self.capability,
         }
 
     def versions(self) -> Mapping[str, str]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from configs.schema import LimitsConfig
+from evaluators.build.cache import BuildCache
 from evaluators.device.cpu import CpuDevice
 from evaluators.judge import Judgement
 from evaluators.measuring import MeasuringSlot
@@ -20,10 +21,10 @@ SECONDS = Estimate(1e-5, 1e-5, 1e-5, 16)
 
 
 @pytest.fixture
-def slot(limits: LimitsConfig, monkeypatch) -> Iterator[MeasuringSlot]:
+def slot(limits: LimitsConfig, monkeypatch, tmp_path) -> Iterator[MeasuringSlot]:
     """Of a device on which processes differ by a hundredth."""
     monkeypatch.setattr(CpuDevice, "spread", lambda self, seconds: 0.01)
-    made = MeasuringSlot(CpuDevice(), limits, require_shapes=False)
+    made = MeasuringSlot(CpuDevice(), limits, BuildCache(tmp_path), require_shapes=False)
     yield made
     made.close()
 

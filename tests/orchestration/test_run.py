@@ -97,14 +97,12 @@ class Finished(NamedTuple):
     second: str
 
 
-@pytest.fixture(scope="session")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+def kill_and_finish(root: Path) -> Finished:
     """A run whose learner died, that was killed during contrastive RL and then started again with the same command."""
-    root = tmp_path_factory.mktemp("runs")
     run = RunDirectory(str(root), "small")
     first = start(root)
     try:
-        wait_for(first, run, "sft", 1, 120)
+        wait_for(first, run, "sft", 1, 240)
         (learner,) = pids_of(root, "ray::LearnerRank")
         os.kill(learner, signal.SIGKILL)
         wait_for(first, run, "contrastive_rl", 1, 240)
@@ -113,9 +111,18 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
         before, _ = first.communicate(timeout=60)
     state = json.loads((root / "small" / "state.json").read_text())
     second = start(root)
-    output, _ = second.communicate(timeout=240)
+    output, _ = second.communicate(timeout=300)
     assert second.returncode == 0, output
     return Finished(run, state, before, output)
+
+
+IN_BACKGROUND = {"finished": kill_and_finish}
+
+
+@pytest.fixture(scope="session")
+def finished(in_background) -> Finished:
+    found: Finished = in_background("finished")
+    return found
 
 
 @pytest.mark.slow

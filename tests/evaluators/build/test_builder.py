@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from evaluators.build import Builder, compiler_message, needs_build
+from evaluators.build.builder import Builder, needs_build
+from evaluators.build.messages import compiler_message
 from evaluators.device.cpu import CpuDevice
 from evaluators.evaluator import Evaluator
 from evaluators.records import Artifact, BuildError, Candidate, Outcome, Task
@@ -69,6 +71,11 @@ class ModelNew(nn.Module):
 """
 
 
+def _counted(ask, compilations, request, folder, *, thin):
+    compilations.append(thin)
+    return ask(request, folder, thin=thin)
+
+
 def candidate(source: str) -> Candidate:
     return Candidate.propose(TASK.id, source, "test")
 
@@ -82,9 +89,17 @@ def store(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def built(store, limits) -> list[Artifact | BuildError]:
+def compilations() -> list[bool]:
+    """Of all builders of `built`: whether each was with the thin headers."""
+    return []
+
+
+@pytest.fixture(scope="module")
+def built(store, limits, compilations) -> list[Artifact | BuildError]:
     """The same candidate, asked of two builders at once."""
     builders = [Builder(CpuDevice(), store, limits) for _ in range(2)]
+    for one in builders:
+        one.farm._ask = partial(_counted, one.farm._ask, compilations)
     found: list[Artifact | BuildError] = []
     threads = [
         threading.Thread(target=lambda one=one: found.append(one.build(TASK, candidate(INLINE % ";"))))
@@ -99,12 +114,11 @@ def built(store, limits) -> list[Artifact | BuildError]:
     return found
 
 
-def test_builders_that_share_a_store_build_a_candidate_once(built) -> None:
+def test_builders_that_share_a_store_build_a_candidate_once(built, compilations) -> None:
     first, second = built
     assert isinstance(first, Artifact), first
     assert first == second
-    (log,) = Path(first.path).glob("**/.ninja_log")
-    assert sum(line.split("\t")[3:4] == ["main.o"] for line in log.read_text().splitlines()) == 1
+    assert sorted(compilations) == [False, True]  # in vain with the thin headers, which have no pybind11; once each
 
 
 @pytest.fixture(scope="module")
@@ -141,9 +155,10 @@ def test_what_an_unfinished_build_left_is_built_again(sharing) -> None:
     record = Path(f"{artifact.path}.json")
     assert json.loads(record.read_text())["error"] is None
     record.unlink()
-    (Path(artifact.path) / "extensions" / "half").write_text("")
+    Path(artifact.path).mkdir(exist_ok=True)
+    (Path(artifact.path) / "half").write_text("")
     assert sharing.builder.build(TASK, candidate(PLAIN)) == artifact
-    assert not (Path(artifact.path) / "extensions" / "half").exists()
+    assert not (Path(artifact.path) / "half").exists()
     assert record.is_file()
 
 

@@ -1,0 +1,52 @@
+"""Whether a compiler's complaint, made with the thin headers, would be the same with torch's own.
+
+Most programs that do not compile have an error that has nothing to do with torch, and compiling them again with torch's
+headers to learn so takes most of a minute. In doubt they are.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from functools import lru_cache
+from pathlib import Path
+
+_ERROR = re.compile(r"^[^\s:(][^:(]*(?:\(\d+\)|:\d+(?::\d+)?): (?:fatal )?error: (.*)$")
+_ANY_ERROR = re.compile(r"\b(error|undefined reference)\b", re.IGNORECASE)
+_SUMMARY = re.compile(r"\d+ errors? (detected|generated)|compilation terminated|error limit reached")
+_SYNTAX = re.compile(
+    r"expected (a|an|'[;,)}\](\[{]'|primary-expression|expression|statement|declaration)"
+    r"|missing terminating|stray '|unrecognized token|quoted string should contain|unterminated"
+)
+_UNKNOWN = re.compile(r"identifier \"(\w+)\" is undefined|'(\w+)' was not declared in this scope")
+_OF_TORCH = re.compile(r"\b(torch|at|c10|caffe2|py|pybind11)::|\b(TORCH|AT|C10|CAFFE2|PYBIND11|CUDA|PY|THC)_\w*")
+_EXCERPT_LINES = 3
+_SECONDS = 20.0
+
+
+def is_own_error(output: str, headers: Path) -> bool:
+    """Whether every error in what a compiler printed is one of syntax or an unknown name, in a line that has nothing of
+    torch, and no file below `headers` (torch's) knows these names."""
+    lines = output.splitlines()
+    errors = [number for number, line in enumerate(lines) if _ANY_ERROR.search(line) and not _SUMMARY.search(line)]
+    complaints = [(number, found.group(1)) for number in errors if (found := _ERROR.match(lines[number]))]
+    if not complaints or len(complaints) < len(errors):
+        return False
+    for number, complaint in complaints:
+        excerpt = "\n".join(lines[number : number + _EXCERPT_LINES])
+        unknown = _UNKNOWN.search(complaint)
+        if _OF_TORCH.search(excerpt) or not (unknown or _SYNTAX.match(complaint)):
+            return False
+        if unknown and _is_known(unknown.group(1) or unknown.group(2), headers):
+            return False
+    return True
+
+
+@lru_cache(maxsize=1024)
+def _is_known(name: str, headers: Path) -> bool:
+    """Whether the word stands in any of the headers."""
+    command = ["grep", "-rqwF", "--", name, str(headers)]
+    try:
+        return subprocess.run(command, timeout=_SECONDS, check=False).returncode != 1
+    except (OSError, subprocess.TimeoutExpired):
+        return True

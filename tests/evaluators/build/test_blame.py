@@ -1,0 +1,60 @@
+"""An error that has nothing to do with torch is not looked for again with torch's headers; any other is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from evaluators.build.blame import is_own_error
+from evaluators.build.compiler import CompileError, Toolchain, compile_extension
+from evaluators.build.extension import ExtensionRequest
+
+HEADERS = Path(torch.__file__).parent / "include"
+TOOLS = Toolchain("9.0")
+CPP = "#include <torch/extension.h>\ntorch::Tensor f(torch::Tensor x) {\n%s\n  return x;\n}\n"
+CUDA = "#include <torch/types.h>\n__global__ void k(float* x, int n) {\n%s\n}\n"
+OWN = {
+    "no semicolon": (CPP, "  int y = 1\n  int z = 2;"),
+    "a name that nobody knows": (CPP, "  int y = oops_nowhere;"),
+    "no closing bracket": (CPP, "  int y = (1 + 2;"),
+    "no semicolon in a kernel": (CUDA, "  int i = threadIdx.x\n  x[i] = 0;"),
+    "an unknown name in a kernel": (CUDA, "  x[index_nowhere] = 0;"),
+}
+PERHAPS_TORCHS = {
+    "a method that only torch's headers have": (CPP, "  auto y = x.cumsum(0);"),
+    "a function of torch": (CPP, "  auto y = torch::cumsum(x, 0);"),
+    "a macro of torch's alone": (CPP, '  C10_LOG_API_USAGE_ONCE("a");'),
+    "a name of torch's without a prefix": (CUDA, "  CUDA_KERNEL_LOOP(i, n) { x[i] = 0; }"),
+    "an error beside one of its own": (CPP, "  int y = oops_nowhere; auto z = x.cumsum(0);"),
+    "a wrong type": (CPP, "  int y = x;"),
+}
+
+
+def complaint(tmp_path: Path, template: str, line: str) -> str:
+    name = "cuda.cu" if template is CUDA else "main.cpp"
+    request = ExtensionRequest("a", ((name, template % line),))
+    with pytest.raises(CompileError) as error:
+        compile_extension(request, TOOLS, tmp_path, thin=True)
+    return str(error.value)
+
+
+def cases(named: dict[str, tuple[str, str]]) -> list[object]:
+    needs = pytest.mark.skipif(not TOOLS.nvcc, reason="needs nvcc")
+    return [pytest.param(*case, id=name, marks=[needs] if case[0] is CUDA else []) for name, case in named.items()]
+
+
+@pytest.mark.parametrize(("template", "line"), cases(OWN))
+def test_an_error_of_the_program_alone(tmp_path, template, line) -> None:
+    assert is_own_error(complaint(tmp_path, template, line), HEADERS)
+
+
+@pytest.mark.parametrize(("template", "line"), cases(PERHAPS_TORCHS))
+def test_an_error_that_torchs_headers_may_not_have(tmp_path, template, line) -> None:
+    assert not is_own_error(complaint(tmp_path, template, line), HEADERS)
+
+
+@pytest.mark.parametrize("output", ["", "c++: internal compiler error", "main.o: undefined reference to `f()'"])
+def test_what_names_no_line_is_not_judged(output) -> None:
+    assert not is_own_error(output, HEADERS)
