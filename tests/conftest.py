@@ -25,16 +25,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Starts what test modules name in `IN_BACKGROUND` (by fixture: a function of a folder), where a test wants it.
+    """Starts what conftests and test modules name in `IN_BACKGROUND` (by fixture: a function of a folder), where a test
+    wants it.
 
     One after the other, beside the first tests, which wait for processes more than they compute and measure nothing.
     """
-    wanted = {
-        name: work
-        for item in session.items
-        for name, work in getattr(getattr(item, "module", None), "IN_BACKGROUND", {}).items()
-        if name in getattr(item, "fixturenames", ()) and not item.get_closest_marker("skip")
-    }
+    asked = {name for item in session.items for name in getattr(item, "fixturenames", ())}
+    modules = {id(item.module): item.module for item in session.items if isinstance(item, pytest.Function)}
+    known = [
+        pair
+        for module in (*session.config.pluginmanager.get_plugins(), *modules.values())
+        for pair in getattr(module, "IN_BACKGROUND", {}).items()
+    ]
+    wanted = {name: work for name, work in known if name in asked}
     if not wanted or session.config.option.collectonly:
         return
     folder = session.config.stash[_FOLDER] = tempfile.TemporaryDirectory(prefix="warpsmith-tests-")

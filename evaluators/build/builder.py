@@ -38,7 +38,7 @@ _INDUCTOR = re.compile(r"torch\.compile|\bcompile\(|_inductor")
 _TRITON = re.compile(r"\btriton\b")
 _FIRST_SLOT = 1000
 _LOCK_SECONDS = 900.0
-_MOST_ROUNDS = 8
+_MOST_ROUNDS = 4
 # Compute capabilities by Ray's names of accelerators, for builders on machines without the GPU.
 CAPABILITIES = {
     **dict.fromkeys(("H100", "H200", "H20", "GH200"), "9.0"),

@@ -90,6 +90,10 @@ class ExtensionFarm:
         """Where the cache has it."""
         return request.digest(self.toolchain.identity)
 
+    @property
+    def _glue_digest(self) -> str:
+        return ExtensionRequest("warpsmith_glue", ()).digest(self.toolchain.identity)
+
     def build(self, request: ExtensionRequest) -> Entry:
         """The entry, from the cache or compiled now; its record has an `error` where the program does not compile.
 
@@ -104,7 +108,7 @@ class ExtensionFarm:
 
     def glue(self) -> Entry:
         """The module through which Python sees extensions of the thin headers."""
-        digest = ExtensionRequest("warpsmith_glue", ()).digest(self.toolchain.identity)
+        digest = self._glue_digest
         known = self.cache.get(digest)
         if known is not None:
             return known
@@ -121,7 +125,7 @@ class ExtensionFarm:
     def _build(self, request: ExtensionRequest, digest: str) -> Entry:
         """Thin headers first. What they cannot compile torch's own may, unless the program alone is to blame."""
         start = time.perf_counter()
-        glue = ExtensionRequest("warpsmith_glue", ()).digest(self.toolchain.identity) if request.python else ""
+        glue = self._glue_digest if request.python else ""
         for headers in ("thin", "torch"):
             with self._compiled(request, thin=headers == "thin") as done:
                 if "library" in done:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from evaluators.build.compiler import CompileError, Toolchain, compile_extension, compile_glue
+from evaluators.build.compiler import CompileError, Toolchain, compile_extension
 from evaluators.build.extension import ExtensionRequest
 
 SOURCE = Path(__file__).with_name("compared.cpp").read_text()
@@ -27,27 +26,6 @@ def imported(name: str, path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-def compile_both(folder: Path) -> dict[str, Path]:
-    """The glue, and the same extension against both kinds of headers."""
-    folders = {name: folder / name for name in ("glue", "torch", "thin")}
-    for one in folders.values():
-        one.mkdir()
-    with ThreadPoolExecutor(2) as pool:
-        torchs = pool.submit(compile_extension, REQUEST, TOOLS, folders["torch"], thin=False)
-        glue = pool.submit(compile_glue, TOOLS, folders["glue"])
-        thin = pool.submit(compile_extension, REQUEST, TOOLS, folders["thin"], thin=True)
-    return {"glue": glue.result(), "torch": torchs.result(), "thin": thin.result()}
-
-
-IN_BACKGROUND = {"compiled": compile_both}
-
-
-@pytest.fixture(scope="session")
-def compiled(in_background) -> dict[str, Path]:
-    found: dict[str, Path] = in_background("compiled")
-    return found
 
 
 @pytest.fixture(scope="module")

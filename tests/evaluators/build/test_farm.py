@@ -128,9 +128,10 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("store")
-    for above in (folder, *folder.parents[:3]):  # runners are other users, and pytest's folders are private
+def store(compiled) -> Path:
+    """With the glue in it, which takes the longest to compile."""
+    folder: Path = compiled["store"]
+    for above in (folder, *folder.parents[:3]):  # runners are other users, and folders for temporary files are private
         above.chmod(0o755)
     return folder
 
