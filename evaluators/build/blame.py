@@ -20,26 +20,39 @@ _SYNTAX = re.compile(
 )
 _UNKNOWN = re.compile(r"identifier \"(\w+)\" is undefined|'(\w+)' was not declared in this scope")
 _OF_TORCH = re.compile(r"\b(torch|at|c10|caffe2|py|pybind11)::|\b(TORCH|AT|C10|CAFFE2|PYBIND11|CUDA|PY|THC)_\w*")
+# What `load_inline` writes for a function that `functions=` names: nothing of torch's stands in for a missing one.
+_BINDING = re.compile(r"torch::wrap_pybind_function\((\w+)\)")
+# Errors that the thin headers are written to have because torch's have them: a second module, and `tensor.type()`.
+_SAME_WITH_TORCH = re.compile(r"redefinition of '.*\bwarpsmith_(module_|fill)|at::DeprecatedTypeProperties")
 _EXCERPT_LINES = 3
 _SECONDS = 20.0
 
 
 def is_own_error(output: str, headers: Path) -> bool:
     """Whether every error in what a compiler printed is one of syntax or an unknown name, in a line that has nothing of
-    torch, and no file below `headers` (torch's) knows these names."""
+    torch, and no file below `headers` (torch's) knows these names; or one that torch's headers are known to have."""
     lines = output.splitlines()
     errors = [number for number, line in enumerate(lines) if _ANY_ERROR.search(line) and not _SUMMARY.search(line)]
     complaints = [(number, found.group(1)) for number in errors if (found := _ERROR.match(lines[number]))]
     if not complaints or len(complaints) < len(errors):
         return False
-    for number, complaint in complaints:
-        excerpt = "\n".join(lines[number : number + _EXCERPT_LINES])
-        unknown = _UNKNOWN.search(complaint)
-        if _OF_TORCH.search(excerpt) or not (unknown or _SYNTAX.match(complaint)):
-            return False
-        if unknown and _is_known(unknown.group(1) or unknown.group(2), headers):
-            return False
-    return True
+    return all(
+        _is_own(complaint, "\n".join(lines[number : number + _EXCERPT_LINES]), headers)
+        for number, complaint in complaints
+    )
+
+
+def _is_own(complaint: str, excerpt: str, headers: Path) -> bool:
+    """Whether one error is the program's; `excerpt` begins with it and has the line that it is about."""
+    if _SAME_WITH_TORCH.search(complaint):
+        return True
+    unknown = _UNKNOWN.search(complaint)
+    name = (unknown.group(1) or unknown.group(2)) if unknown else ""
+    if name and name in _BINDING.findall(excerpt):
+        return True
+    if _OF_TORCH.search(_BINDING.sub("", excerpt)) or not (name or _SYNTAX.match(complaint)):
+        return False
+    return not name or not _is_known(name, headers)
 
 
 @lru_cache(maxsize=1024)

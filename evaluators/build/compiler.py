@@ -165,10 +165,10 @@ def _command(request: ExtensionRequest, toolchain: Toolchain, path: Path, *, thi
     if thin:
         headers = ["-isystem", str(HEADERS)]
         headers += ["-DWARPSMITH_HALF", "-isystem", cpp_extension.include_paths()[0]] if half else []
-        if not cuda and toolchain.cuda_home:
-            headers += ["-isystem", str(toolchain.cuda_home / "include")]
     else:
         headers = _torch_includes(cuda=bool(torch.version.cuda))
+    if not cuda and toolchain.cuda_home:
+        headers += ["-isystem", str(toolchain.cuda_home / "include")]
     if not cuda:
         return [toolchain.cxx, *common, "-fPIC", *headers, *request.cflags]
     if not toolchain.nvcc:

@@ -123,18 +123,21 @@ class ExtensionFarm:
                 return self.cache.put(digest, record, {_GLUE: done["path"]})
 
     def _build(self, request: ExtensionRequest, digest: str) -> Entry:
-        """Thin headers first. What they cannot compile torch's own may, unless the program alone is to blame."""
+        """Thin headers first. What they cannot compile torch's own may, unless the program alone is to blame; the
+        record keeps what was said first, as `refused`."""
         start = time.perf_counter()
-        glue = self._glue_digest if request.python else ""
+        glue, refused = (self._glue_digest if request.python else ""), ""
         for headers in ("thin", "torch"):
             with self._compiled(request, thin=headers == "thin") as done:
                 if "library" in done:
                     if headers == "thin" and request.python:
                         self.glue()
-                    record = {"error": "", "headers": headers, "glue": glue, "seconds": time.perf_counter() - start}
+                    seconds = time.perf_counter() - start
+                    record = {"error": "", "headers": headers, "glue": glue, "seconds": seconds, "refused": refused}
                     return self.cache.put(digest, record, {_LIBRARY: done["path"]})
                 if "late" in done or is_own_error(done["complaint"], _TORCH_HEADERS):
                     break
+                refused = refused or compiler_message(done["complaint"])
         message = compiler_message(done["complaint"]) if "complaint" in done else done["late"]
         record = {"error": message, "headers": "", "glue": "", "seconds": time.perf_counter() - start}
         return self.cache.put(digest, record, {})

@@ -15,7 +15,16 @@ HEADERS = Path(torch.__file__).parent / "include"
 TOOLS = Toolchain("9.0")
 CPP = "#include <torch/extension.h>\ntorch::Tensor f(torch::Tensor x) {\n%s\n  return x;\n}\n"
 CUDA = "#include <torch/types.h>\n__global__ void k(float* x, int n) {\n%s\n}\n"
+BOUND = """#include <torch/extension.h>
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+m.def("forward", torch::wrap_pybind_function(forward), "forward");
+%s}
+"""
+TWICE = CPP + 2 * "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {}\n"
 OWN = {
+    "functions that are nowhere": (BOUND, ""),
+    "two modules": (TWICE, ""),
+    "the type of torch 1": (CPP, '  AT_DISPATCH_FLOATING_TYPES(x.type(), "f", [&] {});'),
     "no semicolon": (CPP, "  int y = 1\n  int z = 2;"),
     "a name that nobody knows": (CPP, "  int y = oops_nowhere;"),
     "no closing bracket": (CPP, "  int y = (1 + 2;"),
