@@ -85,6 +85,7 @@ def cold(work: Path, arch: str, asked: list[Asked], samples: int, seconds: float
         if time.monotonic() < deadline:
             folder = Path(tempfile.mkdtemp(dir=work))
             environment = {**os.environ, "TORCH_CUDA_ARCH_LIST": farm.toolchain.capability or "9.0"}
+            environment["CUDA_HOME"] = str(farm.toolchain.cuda_home or "")
             row["torch"] = torch_seconds(request, folder, environment)
             row["floor_seconds"] = floor_seconds(request, farm.toolchain, folder / "floor")
             print(json.dumps(row), flush=True)
