@@ -33,7 +33,7 @@ class BuilderActor(FaultAwareApply):
         # For a GPU it compiles where there is none: a node's GPUs are the evaluators'.
         device = open_device("cpu", threads=config.threads) if config.arch == "cpu" else config.arch
         cache = BuildCache.of(Path(store), config)
-        self._builder = Builder(device, Path(store), config.limits, cache=cache)
+        self._builder = Builder(device, Path(store), config.limits, cache=cache, capability=config.capability)
 
     def build(self, request: BuildRequest) -> Artifact | BuildError:
         """The artifact, or why the candidate does not compile."""

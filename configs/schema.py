@@ -180,6 +180,7 @@ class EvaluatorConfig:
     # `cpu`, a GPU by Ray's accelerator name (`H200`, `A100`), or `auto`: the kind of GPU in the machine that starts the
     # run, and `cpu` where it has none.
     arch: str = "cpu"
+    capability: str = ""  # compute capability to build for, such as `9.0`; empty takes what is known of `arch`
     preset: str = one_of("fast", "fast", "thorough", "paper")
     workers: int = bounded(1, 1)  # evaluators per architecture; one slot each
     builders: int = bounded(1, 1)

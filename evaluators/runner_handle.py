@@ -118,7 +118,7 @@ class RunnerHandle:
         self._device = device
         self._closed = False
         self._extensions = extensions
-        self.libraries: list[Path] = []  # that it was told to load
+        self.libraries: set[Path] = set()  # that it was told to load
         self.seconds = 0.0  # that the last request took
 
     def ask(self, message: dict[str, Any], timeout: float, descriptors: Sequence[int] = ()) -> dict[str, Any]:
@@ -154,7 +154,10 @@ class RunnerHandle:
             if "extension" not in reply:
                 return reply
             start = time.monotonic()
-            self._channel.send(self._answer(reply["extension"]))
+            self._pause()
+            answer = self._answer(reply["extension"])
+            self._resume()
+            self._channel.send(answer)
             deadline += time.monotonic() - start
         raise ProtocolViolation(f"more than {_MOST_EXTENSIONS} extensions")
 
@@ -166,8 +169,8 @@ class RunnerHandle:
         if self._extensions is None:
             return {"error": "no extensions are built for this program"}
         answer = self._extensions(request)
-        if "library" in answer:
-            self.libraries.append(Path(answer["library"]))
+        if "library" in answer and len(self.libraries) < _MOST_EXTENSIONS:
+            self.libraries.add(Path(answer["library"]))
         return answer
 
     def _pause(self) -> None:
@@ -334,7 +337,7 @@ class RunnerHandle:
         except InfraError as error:
             _log.warning("runner %d: %s", self.pid, error)
         self.pid = 0
-        _remove(self._folder)
+        remove_folder(self._folder)
 
 
 def give_to(folder: Path, user: int) -> None:
@@ -347,7 +350,7 @@ def give_to(folder: Path, user: int) -> None:
             subprocess.run(command, stderr=subprocess.DEVNULL, timeout=_FILES_SECONDS, check=False)
 
 
-def _remove(folder: Path) -> None:
+def remove_folder(folder: Path) -> None:
     """Removes a folder that a program wrote in: perhaps nested too deeply for shutil, or closed to its owner."""
     try:
         shutil.rmtree(folder)

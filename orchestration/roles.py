@@ -16,6 +16,7 @@ from actors.pool import ActorPool
 from actors.rollout import RolloutEngine
 from configs.load import ConfigError
 from configs.schema import RayConfig, RunConfig
+from evaluators.build.builder import CAPABILITIES
 from orchestration.run_directory import RunDirectory
 
 _log = logging.getLogger(__name__)
@@ -59,7 +60,7 @@ class Roles:
         self._config = config
         self._policy = policy
         local = run.local_path or Path("runs") / config.name
-        self._store = config.evaluator.store or str((local / "store").absolute())
+        self._store = str(Path(config.evaluator.store or local / "store").absolute())
         self._gpus = 1.0 if config.evaluator.arch != "cpu" else 0.0
         self._weights: tuple[Any, Any] | None = None
         self._started = False
@@ -68,6 +69,11 @@ class Roles:
     def start(self) -> None:
         """Starts all roles side by side, since each takes many seconds."""
         config = self._config
+        arch = config.evaluator.arch
+        if arch != "cpu" and not (config.evaluator.capability or arch in CAPABILITIES):
+            raise ConfigError(
+                f"evaluator.capability must say the compute capability of {arch}, which is not known here"
+            )
         self._own_ray = not ray.is_initialized()
         self._started = True
         connect(
@@ -89,7 +95,7 @@ class Roles:
             "builder",
             lambda index: BuilderActor.remote(config.evaluator, self._store),
             config.evaluator.builders,
-            timeout=config.evaluator.limits.build_seconds * 4,
+            timeout=config.evaluator.limits.build_seconds * 8,
         )
         self.evaluators = ActorPool(
             "evaluator",

@@ -25,6 +25,7 @@ _BINDING = re.compile(r"torch::wrap_pybind_function\((\w+)\)")
 # Errors that the thin headers are written to have because torch's have them: a second module, and `tensor.type()`.
 _SAME_WITH_TORCH = re.compile(r"redefinition of '.*\bwarpsmith_(module_|fill)|at::DeprecatedTypeProperties")
 _EXCERPT_LINES = 3
+_MOST_ERRORS = 20  # for each of which all headers may be read
 _SECONDS = 20.0
 
 
@@ -34,7 +35,7 @@ def is_own_error(output: str, headers: Path) -> bool:
     lines = output.splitlines()
     errors = [number for number, line in enumerate(lines) if _ANY_ERROR.search(line) and not _SUMMARY.search(line)]
     complaints = [(number, found.group(1)) for number in errors if (found := _ERROR.match(lines[number]))]
-    if not complaints or len(complaints) < len(errors):
+    if not complaints or len(complaints) < len(errors) or len(complaints) > _MOST_ERRORS:
         return False
     return all(
         _is_own(complaint, "\n".join(lines[number : number + _EXCERPT_LINES]), headers)
@@ -53,6 +54,11 @@ def _is_own(complaint: str, excerpt: str, headers: Path) -> bool:
     if _OF_TORCH.search(_BINDING.sub("", excerpt)) or not (name or _SYNTAX.match(complaint)):
         return False
     return not name or not _is_known(name, headers)
+
+
+def names_a_line(output: str) -> bool:
+    """Whether any line of what a compiler printed is an error with its place."""
+    return any(map(_ERROR.match, output.splitlines())) or "undefined reference" in output
 
 
 @lru_cache(maxsize=1024)

@@ -25,7 +25,7 @@ from evaluators.build.farm import ExtensionFarm, answer_of, locked
 from evaluators.build.messages import compiler_message
 from evaluators.device import Device, Slot
 from evaluators.device.cpu import CpuDevice
-from evaluators.failures import RunnerFailure
+from evaluators.failures import InfraError, RunnerFailure
 from evaluators.pair import input_bytes
 from evaluators.records import Artifact, BuildError, Candidate, Outcome, Task, digest_of
 from evaluators.runner_handle import RunnerHandle, RunnerLimits
@@ -39,13 +39,24 @@ _TRITON = re.compile(r"\btriton\b")
 _FIRST_SLOT = 1000
 _LOCK_SECONDS = 900.0
 _MOST_ROUNDS = 4
+_BUILDS_OF_A_CANDIDATE = 2  # times the limit of one, after which no other is begun
 # Compute capabilities by Ray's names of accelerators, for builders on machines without the GPU.
 CAPABILITIES = {
     **dict.fromkeys(("H100", "H200", "H20", "GH200"), "9.0"),
     **dict.fromkeys(("L4", "L40", "L40S"), "8.9"),
     **dict.fromkeys(("A10", "A10G", "A40"), "8.6"),
     **dict.fromkeys(("B200", "GB200"), "10.0"),
-    **{"A100": "8.0", "T4": "7.5", "V100": "7.0"},
+    **dict.fromkeys(("A100", "A800", "A30"), "8.0"),
+    **dict.fromkeys(("B300", "GB300"), "10.3"),
+    **{
+        "H800": "9.0",
+        "RTX-3090": "8.6",
+        "RTX-4090": "8.9",
+        "RTX-5090": "12.0",
+        "T4": "7.5",
+        "V100": "7.0",
+        "P100": "6.0",
+    },
 }
 
 
@@ -82,16 +93,25 @@ class Builder:
     """Builds one candidate at a time into a store that several builders may share."""
 
     def __init__(
-        self, device: Device | str, store: Path, limits: LimitsConfig, *, cache: BuildCache | None = None
+        self,
+        device: Device | str,
+        store: Path,
+        limits: LimitsConfig,
+        *,
+        cache: BuildCache | None = None,
+        capability: str = "",
     ) -> None:
-        """`device` is what the candidates are for: one of this host, or an architecture that it does not have.
+        """`device` is what the candidates are for: one of this host, or an architecture that it does not have, whose
+        compute `capability` may have to be given.
 
         Raises ValueError for an architecture of unknown compute capability."""
-        if isinstance(device, str) and device not in CAPABILITIES:
-            raise ValueError(f"evaluator.arch: the compute capability of {device} is not known here")
+        if isinstance(device, str) and not (capability or device in CAPABILITIES):
+            raise ValueError(
+                f"evaluator.capability must say the compute capability of {device}, which is not known here"
+            )
         self.arch = device if isinstance(device, str) else device.arch
         self.device = None if isinstance(device, str) else device
-        self.store = store / "artifacts"
+        self.store = store.absolute() / "artifacts"  # a runner works elsewhere
         self.limits = limits
         self.cache = cache or BuildCache(store / "extensions")
         slot = self._slot = Slot(_FIRST_SLOT + os.getpid() % 1000, (), ())
@@ -100,12 +120,16 @@ class Builder:
         # A CPU is measured as it is built on; a GPU's processes are not those of a sandbox without one.
         shared = self.device is not None and not self.device.own_memory
         self._zygote = self._host_zygote if shared or self.device is None else ZygoteHandle(self.device)
-        capability = CAPABILITIES[device] if isinstance(device, str) else device.capability
+        capability = capability or (CAPABILITIES[device] if isinstance(device, str) else device.capability)
+        self._deadline, self._keeps = 0.0, True  # of the build under way
         self.farm = ExtensionFarm(self.cache, limits, self._host_zygote, slot, capability)
 
     def build(self, task: Task, candidate: Candidate, also: Sequence[ExtensionRequest] = ()) -> Artifact | BuildError:
         """The finished artifact, from the store or built now; or why it does not compile. `also` are extensions that it
         was seen to ask for as it ran. Raises InfraError."""
+        keys = [one.digest("") for one in also]
+        if len(set(keys)) < len(keys):
+            raise InfraError("an extension is built, and not found where it is to be loaded: share `evaluator.store`")
         if len(also) > _MOST_ROUNDS:
             return BuildError("compile", f"the program asked for another extension each of {_MOST_ROUNDS} times it ran")
         artifact = self.artifact(task, candidate)
@@ -115,16 +139,19 @@ class Builder:
             known = self._known(artifact)
             if isinstance(known, BuildError):
                 return known
-            wanted = {one.digest("") for one in also}
-            if known and wanted <= dict(known.extensions).keys():
+            if known and not also:
                 return known
             if known is None:
                 shutil.rmtree(folder, ignore_errors=True)  # left by a build that did not finish
             start = time.perf_counter()
+            self._deadline, self._keeps = time.monotonic() + _BUILDS_OF_A_CANDIDATE * self.limits.build_seconds, True
             extensions = dict(known.extensions) if known else {}
             for request in also:
                 self._answer(request, extensions)
+                self.cache.share(self.farm.digest(request))
             error = None if known else self._attempt(task, candidate, artifact, extensions)
+            if not self._keeps:
+                return error or replace(artifact, extensions=tuple(extensions.items()))
             entry = {
                 "error": {"stage": error.stage, "message": error.message} if error else None,
                 "seconds": time.perf_counter() - start,
@@ -153,9 +180,14 @@ class Builder:
             return None
         if entry["error"]:
             return BuildError(**entry["error"])
-        if not all(self.cache.get(digest) for digest in entry["extensions"].values()):
+        if not all(map(self._has, entry["extensions"].values())):
             return None
         return replace(artifact, extensions=tuple(entry["extensions"].items()))
+
+    def _has(self, digest: str) -> bool:
+        """Whether the cache has an extension, and what it takes to load it."""
+        entry = self.cache.get(digest)
+        return entry is not None and (not entry.record.get("glue") or self.cache.get(entry.record["glue"]) is not None)
 
     def _attempt(
         self, task: Task, candidate: Candidate, artifact: Artifact, extensions: dict[str, str]
@@ -177,14 +209,20 @@ class Builder:
             work()
         except RunnerFailure as failure:
             if failure.outcome is Outcome.TIMEOUT and is_building:
+                self._keeps = False  # perhaps of a busy machine: not for good
                 return BuildError("compile", f"building took longer than {seconds:.0f} s")
             if failure.outcome is Outcome.BUILD_ERROR:
                 return BuildError(failure.stage, compiler_message(failure.message))
         return None
 
     def _answer(self, request: ExtensionRequest, extensions: dict[str, str], *, load: bool = False) -> dict[str, Any]:
+        if time.monotonic() > self._deadline:
+            self._keeps = False
+            return {"error": "building took too long in all"}
         entry = self.farm.build(request)
-        extensions[request.digest("")] = self.farm.digest(request)
+        self._keeps = self._keeps and entry.kept
+        if entry.kept:
+            extensions[request.digest("")] = self.farm.digest(request)
         if load:
             return answer_of(entry, request, self.farm.glue() if entry.record["glue"] else None)
         return {"error": entry.record["error"]} if entry.record["error"] else {}

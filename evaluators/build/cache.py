@@ -40,6 +40,7 @@ class Entry:
 
     folder: Path
     record: dict[str, Any]
+    kept: bool = True
 
 
 class _Damaged(Exception):
@@ -54,9 +55,9 @@ class BuildCache:
 
     def __init__(self, folder: Path, *, remote: str = "", max_bytes: int = 20 << 30) -> None:
         """Raises ValueError for a URI that pyarrow does not know."""
-        self.folder = folder
+        self.folder = folder.absolute()  # a runner works elsewhere
         self.max_bytes = max_bytes
-        self._partial = folder / "partial"
+        self._partial = self.folder / "partial"
         self._partial.mkdir(parents=True, exist_ok=True)
         self._remote: tuple[fs.FileSystem, str] | None = fs.FileSystem.from_uri(remote) if remote else None
         self._intact: set[str] = set()
@@ -121,6 +122,12 @@ class BuildCache:
             raise InfraError(f"build cache: {digest} is gone as soon as it was written")
         return entry
 
+    def share(self, digest: str) -> None:
+        """Sends an entry to the other file system again, for those who did not find it there."""
+        entry = self.get(digest)
+        if entry:
+            self._send(digest, entry.record)
+
     def _place(self, digest: str) -> Path:
         return self.folder / digest[:2] / digest
 
@@ -148,7 +155,7 @@ class BuildCache:
         """The local entry; its files are compared with its record when this process first asks for it."""
         place = self._place(digest)
         try:
-            text = (place / _RECORD).read_text()
+            text = (place / _RECORD).read_bytes()
         except FileNotFoundError:
             if place.exists():
                 raise _Damaged("it has no record") from None

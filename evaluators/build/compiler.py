@@ -9,7 +9,9 @@ from __future__ import annotations
 import hashlib
 import inspect
 import os
+import platform
 import re
+import shlex
 import shutil
 import subprocess
 import sysconfig
@@ -28,10 +30,15 @@ HEADERS = Path(__file__).parent / "headers"
 GLUE = Path(__file__).parent / "glue.cpp"
 _HALF = re.compile(r"\b(c10|at|torch)::(Half|BFloat16)\b|_AND_HALF|_TYPES_AND|kHalf|kBFloat16")
 _CUDA = (".cu", ".cuh")
-_MOST_CHARACTERS = 500_000
+_MOST_CHARACTERS = 100_000
+_MOST_ERRORS = 50
 
 
-_LOST = re.compile(r"[Kk]ill(ed)? signal|\bKilled\b|terminated by signal|No space left on device|died due to signal 9")
+_LOST = re.compile(
+    r"^[\w+./-]+: fatal error: Killed signal|^nvcc error\s*: .* died due to signal 9|No space left on device$",
+    re.MULTILINE,
+)
+_NATIVE = re.compile(r"-m(arch|tune|cpu)=native")
 
 
 class CompileError(Exception):
@@ -39,7 +46,11 @@ class CompileError(Exception):
 
 
 class CompilerLost(Exception):
-    """The compiler was killed, or had no room on the disk: the program is not to blame."""
+    """The compiler seems to have been killed, or to have had no room on the disk."""
+
+
+class NoCompiler(Exception):
+    """This machine lacks a compiler."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +63,12 @@ class Toolchain:
     def cxx(self) -> str:
         """The C++ compiler."""
         return os.environ.get("CXX") or "c++"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What makes another process find the same compilers."""
+        known = {"CXX": self.cxx, "CUDA_HOME": str(self.cuda_home or ""), "CC": os.environ.get("CC", "")}
+        return {name: value for name, value in known.items() if value}
 
     @cached_property
     def cuda_home(self) -> Path | None:
@@ -82,8 +99,12 @@ class Toolchain:
         """All that makes one toolchain's output differ from another's."""
         versions = [_version(self.cxx), _version(self.nvcc) if self.nvcc else ""]
         files = sorted(path for path in HEADERS.rglob("*.h"))
-        headers = hashlib.sha256("\n".join(path.read_text() for path in [*files, GLUE]).encode()).hexdigest()
-        return "\n".join([*versions, torch.__version__, self.standard, self.capability, headers])
+        ours = hashlib.sha256(
+            "\n".join(path.read_text() for path in [*files, GLUE, Path(__file__)]).encode()
+        ).hexdigest()
+        python = str(sysconfig.get_config_var("EXT_SUFFIX"))
+        torchs = [torch.__version__, str(torch.version.cuda)]
+        return "\n".join([platform.machine(), python, *versions, *torchs, self.standard, self.capability, ours])
 
     @property
     def torch_libraries(self) -> list[str]:
@@ -115,32 +136,42 @@ def compile_extension(
     deadline = time.monotonic() + seconds
     _run_all(commands, deadline)
     library = folder / "extension.so"
-    cuda = any(Path(name).suffix in _CUDA for name, _ in request.sources)
-    runtime = [f"-L{toolchain.cuda_home}/lib64", "-lcudart"] if cuda else []
-    link = [toolchain.cxx, *map(str, objects), "-shared", *toolchain.torch_libraries, *runtime, *request.ldflags]
+    cuda = any(Path(name).suffix in _CUDA or "cuda_runtime" in text for name, text in request.sources)
+    runtime = [f"-L{toolchain.cuda_home}/lib64", f"-L{toolchain.cuda_home}/lib", "-lcudart"] if cuda else []
+    link = [
+        *shlex.split(toolchain.cxx),
+        *map(str, objects),
+        "-shared",
+        *toolchain.torch_libraries,
+        *runtime,
+        *request.ldflags,
+    ]
     _run_all([[*link, "-o", str(library)]], deadline)
+    if not library.is_file() or library.is_symlink():
+        raise CompileError("the linker made no library")
     return library
 
 
-def compile_glue(toolchain: Toolchain, folder: Path) -> Path:
-    """The Python module that loads what was compiled against the thin headers. Raises CompileError, CompilerLost."""
+def compile_glue(toolchain: Toolchain, folder: Path, seconds: float = 300.0) -> Path:
+    """The Python module that loads what was compiled against the thin headers. Raises CompileError, CompilerLost,
+    TimeoutError after `seconds`."""
     library = folder / f"warpsmith_glue{sysconfig.get_config_var('EXT_SUFFIX')}"
-    flags = [toolchain.standard, "-O2", "-fPIC", "-shared", f"-I{HEADERS}", *_torch_includes(cuda=False)]
-    _run_all(
-        [[toolchain.cxx, *flags, str(GLUE), *toolchain.torch_libraries, "-o", str(library)]], time.monotonic() + 600.0
-    )
+    flags = [toolchain.standard, "-O2", "-fPIC", "-shared", f"-I{HEADERS}", *_torch_includes()]
+    command = [*shlex.split(toolchain.cxx), *flags, str(GLUE), *toolchain.torch_libraries, "-o", str(library)]
+    _run_all([command], time.monotonic() + seconds)
     return library
 
 
 def compile_as_asked(message: dict[str, Any]) -> dict[str, Any]:
-    """A build farm's request to a contained process: compiles an extension, or the glue, in a folder of its own. The
-    answer has the seconds that it took and the library's name, or under `complaint`, `lost` or `late` what went wrong.
-    """
+    """A build farm's request to a contained process: compiles an extension, or the glue, in a folder of its own.
+
+    The answer has the seconds that it took and the library's name, or what went wrong under `complaint`, `lost`, `late`
+    or `absent`."""
     start, folder, seconds = time.perf_counter(), Path(message["folder"]), message["seconds"]
     toolchain = Toolchain(message["capability"])
     try:
         if message["extension"] is None:
-            library = compile_glue(toolchain, folder)
+            library = compile_glue(toolchain, folder, seconds)
         else:
             request = ExtensionRequest.from_json(message["extension"])
             library = compile_extension(request, toolchain, folder, thin=message["thin"], seconds=seconds)
@@ -150,11 +181,15 @@ def compile_as_asked(message: dict[str, Any]) -> dict[str, Any]:
         return {"lost": str(error)}
     except TimeoutError as error:
         return {"late": str(error)}
+    except NoCompiler as error:
+        return {"absent": str(error)}
+    except (OSError, ValueError, RecursionError) as error:  # what a strange request brings about
+        return {"complaint": f"{type(error).__name__}: {error}"[:_MOST_CHARACTERS]}
     return {"library": library.name, "seconds": time.perf_counter() - start}
 
 
-def _torch_includes(*, cuda: bool) -> list[str]:
-    paths = [*cpp_extension.include_paths("cuda" if cuda else "cpu"), sysconfig.get_paths()["include"]]
+def _torch_includes() -> list[str]:
+    paths = [*cpp_extension.include_paths("cpu"), sysconfig.get_paths()["include"]]
     return [flag for path in paths for flag in ("-isystem", path)]
 
 
@@ -166,16 +201,21 @@ def _command(request: ExtensionRequest, toolchain: Toolchain, path: Path, *, thi
         headers = ["-isystem", str(HEADERS)]
         headers += ["-DWARPSMITH_HALF", "-isystem", cpp_extension.include_paths()[0]] if half else []
     else:
-        headers = _torch_includes(cuda=bool(torch.version.cuda))
+        headers = _torch_includes()
     if not cuda and toolchain.cuda_home:
         headers += ["-isystem", str(toolchain.cuda_home / "include")]
     if not cuda:
-        return [toolchain.cxx, *common, "-fPIC", *headers, *request.cflags]
+        # What is built for a GPU is built on another machine than it runs on.
+        flags = [one for one in request.cflags if not (toolchain.capability and _NATIVE.fullmatch(one))]
+        return [*shlex.split(toolchain.cxx), *common, "-fPIC", f"-fmax-errors={_MOST_ERRORS}", *headers, *flags]
     if not toolchain.nvcc:
-        raise CompileError("nvcc: not found; CUDA sources need the CUDA toolkit")
+        raise NoCompiler("nvcc: not found; CUDA sources need the CUDA toolkit")
     number = toolchain.capability.replace(".", "")
-    target = [f"-gencode=arch=compute_{number},code=sm_{number}"] if number else []
+    chosen = any("arch" in flag for flag in request.cuda_cflags)  # then torch leaves it to the program, too
+    target = [f"-gencode=arch=compute_{number},code=sm_{number}"] if number and not chosen else []
     host = ["--compiler-options", "-fPIC"]
+    if os.environ.get("CC") and not any("ccbin" in flag for flag in request.cuda_cflags):
+        host += ["-ccbin", os.environ["CC"]]
     return [toolchain.nvcc, *common, *headers, *cpp_extension.COMMON_NVCC_FLAGS, *host, *target, *request.cuda_cflags]
 
 
@@ -185,7 +225,11 @@ def _write(path: Path, text: str) -> None:
 
 
 def _version(compiler: str) -> str:
-    return subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False).stdout
+    try:
+        command = [*shlex.split(compiler), "--version"]
+        return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    except OSError:
+        return "absent"
 
 
 def _run_all(commands: list[list[str]], deadline: float) -> None:

@@ -6,10 +6,10 @@ make goes into a cache, and so does what they have to say of a program that does
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import logging
-import os
-import shutil
+import re
 import stat
 import tempfile
 import time
@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from configs.schema import LimitsConfig
-from evaluators.build.blame import is_own_error
+from evaluators.build.blame import is_own_error, names_a_line
 from evaluators.build.cache import BuildCache, Entry
 from evaluators.build.compiler import Toolchain
 from evaluators.build.extension import ExtensionRequest
@@ -29,7 +29,7 @@ from evaluators.build.messages import compiler_message
 from evaluators.device import Slot
 from evaluators.device.cpu import CpuDevice
 from evaluators.failures import InfraError, RunnerFailure, Unbuilt
-from evaluators.runner_handle import RunnerHandle, RunnerLimits
+from evaluators.runner_handle import RunnerHandle, RunnerLimits, remove_folder
 from evaluators.zygote_handle import ZygoteHandle
 
 _log = logging.getLogger(__name__)
@@ -38,6 +38,9 @@ _START_SECONDS = 60.0
 _GRACE_SECONDS = 10.0
 _GLUE = "warpsmith_glue.so"
 _LIBRARY = "extension.so"
+_HARMLESS = ExtensionRequest("harmless", (("main.cpp", "int harmless() { return 0; }\n"),), python=False)
+_BOUND = re.compile(r"\bdef\(\s*\"(\w+)\"")
+_OVERLOADS = re.compile(r"^(\w+)\n\1$", re.MULTILINE)  # of one name, which the thin headers do not have
 _TORCH_HEADERS = Path(torch.__file__).parent / "include"
 _MOST_BYTES = 256 << 20  # of a library
 
@@ -47,7 +50,7 @@ def answer_of(entry: Entry, request: ExtensionRequest, glue: Entry | None) -> di
     if entry.record["error"]:
         return {"error": entry.record["error"]}
     answer = {"library": str(entry.folder / _LIBRARY), "module": request.module}
-    if entry.record["headers"] == "thin" and request.python:
+    if entry.record["glue"]:
         if glue is None:
             raise Unbuilt(request)
         answer["glue"] = str(glue.folder / _GLUE)
@@ -95,9 +98,10 @@ class ExtensionFarm:
         return ExtensionRequest("warpsmith_glue", ()).digest(self.toolchain.identity)
 
     def build(self, request: ExtensionRequest) -> Entry:
-        """The entry, from the cache or compiled now; its record has an `error` where the program does not compile.
+        """The entry, from the cache or compiled now; its record has an `error` where the program does not compile. One
+        that is not `kept` may come to another end the next time.
 
-        Raises InfraError where the compilers were killed or had no room, twice.
+        Raises InfraError where the compilers are absent, or were killed or had no room twice.
         """
         digest = self.digest(request)
         known = self.cache.get(digest)
@@ -126,47 +130,58 @@ class ExtensionFarm:
         """Thin headers first. What they cannot compile torch's own may, unless the program alone is to blame; the
         record keeps what was said first, as `refused`."""
         start = time.perf_counter()
-        glue, refused = (self._glue_digest if request.python else ""), ""
-        for headers in ("thin", "torch"):
+        refused = ""
+        for headers in ("torch",) if _OVERLOADS.search(_bindings(request)) else ("thin", "torch"):
             with self._compiled(request, thin=headers == "thin") as done:
                 if "library" in done:
-                    if headers == "thin" and request.python:
-                        self.glue()
+                    glue = self.glue().folder.name if headers == "thin" and request.python else ""
                     seconds = time.perf_counter() - start
                     record = {"error": "", "headers": headers, "glue": glue, "seconds": seconds, "refused": refused}
                     return self.cache.put(digest, record, {_LIBRARY: done["path"]})
                 if "late" in done or is_own_error(done["complaint"], _TORCH_HEADERS):
                     break
                 refused = refused or compiler_message(done["complaint"])
-        message = compiler_message(done["complaint"]) if "complaint" in done else done["late"]
+        complaint = done.get("complaint", "")
+        message = compiler_message(complaint) if complaint else done["late"]
         record = {"error": message, "headers": "", "glue": "", "seconds": time.perf_counter() - start}
-        return self.cache.put(digest, record, {})
+        # What names no line may be of this machine at this time: a limit that was reached, too little time.
+        return self.cache.put(digest, record, {}) if names_a_line(complaint) else Entry(Path(), record, kept=False)
 
     @contextmanager
     def _compiled(self, request: ExtensionRequest | None, *, thin: bool) -> Iterator[dict[str, Any]]:
-        """What the compilers answered, with the library's path, which is gone after the block."""
+        """What the compilers answered, with the library's path, which is gone after the block. Raises InfraError."""
         lost = ""
         for _ in range(_ATTEMPTS):
             with _folder() as folder:
                 done = self._ask(request, folder, thin=thin)
+                if "absent" in done:
+                    raise InfraError(done["absent"])
+                if "library" in done and (path := _checked(folder, done["library"])):
+                    done["path"] = path
+                elif "library" in done:
+                    done = {"complaint": f"{done['library']} is no library"}
                 if "lost" not in done:
-                    if "library" in done:
-                        done["path"] = _checked(folder, done["library"])
                     yield done
                     return
                 lost = done["lost"]
                 _log.warning("build farm: %s", lost)
-        raise InfraError(f"the compilers were lost {_ATTEMPTS} times: {lost}")
+        if request is None or not self._can_compile():
+            raise InfraError(f"the compilers were lost {_ATTEMPTS} times: {lost}")
+        yield {"complaint": lost}  # a program can end its compiler, too
+
+    def _can_compile(self) -> bool:
+        """Whether a program without faults compiles now."""
+        with _folder() as folder:
+            return "library" in self._ask(_HARMLESS, folder, thin=True)
 
     def _ask(self, request: ExtensionRequest | None, folder: Path, *, thin: bool) -> dict[str, Any]:
         seconds = self._limits.build_seconds
         limits = RunnerLimits(
             memory_bytes=int(self._limits.build_memory_gib * 2**30), file_bytes=_MOST_BYTES, cpu_seconds=1800
         )
-        environment = {name: os.environ[name] for name in ("CXX", "CUDA_HOME") if name in os.environ}
-        runner = RunnerHandle(
-            self._zygote, CpuDevice(), self._slot, 0, limits, environment | {"TMPDIR": str(folder)}, [folder]
-        )
+        environment = self.toolchain.environment | {"TMPDIR": str(folder)}
+        # Of another user than the program that asks, who could else fill this one's share of processes.
+        runner = RunnerHandle(self._zygote, CpuDevice(), self._slot, 1, limits, environment, [folder])
         message = {
             "op": "compile",
             "extension": request.to_json() if request else None,
@@ -193,16 +208,23 @@ def _folder() -> Iterator[Path]:
     try:
         yield folder
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_folder(folder)
 
 
-def _checked(folder: Path, name: str) -> Path:
-    """The library that a contained process claims to have made. Raises InfraError for anything but a plain file."""
+def _checked(folder: Path, name: str) -> Path | None:
+    """The library that a contained process claims to have made, if it is a plain file of some size."""
     path = folder / Path(name).name
-    about = path.lstat()
-    if not stat.S_ISREG(about.st_mode) or about.st_size > _MOST_BYTES:
-        raise InfraError(f"{name} is no library: mode {about.st_mode:o}, {about.st_size} bytes")
-    return path
+    with contextlib.suppress(OSError):
+        about = path.lstat()
+        if stat.S_ISREG(about.st_mode) and 0 < about.st_size <= _MOST_BYTES:
+            return path
+    return None
+
+
+def _bindings(request: ExtensionRequest) -> str:
+    """The names that the sources give to functions, in order of the alphabet."""
+    names = sorted(name for _, text in request.sources for name in _BOUND.findall(text))
+    return "\n".join(names)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import shlex
 import sys
 import threading
 import types
@@ -73,9 +74,9 @@ class Interception:
             "name": str(name),
             "sources": [[path.name, _read(path)] for path in paths],
             "headers": _headers(paths, [Path(one) for one in folders]),
-            "cflags": [*(str(one) for one in extra_cflags or ()), *others],
-            "cuda_cflags": [*(str(one) for one in extra_cuda_cflags or ()), *others],
-            "ldflags": [str(one) for one in extra_ldflags or ()],
+            "cflags": [*_words(extra_cflags), *others],
+            "cuda_cflags": [*_words(extra_cuda_cflags), *others],
+            "ldflags": _words(extra_ldflags),
             "python": bool(is_python_module),
         }
         with self._lock:
@@ -109,6 +110,8 @@ def pretend_gpu(capability: str, name: str) -> None:
     cuda.current_device = lambda: 0
     cuda.get_device_capability = lambda *_: (int(major), int(minor))
     cuda.get_device_name = lambda *_: name
+    about = types.SimpleNamespace(name=name, major=int(major), minor=int(minor), multi_processor_count=132)
+    cuda.get_device_properties = lambda *_: about
 
 
 class _NotLoaded(types.ModuleType):
@@ -134,7 +137,12 @@ def _imported(name: str, path: str) -> Any:
 
 
 def _read(path: Path) -> str:
-    return path.read_text(encoding="utf-8", errors="surrogateescape")
+    return path.read_text(encoding="utf-8", errors="replace")
+
+
+def _words(flags: Sequence[str] | None) -> list[str]:
+    """Flags as torch's way gives them to the compiler: through a shell, which splits them."""
+    return [word for flag in flags or () for word in shlex.split(str(flag))]
 
 
 def _is_own(folder: Path) -> bool:

@@ -134,7 +134,7 @@ class Runner:
 
     def __init__(self, records: Any, *libraries: Path) -> None:
         self.records = records
-        self.libraries = libraries
+        self.libraries = set(libraries)
 
     def trace(self, timeout: float) -> Any:
         if isinstance(self.records, Exception):

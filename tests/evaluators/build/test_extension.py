@@ -33,8 +33,27 @@ def test_a_request_is_read_as_it_was_sent() -> None:
         {"cflags": [1]},
         {"cflags": ["a\0b"]},
         {"ldflags": {"a": 1}},
+        {"name": "a-b"},
+        {"name": "a" * 300},
+        {"cflags": ["\ud800"]},
+        {"sources": [["a.cpp", "\ud800"]]},
+        {"sources": [["a.cpp", "a\0b"]]},
+        {"sources": [["a", ""]], "headers": [["a/b.h", ""]]},
     ],
 )
 def test_what_is_no_request_is_refused(changed) -> None:
     with pytest.raises(ValueError, match=r"extension|file"):
         ExtensionRequest.from_json(GOOD | changed)
+
+
+@pytest.mark.parametrize(
+    ("source", "python", "module"),
+    [
+        ("PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {}", True, "extension"),
+        ("PYBIND11_MODULE(mine, m) {}", True, "mine"),
+        ("TORCH_LIBRARY(TORCH_EXTENSION_NAME, m) {}", False, "mine"),
+        ("PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {}\nTORCH_LIBRARY(TORCH_EXTENSION_NAME, m) {}", True, "mine"),
+    ],
+)
+def test_a_name_that_can_be_seen_is_kept(source, python, module) -> None:
+    assert ExtensionRequest("mine", (("main.cpp", source),), python=python).module == module

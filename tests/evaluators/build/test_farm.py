@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from evaluators.build.extension import ExtensionRequest
-from evaluators.build.farm import Extensions
+from evaluators.build.farm import _OVERLOADS, Extensions, _bindings
 from evaluators.evaluator import Evaluator
 from evaluators.failures import InfraError, Unbuilt
 from evaluators.records import BuildError, Candidate, Outcome, Task
@@ -211,6 +211,7 @@ def test_a_compiler_that_is_lost_is_started_again_and_nobody_blamed(evaluator, m
         return real(request, folder, thin=thin)
 
     monkeypatch.setattr(farm, "_ask", ask)
+    monkeypatch.setattr(farm, "_can_compile", lambda: False)
     request = replace(REQUEST, cflags=(f"-DSOME={len(cause)}",), python=False)
     with caplog.at_level(logging.WARNING):
         assert farm.build(request).record["error"] == ""
@@ -225,3 +226,43 @@ def test_a_compiler_that_is_lost_is_started_again_and_nobody_blamed(evaluator, m
 def test_nobody_is_told_of_a_library_that_was_not_built(evaluator) -> None:
     with pytest.raises(Unbuilt, match="lost"):
         Extensions(evaluator.builder.cache, ())(replace(REQUEST, cflags=("-DNEVER",)))
+
+
+def test_a_program_that_ends_its_own_compiler_is_to_blame(evaluator) -> None:
+    """What a compiler prints repeats the program's own text, and flags can start anything in its place."""
+    farm = evaluator.builder.farm
+    pretends = ExtensionRequest("a", (("main.cpp", "#error No space left on device\n"),), python=False)
+    assert "No space" in farm.build(pretends).record["error"]
+    kills = ExtensionRequest("a", (("main.cpp", "int x;\n"),), ("-wrapper", "/bin/sh,-c,kill -9 $PPID"), python=False)
+    assert farm.build(kills).record["error"]
+    nothing = ExtensionRequest("a", (("main.cpp", "int x;\n"),), ldflags=("--version",), python=False)
+    entry = farm.build(nothing)
+    assert "no library" in entry.record["error"]
+    assert not entry.kept
+
+
+def test_what_may_end_otherwise_the_next_time_is_not_kept(evaluator, monkeypatch) -> None:
+    farm = evaluator.builder.farm
+    request = replace(REQUEST, cflags=("-DLATE",), python=False)
+    real = farm._ask
+    monkeypatch.setattr(farm, "_ask", lambda *_, **__: {"late": "compiling took longer than allowed: 1 s"})
+    assert "longer" in farm.build(request).record["error"]
+    monkeypatch.setattr(farm, "_ask", lambda *_, **__: {"complaint": "g++: error: Resource temporarily unavailable"})
+    assert "unavailable" in farm.build(request).record["error"]
+    monkeypatch.setattr(farm, "_ask", real)
+    assert farm.build(request).record["error"] == ""
+
+
+def test_overloads_are_left_to_torchs_headers(evaluator) -> None:
+    """Asked of the request alone: compiling it takes most of a minute."""
+    source = 'PYBIND11_MODULE(a, m) { m.def("f", one); m.def("g", two); m.def("f", three); }'
+    assert _OVERLOADS.search(_bindings(ExtensionRequest("a", (("main.cpp", source),))))
+    assert not _OVERLOADS.search(
+        _bindings(ExtensionRequest("a", (("main.cpp", source.replace('"f", three', '"ff", x')),)))
+    )
+
+
+def test_flags_are_split_as_a_shell_does(evaluator) -> None:
+    source = PROGRAMS["when imported"].replace('["-O2"]', '["-O2 -DFIRST=1", " -DSECOND=\'2\' "]')
+    verdict = evaluator.evaluate(TASK, source)
+    assert verdict.outcome is Outcome.OK, verdict.message

@@ -10,6 +10,9 @@
 #include <stdexcept>
 #include <string>
 #include <vector>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
 
 #ifdef WARPSMITH_HALF  // set by the builder for sources that name such a type: these two headers take a second
 #include <torch/headeronly/util/BFloat16.h>

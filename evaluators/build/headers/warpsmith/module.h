@@ -86,7 +86,10 @@ template <> struct To<std::string> {
     return {kText, static_cast<int64_t>(kept.size()), 0.0, kept.data()};
   }
 };
+template <class T> struct IsVector : std::false_type {};
+template <class T> struct IsVector<std::vector<T>> : std::true_type {};
 template <class T> struct To<std::vector<T>> {
+  static_assert(!IsVector<T>::value && !std::is_same_v<T, std::string>, "a list of these is not in the thin headers");
   static Value make(std::vector<T> results) {
     static thread_local std::vector<Value> kept;
     kept.clear();
