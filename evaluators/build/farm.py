@@ -23,7 +23,7 @@ import torch
 from configs.schema import LimitsConfig
 from evaluators.build.blame import is_own_error, names_a_line
 from evaluators.build.cache import BuildCache, Entry
-from evaluators.build.compiler import Toolchain
+from evaluators.build.compiler import CompileError, Toolchain
 from evaluators.build.extension import ExtensionRequest
 from evaluators.build.messages import compiler_message
 from evaluators.device import Slot
@@ -86,6 +86,7 @@ class ExtensionFarm:
         self.toolchain = Toolchain(capability)
         self._limits = limits
         self._zygote, self._slot = zygote, slot
+        self._glue_compiles: bool | None = None
         self._locks = cache.folder / "locks"
         self._locks.mkdir(exist_ok=True)
 
@@ -111,7 +112,7 @@ class ExtensionFarm:
             return self.cache.get(digest) or self._build(request, digest)
 
     def glue(self) -> Entry:
-        """The module through which Python sees extensions of the thin headers."""
+        """The module through which Python sees extensions of the thin headers. Raises CompileError, InfraError."""
         digest = self._glue_digest
         known = self.cache.get(digest)
         if known is not None:
@@ -122,7 +123,7 @@ class ExtensionFarm:
                 return known
             with self._compiled(None, thin=True) as done:
                 if "library" not in done:
-                    raise InfraError(f"the glue of the thin headers does not compile: {done}")
+                    raise CompileError(done.get("complaint") or done["late"])
                 record = {"error": "", "headers": "thin", "seconds": done["seconds"]}
                 return self.cache.put(digest, record, {_GLUE: done["path"]})
 
@@ -131,7 +132,7 @@ class ExtensionFarm:
         record keeps what was said first, as `refused`."""
         start = time.perf_counter()
         refused = ""
-        for headers in ("torch",) if _OVERLOADS.search(_bindings(request)) else ("thin", "torch"):
+        for headers in ("thin", "torch") if self._is_for_thin(request) else ("torch",):
             with self._compiled(request, thin=headers == "thin") as done:
                 if "library" in done:
                     glue = self.glue().folder.name if headers == "thin" and request.python else ""
@@ -146,6 +147,23 @@ class ExtensionFarm:
         record = {"error": message, "headers": "", "glue": "", "seconds": time.perf_counter() - start}
         # What names no line may be of this machine at this time: a limit that was reached, too little time.
         return self.cache.put(digest, record, {}) if names_a_line(complaint) else Entry(Path(), record, kept=False)
+
+    def _is_for_thin(self, request: ExtensionRequest) -> bool:
+        """Whether the thin headers may serve."""
+        if not request.python:
+            return True
+        return not _OVERLOADS.search(_bindings(request)) and self._has_glue()
+
+    def _has_glue(self) -> bool:
+        """Whether the glue compiles with this torch; without it all is left to torch's headers."""
+        if self._glue_compiles is None:
+            try:
+                self.glue()
+                self._glue_compiles = True
+            except CompileError as error:
+                _log.warning("build farm: no thin headers for this torch: %s", compiler_message(str(error)))
+                self._glue_compiles = False
+        return self._glue_compiles
 
     @contextmanager
     def _compiled(self, request: ExtensionRequest | None, *, thin: bool) -> Iterator[dict[str, Any]]:

@@ -177,6 +177,14 @@ def test_host_and_device_code_become_one_library(tmp_path) -> None:
     assert b".nv_fatbin" in library.read_bytes()
 
 
+def test_a_function_that_this_torch_does_not_have_is_missed_when_it_is_compiled(tmp_path) -> None:
+    source = (
+        '#include <torch/extension.h>\nextern "C" int aoti_torch_nothing();\nint f() { return aoti_torch_nothing(); }\n'
+    )
+    with pytest.raises(CompileError, match="aoti_torch_nothing"):
+        compile_extension(ExtensionRequest("a", (("main.cpp", source),)), TOOLS, tmp_path, thin=True)
+
+
 def test_compiling_ends_in_time(tmp_path) -> None:
     with pytest.raises(TimeoutError):
         compile_extension(REQUEST, TOOLS, tmp_path, thin=False, seconds=0.5)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from evaluators.build.compiler import CompileError
 from evaluators.build.extension import ExtensionRequest
 from evaluators.build.farm import _OVERLOADS, Extensions, _bindings
 from evaluators.evaluator import Evaluator
@@ -266,3 +267,12 @@ def test_flags_are_split_as_a_shell_does(evaluator) -> None:
     source = PROGRAMS["when imported"].replace('["-O2"]', '["-O2 -DFIRST=1", " -DSECOND=\'2\' "]')
     verdict = evaluator.evaluate(TASK, source)
     assert verdict.outcome is Outcome.OK, verdict.message
+
+
+def test_without_the_glue_torchs_headers_serve(evaluator, monkeypatch, caplog) -> None:
+    farm = evaluator.builder.farm
+    monkeypatch.setattr(farm, "_glue_compiles", None)
+    monkeypatch.setattr(farm, "glue", lambda: (_ for _ in ()).throw(CompileError("glue.cpp:1:1: error: no such thing")))
+    assert not farm._is_for_thin(ExtensionRequest("a", (("main.cpp", BODY),)))
+    assert farm._is_for_thin(ExtensionRequest("a", (("main.cpp", BODY),), python=False))
+    assert "no such thing" in caplog.text
