@@ -138,8 +138,8 @@ def compile_extension(
     library = folder / "extension.so"
     cuda = any(Path(name).suffix in _CUDA or "cuda_runtime" in text for name, text in request.sources)
     runtime = [f"-L{toolchain.cuda_home}/lib64", f"-L{toolchain.cuda_home}/lib", "-lcudart"] if cuda else []
-    # A symbol that this torch does not have is found out now, and not where the library is loaded.
-    runtime += ["-Wl,-z,defs"] if thin else []
+    # A symbol that torch does not have is found out now, unless this is a torch without CUDA that builds for another.
+    runtime += ["-Wl,-z,defs"] if thin and (not cuda or "-ltorch_cuda" in toolchain.torch_libraries) else []
     link = [
         *shlex.split(toolchain.cxx),
         *map(str, objects),
