@@ -32,11 +32,11 @@ OWN = {
     "an unknown name in a kernel": (CUDA, "  x[index_nowhere] = 0;"),
 }
 PERHAPS_TORCHS = {
-    "a method that only torch's headers have": (CPP, "  auto y = x.cumsum(0);"),
-    "a function of torch": (CPP, "  auto y = torch::cumsum(x, 0);"),
+    "a method that only torch's headers have": (CPP, "  auto y = x.logcumsumexp(0);"),
+    "a function of torch": (CPP, "  auto y = torch::logcumsumexp(x, 0);"),
     "a macro of torch's alone": (CPP, '  C10_LOG_API_USAGE_ONCE("a");'),
     "a name of torch's without a prefix": (CUDA, "  CUDA_KERNEL_LOOP(i, n) { x[i] = 0; }"),
-    "an error beside one of its own": (CPP, "  int y = oops_nowhere; auto z = x.cumsum(0);"),
+    "an error beside one of its own": (CPP, "  int y = oops_nowhere; auto z = x.logcumsumexp(0);"),
     "a wrong type": (CPP, "  int y = x;"),
 }
 

@@ -1,4 +1,6 @@
 #pragma once
+#include "warpsmith/accessor.h"
 #include "warpsmith/dispatch.h"
 #include "warpsmith/module.h"
+#include "warpsmith/operators.h"
 namespace py = pybind11;

@@ -1,3 +1,5 @@
 #pragma once
+#include "warpsmith/accessor.h"
 #include "warpsmith/dispatch.h"
 #include "warpsmith/module.h"
+#include "warpsmith/operators.h"

@@ -9,6 +9,7 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <vector>
 #ifdef _OPENMP
 #include <omp.h>
@@ -47,11 +48,15 @@ std::string joined(const Parts&... parts) {
 }
 }  // namespace detail
 
-// Raises what a failing call of libtorch said.
+// Raises what a failing call of libtorch said. Of what kind it was the C interface does not say: the text does.
 inline void check(int32_t status) {
   if (status == 0) return;
   const char* what = torch_exception_get_what_without_backtrace ? torch_exception_get_what_without_backtrace() : nullptr;
-  throw Error(what && *what ? what : "a call of libtorch failed");
+  std::string text = what && *what ? what : "a call of libtorch failed";
+  if (text.find("not implemented for '") != std::string::npos) throw NotImplementedError(text);
+  for (const char* part : {"out of range", "cannot be applied to a 0-dim tensor"})
+    if (text.find(part) != std::string::npos) throw IndexError(text);
+  throw Error(text);
 }
 
 enum class ScalarType : int8_t {
@@ -130,6 +135,7 @@ class ArrayRef {
  public:
   ArrayRef() = default;
   ArrayRef(const T* data, size_t size) : data_(data), size_(size) {}
+  ArrayRef(const T& value) : data_(&value), size_(1) {}
   ArrayRef(const std::vector<T>& values) : data_(values.data()), size_(values.size()) {}
   ArrayRef(const std::initializer_list<T>& values) : data_(values.begin()), size_(values.size()) {}
   const T* data() const { return data_; }
@@ -161,6 +167,25 @@ std::ostream& operator<<(std::ostream& stream, ArrayRef<T> values) {
   return stream << "]";
 }
 using IntArrayRef = ArrayRef<int64_t>;
+
+// A number of C++.
+class Scalar {
+ public:
+  template <class T, class = std::enable_if_t<std::is_arithmetic_v<T>>>
+  Scalar(T value)
+      : kind_(std::is_same_v<T, bool> ? 0 : std::is_integral_v<T> ? 1 : 2),
+        integer_(static_cast<int64_t>(value)),
+        real_(static_cast<double>(value)) {}
+  bool isBoolean() const { return kind_ == 0; }
+  bool isIntegral(bool with_booleans) const { return kind_ == 1 || (with_booleans && kind_ == 0); }
+  bool isFloatingPoint() const { return kind_ == 2; }
+  template <class T> T to() const { return kind_ == 2 ? static_cast<T>(real_) : static_cast<T>(integer_); }
+
+ private:
+  int kind_;
+  int64_t integer_;
+  double real_;
+};
 
 enum class MemoryFormat : int8_t { Contiguous = 0, Preserve = 1, ChannelsLast = 2, ChannelsLast3d = 3 };
 

@@ -3,8 +3,8 @@
 
 #include "warpsmith/core.h"
 
-#include <algorithm>
 #include <optional>
+#include <tuple>
 #include <type_traits>
 #include <utility>
 
@@ -56,12 +56,18 @@ class TensorOptions {
   TensorOptions dtype(caffe2::TypeMeta type) const { return dtype(type.toScalarType()); }
   TensorOptions device(Device device) const { auto copy = *this; copy.device_ = device; return copy; }
   TensorOptions device(DeviceType type, DeviceIndex index = -1) const { return device(Device(type, index)); }
-  caffe2::TypeMeta dtype() const { return dtype_; }
-  Device device() const { return device_; }
+  TensorOptions requires_grad(bool wanted) const {
+    if (wanted) throw Error("requires_grad is not in the thin headers");
+    return *this;
+  }
+  caffe2::TypeMeta dtype() const { return dtype_.value_or(ScalarType::Float); }
+  Device device() const { return device_.value_or(Device(DeviceType::CPU)); }
+  bool has_dtype() const { return dtype_.has_value(); }
+  bool has_device() const { return device_.has_value(); }
 
  private:
-  ScalarType dtype_ = ScalarType::Float;
-  Device device_ = Device(DeviceType::CPU);
+  std::optional<ScalarType> dtype_;
+  std::optional<Device> device_;
 };
 }  // namespace c10
 
@@ -71,6 +77,7 @@ using c10::Device;
 using c10::DeviceType;
 using c10::IntArrayRef;
 using c10::MemoryFormat;
+using c10::Scalar;
 using c10::ScalarType;
 using c10::TensorOptions;
 using c10::kCPU;
@@ -86,8 +93,20 @@ constexpr ScalarType kInt64 = ScalarType::Long, kHalf = ScalarType::Half, kFloat
 constexpr ScalarType kFloat = ScalarType::Float, kFloat32 = ScalarType::Float, kDouble = ScalarType::Double;
 constexpr ScalarType kFloat64 = ScalarType::Double, kBool = ScalarType::Bool, kBFloat16 = ScalarType::BFloat16;
 
+inline bool isFloatingType(ScalarType type) {
+  return type == kFloat || type == kDouble || type == kHalf || type == kBFloat16;
+}
+
+template <class T> struct DefaultPtrTraits { using PtrType = T*; };
+
 class Tensor;
 inline Tensor empty(IntArrayRef sizes, TensorOptions options = {});
+
+// Operators of one tensor, and of a tensor and a tensor or number (operators.h).
+#define WARPSMITH_UNARY(OP)                                                                                        \
+  OP(abs) OP(ceil) OP(cos) OP(erf) OP(exp) OP(expm1) OP(floor) OP(log) OP(log10) OP(log1p) OP(log2) OP(neg)        \
+  OP(reciprocal) OP(relu) OP(round) OP(rsqrt) OP(sigmoid) OP(sign) OP(silu) OP(sin) OP(sqrt) OP(square) OP(tanh)
+#define WARPSMITH_BINARY(OP) OP(mul) OP(div) OP(lt) OP(gt) OP(le) OP(ge) OP(eq) OP(ne)
 
 // What `tensor.type()` gives: of torch 1, and no longer a ScalarType.
 class DeprecatedTypeProperties {
@@ -151,10 +170,8 @@ class Tensor {
   bool is_cuda() const { return get<int32_t>(aoti_torch_get_device_type) == static_cast<int32_t>(DeviceType::CUDA); }
   bool is_cpu() const { return get<int32_t>(aoti_torch_get_device_type) == static_cast<int32_t>(DeviceType::CPU); }
   bool is_contiguous() const { return get<bool>(aoti_torch_is_contiguous); }
-  bool is_floating_point() const {
-    auto type = scalar_type();
-    return type == kFloat || type == kDouble || type == kHalf || type == kBFloat16;
-  }
+  bool is_contiguous(MemoryFormat format) const;
+  bool is_floating_point() const { return isFloatingType(scalar_type()); }
   TensorOptions options() const { return TensorOptions(scalar_type()).device(device()); }
   bool is_same(const Tensor& other) const { return handle_ == other.handle_; }
 
@@ -168,6 +185,10 @@ class Tensor {
   }
   template <class T> const T* const_data_ptr() const { return data_ptr<T>(); }
   template <class T> T* mutable_data_ptr() const { return data_ptr<T>(); }
+  template <class T> T* data() const { return data_ptr<T>(); }
+  template <class T, size_t N> auto accessor() const;
+  template <class T, size_t N, template <class> class Pointer = DefaultPtrTraits> auto packed_accessor32() const;
+  template <class T, size_t N, template <class> class Pointer = DefaultPtrTraits> auto packed_accessor64() const;
 
   Tensor contiguous() const;
   Tensor clone() const {
@@ -184,6 +205,77 @@ class Tensor {
     return *this;
   }
 
+  // In operators.h.
+#define WARPSMITH_DECLARE(name) \
+  Tensor name() const;          \
+  Tensor& name##_();
+  WARPSMITH_UNARY(WARPSMITH_DECLARE)
+#undef WARPSMITH_DECLARE
+#define WARPSMITH_DECLARE(name)       \
+  Tensor name(const Tensor& y) const; \
+  Tensor name(const Scalar& y) const;
+  WARPSMITH_BINARY(WARPSMITH_DECLARE)
+  WARPSMITH_DECLARE(add)
+  WARPSMITH_DECLARE(sub)
+#undef WARPSMITH_DECLARE
+#define WARPSMITH_DECLARE(op, name)            \
+  template <class Y> Tensor& name(const Y& y); \
+  template <class Y> Tensor& operator op(const Y& y);
+  WARPSMITH_DECLARE(+=, add_)
+  WARPSMITH_DECLARE(-=, sub_)
+  WARPSMITH_DECLARE(*=, mul_)
+  WARPSMITH_DECLARE(/=, div_)
+#undef WARPSMITH_DECLARE
+#define WARPSMITH_DECLARE(name)                                                \
+  Tensor name() const;                                                         \
+  std::tuple<Tensor, Tensor> name(int64_t dim, bool keepdim = false) const;    \
+  Tensor a##name(IntArrayRef dims = {}, bool keepdim = false) const;           \
+  Tensor arg##name(std::optional<int64_t> dim = {}, bool keepdim = false) const;
+  WARPSMITH_DECLARE(max)
+  WARPSMITH_DECLARE(min)
+#undef WARPSMITH_DECLARE
+#define WARPSMITH_DECLARE(name)                              \
+  Tensor name(std::optional<ScalarType> type = {}) const;    \
+  Tensor name(IntArrayRef dims, bool keepdim = false, std::optional<ScalarType> type = {}) const;
+  WARPSMITH_DECLARE(sum)
+  WARPSMITH_DECLARE(mean)
+#undef WARPSMITH_DECLARE
+  Tensor softmax(int64_t dim, std::optional<ScalarType> type = {}) const;
+  Tensor log_softmax(int64_t dim, std::optional<ScalarType> type = {}) const;
+  Tensor cumsum(int64_t dim, std::optional<ScalarType> type = {}) const;
+  Tensor cumprod(int64_t dim, std::optional<ScalarType> type = {}) const;
+  Tensor clamp(std::optional<Scalar> least, std::optional<Scalar> most = {}) const;
+  Tensor operator-() const;
+  Tensor matmul(const Tensor& y) const;
+  Tensor mm(const Tensor& y) const;
+  Tensor bmm(const Tensor& y) const;
+  Tensor view(IntArrayRef sizes) const;
+  Tensor reshape(IntArrayRef sizes) const;
+  Tensor permute(IntArrayRef dims) const;
+  Tensor expand(IntArrayRef sizes) const;
+  Tensor flip(IntArrayRef dims) const;
+  Tensor transpose(int64_t a, int64_t b) const;
+  Tensor t() const;
+  Tensor detach() const;
+  Tensor unsqueeze(int64_t dim) const;
+  Tensor squeeze() const;
+  Tensor squeeze(int64_t dim) const;
+  Tensor flatten(int64_t first = 0, int64_t last = -1) const;
+  Tensor select(int64_t dim, int64_t index) const;
+  Tensor narrow(int64_t dim, int64_t start, int64_t length) const;
+  Tensor slice(int64_t dim = 0, std::optional<int64_t> start = {}, std::optional<int64_t> end = {},
+               int64_t step = 1) const;
+  Tensor index_select(int64_t dim, const Tensor& index) const;
+  Tensor operator[](int64_t index) const;
+  Tensor to(TensorOptions options, bool non_blocking = false, bool copy = false) const;
+  Tensor to(Device target, ScalarType type, bool non_blocking = false, bool copy = false) const;
+  Tensor toType(ScalarType type) const { return to(type); }
+  Tensor cuda() const { return to(Device(DeviceType::CUDA)); }
+  Tensor cpu() const { return to(Device(DeviceType::CPU)); }
+  Tensor contiguous(MemoryFormat format) const;
+  Tensor& fill_(const Scalar& value);
+  template <class T> T item() const;
+
  private:
   template <class T, class Getter> T get(Getter getter) const {
     if (!handle_) throw c10::Error("tensor does not have a device");
@@ -191,6 +283,7 @@ class Tensor {
     c10::check(getter(handle_, &value));
     return value;
   }
+  bool lies_in(std::initializer_list<size_t> order) const;
   size_t wrapped(int64_t d) const {
     int64_t n = dim();
     TORCH_CHECK_INDEX(d >= -n && d < n, "Dimension out of range (expected to be in range of [", -n, ", ", n - 1,
@@ -229,28 +322,30 @@ inline Tensor zeros(IntArrayRef sizes, TensorOptions options = {}) {
 inline Tensor Tensor::contiguous() const {
   return is_contiguous() ? *this : empty(sizes(), options()).copy_(*this);
 }
-// With the strides of `other` where its elements lie side by side in some order of its dimensions, as torch does it.
+Tensor empty_like_strided(const Tensor& other, TensorOptions options);  // in operators.h
 inline Tensor empty_like(const Tensor& other, TensorOptions options) {
-  if (!other.is_contiguous()) {
-    std::vector<size_t> order;
-    for (size_t i = 0; i < static_cast<size_t>(other.dim()); ++i) order.push_back(i);
-    std::stable_sort(order.begin(), order.end(),
-                     [&](size_t a, size_t b) { return other.strides()[a] < other.strides()[b]; });
-    int64_t step = 1;
-    bool dense = true;
-    for (size_t i : order) {
-      if (other.sizes()[i] == 1) continue;
-      dense = dense && other.strides()[i] == step;
-      step *= other.sizes()[i];
-    }
-    if (dense) return empty_strided(other.sizes(), other.strides(), options);
-    TORCH_CHECK(false, "empty_like of a tensor whose elements do not lie side by side is not in the thin headers");
-  }
-  return empty(other.sizes(), options);
+  if (!options.has_dtype()) options = options.dtype(other.scalar_type());
+  if (!options.has_device()) options = options.device(other.device());
+  return other.is_contiguous() ? empty(other.sizes(), options) : empty_like_strided(other, options);
 }
 inline Tensor empty_like(const Tensor& other) { return empty_like(other, other.options()); }
 template <class... Options> Tensor zeros_like(const Tensor& other, Options... options) {
   return empty_like(other, options...).zero_();
+}
+// Whether elements lie one after the other in this order of dimensions, the innermost first.
+inline bool Tensor::lies_in(std::initializer_list<size_t> order) const {
+  int64_t step = 1;
+  for (size_t d : order) {
+    if (sizes()[d] == 1) continue;
+    if (strides()[d] != step) return false;
+    step *= sizes()[d];
+  }
+  return true;
+}
+inline bool Tensor::is_contiguous(MemoryFormat format) const {
+  if (format == MemoryFormat::ChannelsLast) return dim() == 4 && lies_in({1, 3, 2, 0});
+  if (format == MemoryFormat::ChannelsLast3d) return dim() == 5 && lies_in({1, 4, 3, 2, 0});
+  return is_contiguous();
 }
 }  // namespace at
 
