@@ -6,10 +6,10 @@ bound, and no actor that came back may work before its `on_restart` hook has run
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import logging
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -41,6 +41,7 @@ class PoolFailure:
 class _Work:
     item: Any
     method: str
+    priority: int = 0
     failures: int = 0
     actor: int | None = None
     deadline: float = 0.0
@@ -96,7 +97,7 @@ class ActorPool:
         self._members: dict[int, _Member] = {}
         self._tickets = itertools.count()
         self._work: dict[int, _Work] = {}
-        self._queue: deque[int] = deque()
+        self._queue: list[tuple[int, int]] = []  # a heap of (priority, ticket)
         self._finished: list[tuple[Any, Any]] = []
         self._last_loss = ""
         self.restarts = 0
@@ -125,11 +126,18 @@ class ActorPool:
         if not self._members:
             raise PoolExhausted(self._exhausted())
 
-    def submit(self, item: Any, method: str) -> None:
-        """Queues `actor.method(item)`. An ObjectRef as item is resolved on its way to the actor."""
+    @property
+    def queued(self) -> int:
+        """Items that no actor has been given yet."""
+        return len(self._queue)
+
+    def submit(self, item: Any, method: str, *, priority: int = 0) -> None:
+        """Queues `actor.method(item)`: lower priorities first, and in the order of submission among equals.
+
+        An ObjectRef as item is resolved on its way to the actor."""
         ticket = next(self._tickets)
-        self._work[ticket] = _Work(item, method)
-        self._queue.append(ticket)
+        self._work[ticket] = _Work(item, method, priority)
+        heapq.heappush(self._queue, (priority, ticket))
         self._dispatch()
 
     def poll(self, timeout: float = _POLL_SECONDS) -> list[tuple[Any, Any]]:
@@ -260,7 +268,7 @@ class ActorPool:
             if not room:
                 return
             actor = min(room)[2]
-            ticket = self._queue.popleft()
+            _, ticket = heapq.heappop(self._queue)
             work = self._work[ticket]
             self._members[actor].work.add(ticket)
             work.actor, work.deadline = actor, time.monotonic() + self._timeout
@@ -287,7 +295,7 @@ class ActorPool:
                 self._probe(actor, self._probe_timeout)
 
     def _retry(self, ticket: int, reason: str, member: _Member) -> None:
-        """Puts work whose actor failed it at the head of the queue, or gives it up."""
+        """Puts work whose actor failed it back where it was in the queue, or gives it up."""
         member.work.discard(ticket)
         work = self._work[ticket]
         work.failures += 1
@@ -298,12 +306,13 @@ class ActorPool:
             self._finish(ticket, PoolFailure(work.item, error))
             return
         _log.warning("pool %s: %s is tried again elsewhere: %s", self.name, work.method, reason)
-        self._queue.appendleft(ticket)
+        heapq.heappush(self._queue, (work.priority, ticket))
 
     def _finish(self, ticket: int, result: Any) -> None:
         work = self._work.pop(ticket)
-        if work.actor is None and ticket in self._queue:
-            self._queue.remove(ticket)
+        if work.actor is None and (work.priority, ticket) in self._queue:
+            self._queue.remove((work.priority, ticket))
+            heapq.heapify(self._queue)
         self._finished.append((work.item, result))
 
     def _wait(self, timeout: float) -> None:

@@ -1,8 +1,9 @@
 """How fast the build farm compiles, beside torch's own way in the same run, and whether what it gives is right.
 
 Sections: `cold` (every extension that the programs ask for, in a fresh cache; torch's own way and the kernels alone
-beside a sample), `hit`, `concurrent` (16 cold builds at once), `edits` (no wrong artifact), `faults`, `table`. Each
-writes its figures to `--out`; `table` prints all that stand there.
+beside a sample), `same` (what torch's builds and ours of that sample compute, on a GPU), `hit`, `concurrent` (16 cold
+builds at once), `edits` (no wrong artifact), `faults`, `table`. Each writes its figures to `--out`; `table` prints all
+that stand there.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import ctypes
 import json
 import multiprocessing
 import os
+import queue
 import random
 import resource
 import shutil
@@ -19,16 +21,18 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import median
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from benchmarks.build_programs import LIMITS, Asked, asked_for, edited, floor_seconds, torch_seconds
+from benchmarks.build_programs import LIMITS, Asked, asked_for, edited
+from benchmarks.build_same import compare
+from benchmarks.build_tables import print_tables
+from benchmarks.build_torch import floor_seconds, torch_build
+from benchmarks.mending import mended
 from evaluators.build.builder import CAPABILITIES
 from evaluators.build.cache import BuildCache
 from evaluators.build.extension import ExtensionRequest
@@ -62,48 +66,132 @@ def _cpu_seconds() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def cold(work: Path, arch: str, asked: list[Asked], samples: int, seconds: float) -> dict[str, Any]:
-    """Builds all extensions; a sample of those that compile also by torch's own way and without torch's headers."""
-    rows: list[dict[str, Any]] = [{"program": one.program, "asked": len(one.requests)} for one in asked]
-    before, deadline = _cpu_seconds(), time.monotonic() + seconds
-    farm = Farm(work / "cold", arch)
-    built = []
-    try:
-        start = time.perf_counter()
-        farm.glue()
-        glue_seconds = time.perf_counter() - start
-        for row, one in zip(rows, asked, strict=True):
-            if one.requests and time.monotonic() < deadline:
-                row |= _cold(farm, one.requests[0])
-                print(json.dumps(row), flush=True)
-                if not row["error"]:
-                    built.append((row, one.requests[0]))
-    finally:
-        farm.close()
-    core_seconds = _cpu_seconds() - before
-    for row, request in random.Random(0).sample(built, min(samples, len(built))):
-        if time.monotonic() < deadline:
-            folder = Path(tempfile.mkdtemp(dir=work))
-            environment = {**os.environ, "TORCH_CUDA_ARCH_LIST": farm.toolchain.capability or "9.0"}
-            environment["CUDA_HOME"] = str(farm.toolchain.cuda_home or "")
-            row["torch"] = torch_seconds(request, folder, environment)
-            row["floor_seconds"] = floor_seconds(request, farm.toolchain, folder / "floor")
-            print(json.dumps(row), flush=True)
-    return {"rows": rows, "glue_seconds": glue_seconds, "core_seconds": core_seconds, "cores": os.cpu_count()}
+@dataclass(frozen=True)
+class Job:
+    """An extension to build: `kind` says whether as published (or shipped) or mended (`benchmarks/mending.py`)."""
+
+    program: str
+    kind: str
+    request: ExtensionRequest
 
 
-def _cold(farm: ExtensionFarm, request: ExtensionRequest) -> dict[str, Any]:
+def jobs_of(asked: list[Asked]) -> list[Job]:
+    """The first extension of each program."""
+    return [Job(one.name, "as it is", one.requests[0]) for one in asked if one.requests]
+
+
+def mended_jobs(jobs: list[Job]) -> list[Job]:
+    """What mending makes of those where it finds something."""
+    pairs = [(job, mended(job.request)) for job in jobs]
+    return [Job(job.program, "mended", request) for job, request in pairs if request]
+
+
+def cold(work: Path, arch: str, asked: list[Asked], samples: int) -> dict[str, Any]:
+    """Builds all extensions; then, as many at a time, those of a sample by torch's own way and without its headers."""
+    workers = max(1, (os.cpu_count() or 1) // 4)
     start = time.perf_counter()
-    entry = farm.build(request)
+    first = Farm(work / "cold", arch)
+    toolchain = first.toolchain
+    first.glue()
+    glue_seconds = time.perf_counter() - start
+    first.close()
+    before = _cpu_seconds()
+    farms: queue.Queue[Farm] = queue.Queue()
+    for number in range(workers):
+        farms.put(Farm(work / "cold", arch, number))
+
+    def ours(job: Job) -> dict[str, Any]:
+        farm = farms.get()
+        try:
+            return _cold(farm, job)
+        finally:
+            farms.put(farm)
+
+    jobs = jobs_of(asked)
+    with ThreadPoolExecutor(workers) as pool:
+        rows = list(pool.map(ours, jobs))
+        again = mended_jobs([job for job, row in zip(jobs, rows, strict=True) if row["error"]])
+        rows += pool.map(ours, again)
+    while not farms.empty():
+        farms.get().close()
+    core_seconds = _cpu_seconds() - before
+    chosen = _sample(list(zip(rows, [*jobs, *again], strict=True)), samples)
+
+    def theirs(one: tuple[dict[str, Any], Job]) -> None:
+        row, job = one
+        folder = work / "torch" / job.request.digest("")
+        row["torch"] = torch_build(job.request, folder, toolchain)
+        row["floor_seconds"] = floor_seconds(job.request, toolchain, folder / "floor")
+        _say(row)
+
+    with ThreadPoolExecutor(workers) as pool:
+        list(pool.map(theirs, chosen))
+    return {
+        "programs": len(asked),
+        "asking": sum(bool(one.requests) for one in asked),
+        "rows": rows,
+        "glue_seconds": glue_seconds,
+        "core_seconds": core_seconds,
+        "cores": os.cpu_count(),
+        "at_once": workers,
+    }
+
+
+def _cold(farm: ExtensionFarm, job: Job) -> dict[str, Any]:
+    start = time.perf_counter()
+    entry = farm.build(job.request)
+    seconds = time.perf_counter() - start
     error = entry.record["error"].partition("\n")[0][:160]
-    return {"seconds": time.perf_counter() - start, "headers": entry.record["headers"], "error": error}
+    row = {"program": job.program, "kind": job.kind, "seconds": seconds}
+    row |= {"headers": entry.record["headers"], "error": error}
+    _say(row)
+    return row
+
+
+def _say(row: dict[str, Any]) -> None:
+    print(json.dumps(row)[:500], flush=True)
+
+
+def _sample(pairs: list[tuple[dict[str, Any], Job]], samples: int) -> list[tuple[dict[str, Any], Job]]:
+    """All that compile as they are, mended ones up to the number of samples, and a few that do not compile."""
+    generator = random.Random(0)
+    good = [one for one in pairs if not one[0]["error"]]
+    as_is = [one for one in good if one[1].kind == "as it is"]
+    others = [one for one in good if one[1].kind == "mended"]
+    failing = [one for one in pairs if one[0]["error"] and one[1].kind == "as it is"]
+    as_is = generator.sample(as_is, min(samples, len(as_is)))
+    others = generator.sample(others, min(max(0, samples - len(as_is)), len(others)))
+    return [*as_is, *others, *generator.sample(failing, min(samples // 4, len(failing)))]
 
 
 def _good(out: Path, asked: list[Asked]) -> list[ExtensionRequest]:
     """The extensions that `cold` found to compile."""
     rows = json.loads((out / "cold.json").read_text())["rows"]
-    good = {row["program"] for row in rows if row.get("error") == ""}
-    return [one.requests[0] for one in asked if one.program in good]
+    good = {(row["program"], row["kind"]) for row in rows if not row["error"]}
+    jobs = jobs_of(asked)
+    return [job.request for job in [*jobs, *mended_jobs(jobs)] if (job.program, job.kind) in good]
+
+
+def same(work: Path, arch: str, asked: list[Asked]) -> list[dict[str, str]]:
+    """What the programs of the sample compute with our extension and with torch's; after `cold`, in the same call."""
+    farm = Farm(work / "cold", arch)
+    glue = str(farm.glue().folder / "warpsmith_glue.so")
+    pairs = []
+    for one in asked:
+        jobs = jobs_of([one])
+        for job in [*jobs, *mended_jobs(jobs)]:
+            entry = farm.build(job.request)
+            theirs = work / "torch" / job.request.digest("") / f"{job.request.module}.so"
+            if theirs.is_file() and entry.record["glue"]:
+                library = str(entry.folder / "extension.so")
+                ours = {"library": library, "module": job.request.module, "glue": glue}
+                pairs.append((f"{job.program}, {job.kind}", one, ours, ours | {"library": str(theirs), "glue": ""}))
+    farm.close()
+    found = []
+    for name, one, *answers in pairs:
+        found.append({"program": name, "outcome": compare(one.program, one.requests[0], answers)})
+        print(json.dumps(found[-1]), flush=True)
+    return found
 
 
 def hit(work: Path, arch: str, requests: list[ExtensionRequest]) -> dict[str, Any]:
@@ -256,74 +344,7 @@ def _kill_a_compiler() -> None:
         time.sleep(0.01)
 
 
-def _table(title: str, rows: list[list[str]]) -> None:
-    table = Table("", "", title=title, title_justify="left", box=None, show_header=False)
-    table.columns[1].justify = "right"
-    for row in rows:
-        table.add_row(*row)
-    Console(width=130).print(table)
-    print()
-
-
-def _percentile(values: list[float], share: float) -> float:
-    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
-
-
-def print_tables(out: Path) -> None:
-    """Prints what stands in `out`."""
-    known = {path.stem: json.loads(path.read_text()) for path in sorted(out.glob("*.json"))}
-    if one := known.get("cold"):
-        _cold_table(one)
-    if one := known.get("hit"):
-        found = one["milliseconds"]
-        _table("A hit, ms", [["median", f"{median(found):.1f}"], ["longest", f"{max(found):.1f}"]])
-    if one := known.get("concurrent"):
-        lines = [["seconds for all", f"{one['wall_seconds']:.1f}"], ["median of one", f"{median(one['seconds']):.1f}"]]
-        _table(f"{one['builds']} cold builds at once, {one['cores']} cores", lines)
-    if one := known.get("edits"):
-        lines = [
-            ["random edits, right", f"{one['right']} of {one['edits']}"],
-            ["identical requests of 8 processes, right", f"{one['identical_right']} of {one['identical']}"],
-            ["entries in the cache, distinct requests", f"{one['entries']}, {one['distinct']}"],
-        ]
-        _table("No wrong artifact", lines)
-    if rows := known.get("faults"):
-        _table("Faults", [[row["fault"], row["outcome"]] for row in rows])
-
-
-def _cold_table(known: dict[str, Any]) -> None:
-    rows = known["rows"]
-    tried = [row for row in rows if "seconds" in row]
-    good = [row for row in tried if not row["error"]]
-    thin = [row for row in good if row["headers"] == "thin"]
-    sampled = [row for row in good if "torch" in row and row["torch"]["compiled"]]
-    lines = [
-        ["programs, that asked for an extension", f"{len(rows)}, {len([row for row in rows if row['asked']])}"],
-        ["built, and compile with any headers", f"{len(tried)}, {len(good)}"],
-        ["of these by the thin headers", f"{len(thin) / len(good):.0%}"],
-        ["seconds, median", f"{median(row['seconds'] for row in good):.1f}"],
-        ["seconds, 95 % below", f"{_percentile([row['seconds'] for row in good], 0.95):.1f}"],
-    ]
-    failed = [row["seconds"] for row in tried if row["error"]]
-    if failed:
-        lines.append(["seconds of those that do not compile, median", f"{median(failed):.1f}"])
-    if sampled:
-        theirs = [row["torch"]["seconds"] for row in sampled]
-        ours = [row["seconds"] for row in sampled]
-        floors = [row["floor_seconds"] for row in sampled if row["floor_seconds"]]
-        lines += [
-            ["torch.utils.cpp_extension, programs", f"{len(sampled)}"],
-            ["its seconds, median", f"{median(theirs):.1f}"],
-            ["its seconds, 95 % below", f"{_percentile(theirs, 0.95):.1f}"],
-            ["ours of the same, median", f"{median(ours):.1f}"],
-            ["times faster, median", f"{median(a / b for a, b in zip(theirs, ours, strict=True)):.1f}"],
-        ]
-        if floors:
-            lines.append([f"kernels alone ({len(floors)}), median", f"{median(floors):.1f}"])
-    each = known["core_seconds"] / len(tried)
-    lines.append(["core-seconds a build, builds per core-hour", f"{each:.1f}, {3600 / each:.0f}"])
-    lines.append(["the glue, once for an installation", f"{known['glue_seconds']:.1f}"])
-    _table(f"Cold builds, one after the other, {known['cores']} cores", lines)
+_SECTIONS = ("cold", "same", "hit", "concurrent", "edits", "faults")
 
 
 @app.command()
@@ -332,34 +353,34 @@ def main(
     out: Annotated[Path, typer.Option(help="Folder of the figures.")] = Path("benchmarks/results/build"),
     programs: Annotated[Path | None, typer.Option(help="Published programs, in CUDA-L1's JSONL format.")] = None,
     arch: Annotated[str, typer.Option(help="What to compile for.")] = "H200",
-    samples: Annotated[int, typer.Option(help="Programs to compile by torch's own way, too.")] = 8,
+    samples: Annotated[int, typer.Option(help="Programs to compile by torch's own way, too.")] = 20,
     count: Annotated[int, typer.Option(help="Random edits.")] = 1000,
-    seconds: Annotated[float, typer.Option(help="Time for `cold`; what does not fit is left out.")] = 3600.0,
 ) -> None:
     """Runs sections and prints the tables of what stands in `--out`."""
-    chosen = sections or ["cold", "hit", "concurrent", "edits", "faults"]
+    chosen = sections or [*_SECTIONS]
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="warpsmith-bench-") as folder:
         work = Path(folder)
         work.chmod(0o755)
-        asked = (
-            asked_for(programs, arch, work / "asked") if set(chosen) & {"cold", "hit", "concurrent", "faults"} else []
-        )
+        needed = set(chosen) & set(_SECTIONS) - {"edits"}
+        asked = asked_for(programs, arch, work / "asked") if needed else []
         for section in chosen:
             print(f"== {section}", flush=True)
             if section == "cold":
-                found: Any = cold(work, arch, asked, samples, seconds)
+                found: Any = cold(work, arch, asked, samples)
+            elif section == "same":
+                found = same(work, arch, asked)
             elif section == "hit":
-                found = hit(work, arch, _good(out, asked)[:10])
+                found = hit(work, arch, _good(out, asked))
             elif section == "concurrent":
                 found = concurrent(work, arch, _good(out, asked)[:_CONCURRENT]) | {"cores": os.cpu_count()}
             elif section == "edits":
-                found = edits(work, count, 1)
+                found = edits(work, count, 1) | {"cores": os.cpu_count()}
             elif section == "faults":
                 found = faults(work, arch, _good(out, asked)[0])
             else:
                 continue
-            (out / f"{section}.json").write_text(json.dumps(found))
+            (out / f"{section}.json").write_text(json.dumps(found, indent=1))
     print_tables(out)
 
 

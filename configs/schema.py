@@ -184,6 +184,7 @@ class EvaluatorConfig:
     preset: str = one_of("fast", "fast", "thorough", "paper")
     workers: int = bounded(1, 1)  # evaluators per architecture; one slot each
     builders: int = bounded(1, 1)
+    max_backlog: int = bounded(1024, 1)  # candidates to be built or judged, beyond which no other group is sampled
     threads: int = bounded(1, 1)  # torch threads of a runner on a CPU
     baselines: list[str] = words_of(("eager",), BASELINES)
     require_shapes: bool = False  # a candidate that fails at other shapes than the task's is wrong, not only noted

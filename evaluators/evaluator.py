@@ -164,13 +164,15 @@ class Evaluator:
                 build_seconds += time.perf_counter() - start
         else:
             message = f"{artifact.stage}: {artifact.message}"
-            return self._verdict(task, candidate, preset, Judgement(Outcome.BUILD_ERROR, message))
+            cost = {"build": build_seconds, "compile": artifact.seconds}
+            return self._verdict(task, candidate, preset, Judgement(Outcome.BUILD_ERROR, message, cost=cost))
         if preset.paper and judgement.speedup is not None:
             judgement = self._confirmed(task, candidate, judgement, judgement.speedup.value)
         verdict = self._verdict(task, candidate, preset, judgement, active)
         if verdict.outcome is Outcome.OK and judgement.speedup is not None:
             verdict = replace(verdict, speedups=self._speedups(task, judgement.speedup))
-        return replace(verdict, cost={"build": build_seconds, **judgement.cost})
+        compile_seconds = artifact.seconds if artifact else 0.0
+        return replace(verdict, cost={"build": build_seconds, "compile": compile_seconds, **judgement.cost})
 
     def _confirmed(self, task: Task, candidate: Candidate, judgement: Judgement, speedup: float) -> Judgement:
         """The paper's second opinion on what is too good: of another device of the same kind, where there is one."""

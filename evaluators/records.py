@@ -108,13 +108,15 @@ class Candidate:
 @dataclass(frozen=True)
 class Artifact:
     """What a build left: a folder for what the candidate compiles as it runs (Inductor, Triton), and the extensions
-    that it asks for: the key of each request, and the digest under which the build cache has it."""
+    that it asks for: the key of each request, and the digest under which the build cache has it. `seconds` is what
+    building took when it was done."""
 
     digest: str
     kind: str
     path: str
     arch: str
     extensions: tuple[tuple[str, str], ...] = ()
+    seconds: float = field(default=0.0, compare=False)
 
 
 @dataclass(frozen=True)
@@ -124,6 +126,7 @@ class BuildError:
 
     stage: str
     message: str
+    seconds: float = field(default=0.0, compare=False)
 
 
 @dataclass(frozen=True)
@@ -214,7 +217,8 @@ class Verdict:
     """The outcome of evaluating one candidate on one architecture.
 
     `speedups` maps a baseline's name to the speed-up over it, and is empty unless `outcome` is `ok`. `evaluator` says
-    how it was measured (preset, versions, active containment); `cost` holds seconds by stage.
+    how it was measured (preset, versions, active containment); `cost` holds seconds by stage, of which
+    `compile` is what building took, whenever that was.
     """
 
     candidate: str

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -57,13 +57,19 @@ class Pipeline:
         builders: ActorPool,
         evaluators: ActorPool,
         rollout: RolloutConfig,
+        max_backlog: int = 1024,
         on_progress: Callable[[dict[str, float]], None] | None = None,
     ) -> None:
         self.tasks = {task.id: task for task in tasks}
         self.engines, self.builders, self.evaluators = engines, builders, evaluators
         self.rollout = rollout
+        self.max_backlog = max_backlog
         self.verdicts: dict[tuple[str, str], Verdict] = {}
         self.on_progress = on_progress or (lambda _: None)
+
+    def has_room(self) -> bool:
+        """Whether the engines can begin another group, and those who judge what comes of it are not too far behind."""
+        return not self.engines.queued and self.builders.pending + self.evaluators.pending < self.max_backlog
 
     def run(self, prompts: Sequence[Prompt], *, samples: int, temperature: float, preset: str) -> StepResult:
         """Samples `samples` responses a prompt and judges what they propose.
@@ -93,12 +99,13 @@ class _Run:
     def generate(self, prompts: Sequence[Prompt], samples: int, temperature: float) -> StepResult:
         by_group = {prompt.group: prompt for prompt in prompts}
         rollout = self.pipeline.rollout
-        for prompt in prompts:
-            request = GenerationRequest(
-                prompt.group, prompt.ids, samples, rollout.max_tokens, temperature, rollout.top_p, None
-            )
-            self.pipeline.engines.submit(request, "generate")
-        while self.pipeline.engines.pending or self._evaluating():
+        waiting = deque(
+            GenerationRequest(prompt.group, prompt.ids, samples, rollout.max_tokens, temperature, rollout.top_p, None)
+            for prompt in prompts
+        )
+        while waiting or self.pipeline.engines.pending or self._evaluating():
+            while waiting and self.pipeline.has_room():
+                self.pipeline.engines.submit(waiting.popleft(), "generate")
             for request, outcome in self.pipeline.engines.poll(_POLL_SECONDS):
                 if _failed(outcome):
                     _log.warning("group %s is lost: %s", request.key, outcome.error)
@@ -174,7 +181,9 @@ class _Run:
             for request, outcome in pipeline.evaluators.poll(_POLL_SECONDS):
                 if isinstance(outcome, Unbuilt):
                     also = (*request.also, outcome.request)
-                    pipeline.builders.submit(BuildRequest(request.task, request.candidate, also), "build")
+                    # Ahead of all others: an evaluator has begun with it.
+                    rebuild = BuildRequest(request.task, request.candidate, also)
+                    pipeline.builders.submit(rebuild, "build", priority=-1)
                     continue
                 if _failed(outcome):
                     outcome = _infra(request, pipeline, self.preset, str(outcome.error))

@@ -97,6 +97,7 @@ class Session:
                 self.roles.builders,
                 self.roles.evaluators,
                 self.config.rollout,
+                self.config.evaluator.max_backlog,
                 self.progress.rates,
             )
             self.restore()

@@ -150,15 +150,14 @@ class Builder:
                 self._answer(request, extensions)
                 self.cache.share(self.farm.digest(request))
             error = None if known else self._attempt(task, candidate, artifact, extensions)
-            if not self._keeps:
-                return error or replace(artifact, extensions=tuple(extensions.items()))
-            entry = {
-                "error": {"stage": error.stage, "message": error.message} if error else None,
-                "seconds": time.perf_counter() - start,
-                "extensions": extensions,
-            }
-            _write_whole(folder.with_suffix(".json"), json.dumps(entry))
-            return error or replace(artifact, extensions=tuple(extensions.items()))
+            seconds = time.perf_counter() - start + (known.seconds if known else 0.0)
+            if self._keeps:
+                failure = {"stage": error.stage, "message": error.message} if error else None
+                entry = {"error": failure, "seconds": seconds, "extensions": extensions}
+                _write_whole(folder.with_suffix(".json"), json.dumps(entry))
+            if error:
+                return replace(error, seconds=seconds)
+            return replace(artifact, extensions=tuple(extensions.items()), seconds=seconds)
 
     def is_built(self, task: Task, candidate: Candidate) -> bool:
         """Whether `build` would return at once."""
@@ -179,10 +178,10 @@ class Builder:
         except FileNotFoundError:
             return None
         if entry["error"]:
-            return BuildError(**entry["error"])
+            return BuildError(**entry["error"], seconds=entry["seconds"])
         if not all(map(self._has, entry["extensions"].values())):
             return None
-        return replace(artifact, extensions=tuple(entry["extensions"].items()))
+        return replace(artifact, extensions=tuple(entry["extensions"].items()), seconds=entry["seconds"])
 
     def _has(self, digest: str) -> bool:
         """Whether the cache has an extension, and what it takes to load it."""

@@ -104,6 +104,20 @@ def test_results_come_in_order_of_completion_not_of_submission(pool: ActorPool) 
     assert [item for item, _ in pool.run(items, "work")] == [items[1], items[2], items[0]]
 
 
+def test_urgent_items_come_first_and_equals_in_order(make_pool) -> None:
+    pool = make_pool(size=1)
+    pool.wait_ready(60)
+    pool.submit(("sleep", 0.3), "work")  # under way when the others come
+    for number, priority in enumerate([0, 1, 0, -1]):
+        pool.submit(("sleep", number / 1e4), "work", priority=priority)
+    assert pool.queued == 4
+    done = []
+    while pool.pending:
+        done += [item[1] for item, _ in pool.poll()]
+    assert done == [0.3, 3e-4, 0.0, 2e-4, 1e-4]
+    assert pool.queued == 0
+
+
 def test_the_least_loaded_actor_is_next(make_pool) -> None:
     pool = make_pool(max_in_flight=3)
     pool.wait_ready(60)

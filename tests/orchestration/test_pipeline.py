@@ -135,6 +135,29 @@ def test_a_group_whose_engine_died_is_left_out_and_the_others_come_back(make_pip
     assert pipeline.engines.pending == pipeline.builders.pending == pipeline.evaluators.pending == 0
 
 
+def test_no_group_is_sampled_while_too_many_candidates_wait_to_be_judged(
+    make_pipeline: Callable[..., Pipeline], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Programs that compile, for a builder of its own pace; two groups bring two each."""
+    sources = [
+        f"import torch\nModelNew = torch.compile(torch.nn.Softmax)  # {number}\nX = {number}" for number in range(4)
+    ]
+    pipeline = make_pipeline({SOFTMAX.id: [*map(fenced, sources[:2])], GELU.id: [*map(fenced, sources[2:])]})
+    pipeline.max_backlog = 1
+    behind = []
+    submit = pipeline.engines.submit
+
+    def watched(request: Any, method: str) -> None:
+        behind.append(pipeline.builders.pending + pipeline.evaluators.pending)
+        submit(request, method)
+
+    monkeypatch.setattr(pipeline.engines, "submit", watched)
+    result = run(pipeline, SOFTMAX.id, GELU.id, SOFTMAX.id)
+    assert len(result.rollouts) == 6
+    assert max(behind) == 0
+    assert len(behind) == 3
+
+
 def test_our_own_failure_is_not_remembered_as_the_candidates(make_pipeline: Callable[..., Pipeline]) -> None:
     pipeline = make_pipeline({})
     compiling = Candidate.propose(SOFTMAX.id, "import torch\nModelNew = torch.compile(torch.nn.Softmax)", "test")

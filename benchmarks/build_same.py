@@ -1,0 +1,89 @@
+"""Runs a program twice in one process, with two libraries for its extension, and compares what it computes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+from benchmarks.published import Program
+from evaluators.build.extension import ExtensionRequest
+
+_SECONDS = 300.0
+_RUN = """
+import json, sys
+import torch
+from evaluators.build.extension import ExtensionRequest
+from evaluators.build.interception import Interception
+given = json.load(sys.stdin)
+device = "cuda" if torch.cuda.is_available() else "cpu"
+wanted, answers, asked = given["request"], given["answers"], []
+
+def answer(number, request):
+    if ExtensionRequest.from_json(request["extension"]).digest("") != wanted:
+        return {"error": "another extension"}
+    asked.append(number)
+    return answers[number]
+
+def named(source, name):
+    scope = {"__name__": name, "__file__": name + ".py"}
+    exec(compile(source, name + ".py", "exec"), scope)
+    return scope
+
+def run(number):
+    served.number = number
+    scope = named(given["candidate"], "candidate")
+    torch.manual_seed(7)
+    model = scope["ModelNew"](*init).to(device)
+    torch.manual_seed(8)
+    with torch.no_grad():
+        try:
+            out = model(*[x.clone().to(device) if isinstance(x, torch.Tensor) else x for x in inputs])
+        except Exception as error:
+            return type(error).__name__
+    return [one.cpu() for one in (out if isinstance(out, (tuple, list)) else [out]) if isinstance(one, torch.Tensor)]
+
+class Served:
+    number = 0
+served = Served()
+intercepted = Interception(lambda request: answer(served.number, request))
+intercepted.install()
+reference = named(given["reference"], "reference")
+torch.manual_seed(5)
+inputs, init = reference["get_inputs"](), reference.get("get_init_inputs", list)()
+ours, theirs = run(0), run(1)
+if asked != [0, 1]:
+    outcome = "the extension was not asked for alike"
+elif isinstance(ours, str) or isinstance(theirs, str):
+    ends = [one if isinstance(one, str) else "fine" for one in (ours, theirs)]
+    outcome = "both raise the same" if ends[0] == ends[1] else ", ".join(ends)
+elif len(ours) == len(theirs) and all(a.shape == b.shape and a.dtype == b.dtype for a, b in zip(ours, theirs)):
+    same = all(torch.equal(torch.nan_to_num(a), torch.nan_to_num(b)) for a, b in zip(ours, theirs))
+    near = all(torch.allclose(a, b, equal_nan=True) for a, b in zip(ours, theirs))
+    outcome = "equal in every bit" if same else "equal within rounding" if near else "DIFFERENT"
+else:
+    outcome = "DIFFERENT"
+print("\\n" + outcome)
+"""
+
+
+def compare(program: Program, request: ExtensionRequest, answers: list[dict[str, Any]]) -> str:
+    """How the outputs of the two libraries in `answers` (as the interception takes them) compare."""
+    given = {
+        "request": request.digest(""),
+        "answers": answers,
+        "candidate": program.candidate.source,
+        "reference": program.task.source,
+    }
+    command = [sys.executable, "-c", _RUN]
+    try:
+        done = subprocess.run(
+            command, input=json.dumps(given), capture_output=True, text=True, check=False, timeout=_SECONDS
+        )
+    except subprocess.TimeoutExpired:
+        return "took too long"
+    lines = done.stdout.strip().splitlines()
+    if done.returncode or not lines:
+        return f"ended with {done.returncode}: {(done.stderr.strip().splitlines() or [''])[-1][:100]}"
+    return lines[-1]

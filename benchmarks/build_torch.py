@@ -1,0 +1,106 @@
+"""What the build farm is compared with: torch's own way, the kernels alone, and what torch's own build computes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from evaluators.build.compiler import CompileError, Toolchain, compile_extension
+from evaluators.build.extension import ExtensionRequest
+
+_KERNEL = re.compile(r"(template\s*<[^{};]*>\s*)?(__global__|__device__)[^;{}]*\{")
+_PREFIX = "#include <cuda_runtime.h>\n#include <cuda_fp16.h>\n#include <cfloat>\n#include <cmath>\n#include <cstdint>\n"
+# Timed without its import: what `load` takes until the library is written.
+_TORCHS = """
+import json, os, sys, time
+from torch.utils import cpp_extension
+request, folder, module = json.loads(sys.argv[1]), sys.argv[2], sys.argv[3]
+for name, text in request["sources"] + request["headers"]:
+    path = os.path.join(folder, name)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    open(path, "w").write(text)
+cpp_extension._import_module_from_library = lambda *_: None
+start = time.perf_counter()
+try:
+    cpp_extension.load(module, [os.path.join(folder, name) for name, _ in request["sources"]],
+        extra_cflags=request["cflags"], extra_cuda_cflags=request["cuda_cflags"], extra_ldflags=request["ldflags"],
+        extra_include_paths=[folder], build_directory=folder)
+    error = ""
+except Exception as failure:
+    error = str(failure)
+print("\\n" + json.dumps({"seconds": time.perf_counter() - start, "error": error[-2000:],
+    "library": os.path.join(folder, module + ".so")}))
+"""
+_LACKING = "#pragma once\n#define C10_CUDA_BUILD_SHARED_LIBS\n"  # c10's generated header, in a torch without CUDA
+_SECONDS = 600.0
+
+
+def torch_build(request: ExtensionRequest, folder: Path, toolchain: Toolchain) -> dict[str, Any]:
+    """Seconds that `torch.utils.cpp_extension.load` takes, its error (empty: none), and the library that it made.
+
+    A torch without CUDA lacks one generated header and two libraries, for which empty ones stand: what is made is
+    complete but for what these would bring when it is loaded."""
+    folder.mkdir(parents=True, exist_ok=True)
+    environment = {**os.environ, "TORCH_CUDA_ARCH_LIST": toolchain.capability or "9.0"}
+    environment["CUDA_HOME"] = str(toolchain.cuda_home or "")
+    if torch.version.cuda is None:
+        stand_in = _stand_in(folder / "lacking", toolchain)
+        environment["CPATH"] = str(stand_in)
+        request = replace(request, ldflags=(*request.ldflags, f"-L{stand_in}"))
+    command = [sys.executable, "-c", _TORCHS, json.dumps(request.to_json()), str(folder), request.module]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=_SECONDS)
+    found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return found
+
+
+def _stand_in(folder: Path, toolchain: Toolchain) -> Path:
+    header = folder / "c10/cuda/impl/cuda_cmake_macros.h"
+    header.parent.mkdir(parents=True, exist_ok=True)
+    header.write_text(_LACKING)
+    for name in ("c10_cuda", "torch_cuda"):
+        command = [toolchain.cxx, "-shared", "-x", "c++", "/dev/null", "-o", str(folder / f"lib{name}.so")]
+        subprocess.run(command, check=True)
+    return folder
+
+
+def floor_seconds(request: ExtensionRequest, toolchain: Toolchain, folder: Path) -> float | None:
+    """Seconds to compile the kernels alone, without any header of torch's; None where they need one."""
+    kernels = "\n".join(_kernels(text) for name, text in request.sources if name.endswith(".cu"))
+    if not kernels.strip():
+        return None
+    defines = "\n".join(
+        line for _, text in request.sources for line in text.splitlines() if re.match(r"\s*#\s*define\b", line)
+    )
+    source = f"{_PREFIX}{defines}\n{kernels}\n"
+    bare = ExtensionRequest("floor", (("cuda.cu", source),), cuda_cflags=request.cuda_cflags, python=False)
+    folder.mkdir(parents=True, exist_ok=True)
+    start = time.perf_counter()
+    try:
+        compile_extension(bare, toolchain, folder, thin=True)
+    except CompileError:
+        return None
+    return time.perf_counter() - start
+
+
+def _kernels(text: str) -> str:
+    """The device functions of a source, each to its closing brace."""
+    found, until = [], 0
+    for match in _KERNEL.finditer(text):
+        if match.start() < until:
+            continue
+        depth, end = 1, match.end()
+        while depth and end < len(text):
+            depth += {"{": 1, "}": -1}.get(text[end], 0)
+            end += 1
+        found.append(text[match.start() : end])
+        until = end
+    return "\n".join(found)
