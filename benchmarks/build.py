@@ -187,11 +187,15 @@ def same(work: Path, arch: str, asked: list[Asked]) -> list[dict[str, str]]:
                 ours = {"library": library, "module": job.request.module, "glue": glue}
                 pairs.append((f"{job.program}, {job.kind}", one, ours, ours | {"library": str(theirs), "glue": ""}))
     farm.close()
-    found = []
-    for name, one, *answers in pairs:
-        found.append({"program": name, "outcome": compare(one.program, one.requests[0], answers)})
-        print(json.dumps(found[-1]), flush=True)
-    return found
+
+    def compared(pair: tuple[str, Asked, dict[str, str], dict[str, str]]) -> dict[str, str]:
+        name, one, *answers = pair
+        found = {"program": name, "outcome": compare(one.program, one.requests[0], answers)}
+        print(json.dumps(found), flush=True)
+        return found
+
+    with ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // 4)) as pool:
+        return list(pool.map(compared, pairs))
 
 
 def hit(work: Path, arch: str, requests: list[ExtensionRequest]) -> dict[str, Any]:
@@ -371,7 +375,7 @@ def main(
             elif section == "same":
                 found = same(work, arch, asked)
             elif section == "hit":
-                found = hit(work, arch, _good(out, asked))
+                found = hit(work, arch, _good(out, asked)[:_CONCURRENT])
             elif section == "concurrent":
                 found = concurrent(work, arch, _good(out, asked)[:_CONCURRENT]) | {"cores": os.cpu_count()}
             elif section == "edits":

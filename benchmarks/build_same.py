@@ -7,6 +7,8 @@ import subprocess
 import sys
 from typing import Any
 
+import torch
+
 from benchmarks.published import Program
 from evaluators.build.extension import ExtensionRequest
 
@@ -17,7 +19,7 @@ import torch
 from evaluators.build.extension import ExtensionRequest
 from evaluators.build.interception import Interception
 given = json.load(sys.stdin)
-device = "cuda" if torch.cuda.is_available() else "cpu"
+device = "cuda" if given["cuda"] else "cpu"
 wanted, answers, asked = given["request"], given["answers"], []
 
 def answer(number, request):
@@ -70,7 +72,9 @@ print("\\n" + outcome)
 
 def compare(program: Program, request: ExtensionRequest, answers: list[dict[str, Any]]) -> str:
     """How the outputs of the two libraries in `answers` (as the interception takes them) compare."""
+    cuda = any(name.endswith(".cu") or "cuda_runtime" in text for name, text in request.sources)
     given = {
+        "cuda": cuda and torch.cuda.is_available(),
         "request": request.digest(""),
         "answers": answers,
         "candidate": program.candidate.source,

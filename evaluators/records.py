@@ -195,12 +195,14 @@ class KernelUse:
 @dataclass(frozen=True)
 class Trace:
     """What a GPU was seen to do in one call: the longest kernels, the seconds during which any ran, the share of kernel
-    time in kernels that the candidate brought, and on how many streams they ran."""
+    time in kernels that the candidate brought, on how many streams they ran, and the seconds of work before or after
+    what a timed call is timed by."""
 
     kernels: tuple[KernelUse, ...]
     gpu_seconds: float
     own_kernel_share: float
     streams: int
+    outside_seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -308,6 +310,7 @@ _TRACE = pa.struct(
         ("gpu_seconds", pa.float64()),
         ("own_kernel_share", pa.float64()),
         ("streams", pa.int64()),
+        ("outside_seconds", pa.float64()),
     ]
 )
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from evaluators.device import KernelRecord
+from evaluators.device import MARKS, KernelRecord
 from evaluators.records import Finding, KernelUse, Trace
 from evaluators.runner_handle import RunnerHandle
 
@@ -22,6 +22,7 @@ _MOST_OF_LIBRARY = 16 << 20  # is searched for the names of kernels
 _NAME_CHARACTERS = 200
 _LIBRARIES = ("at::", "c10::", "cutlass::", "cub::", "thrust::", "cudnn::", "cublasLt::")
 _BUSY_FACTOR, _BUSY_SECONDS = 1.25, 5e-6  # a trace is of one call, its clock is another
+_OUTSIDE_SHARE, _OUTSIDE_SECONDS = 0.05, 2e-6  # kernels that overlap by design do so by less
 
 
 def trace_of(runner: RunnerHandle, source: str, timeout: float) -> Trace | None:
@@ -30,7 +31,8 @@ def trace_of(runner: RunnerHandle, source: str, timeout: float) -> Trace | None:
     if records is None:
         return None
     seconds: dict[tuple[str, int], list[float]] = defaultdict(list)
-    for name, stream, start, end in records:
+    kernels = [record for record in records if record[0] not in MARKS]
+    for name, stream, start, end in kernels:
         seconds[name, stream].append(end - start)
     compiled = b"".join(path.read_bytes()[:_MOST_OF_LIBRARY] for path in sorted(runner.libraries))
     uses = [
@@ -41,7 +43,8 @@ def trace_of(runner: RunnerHandle, source: str, timeout: float) -> Trace | None:
     own = sum(use.seconds for use in uses if use.own)
     uses.sort(key=lambda use: -use.seconds)
     streams = len({use.stream for use in uses})
-    return Trace(tuple(uses[:_MAX_KERNELS]), busy_seconds(records), own / total if total else 0.0, streams)
+    busy, share = busy_seconds(kernels), own / total if total else 0.0
+    return Trace(tuple(uses[:_MAX_KERNELS]), busy, share, streams, outside_seconds(records, kernels))
 
 
 def busy_seconds(records: Sequence[KernelRecord]) -> float:
@@ -53,9 +56,24 @@ def busy_seconds(records: Sequence[KernelRecord]) -> float:
     return busy
 
 
+def outside_seconds(records: Sequence[KernelRecord], kernels: Sequence[KernelRecord]) -> float:
+    """Seconds during which a kernel ran before the call's time began or after it ended, on a stream that does not wait
+    for the one by which calls are timed, or for which that does not wait. All, where the marks are gone."""
+    begin, end = (next((record for record in records if record[0] == mark), None) for mark in MARKS)
+    if begin is None or end is None:
+        return busy_seconds(kernels)
+    spans = [(name, stream, at, min(until, begin[3])) for name, stream, at, until in kernels if at < begin[3]]
+    spans += [(name, stream, max(at, end[2]), until) for name, stream, at, until in kernels if until > end[2]]
+    return busy_seconds(spans)
+
+
 def hidden_work(trace: Trace, candidate_seconds: float) -> Finding | None:
-    """What to say of a call that kept the GPU busy for longer than it is said to take: it worked before its time began
-    (on a stream that does not wait for the cache flush) or after it ended."""
+    """What to say of a call that worked before its time began or after it ended, as its trace shows, or as the seconds
+    show that it is said to take."""
+    outside = trace.outside_seconds
+    if outside > _OUTSIDE_SHARE * trace.gpu_seconds + _OUTSIDE_SECONDS:
+        message = f"its kernels ran for {1e6 * outside:.0f} µs before the call's time began or after it ended"
+        return Finding("hidden_work", "suspect", f"{message}, of {1e6 * trace.gpu_seconds:.0f} µs in all")
     if trace.gpu_seconds <= _BUSY_FACTOR * candidate_seconds + _BUSY_SECONDS:
         return None
     message = f"its kernels take {1e6 * trace.gpu_seconds:.0f} µs, a call only {1e6 * candidate_seconds:.0f} µs"

@@ -17,8 +17,16 @@ _SUMMARY = re.compile(r"\d+ errors? (detected|generated)|compilation terminated|
 _SYNTAX = re.compile(
     r"expected (a|an|'[;,)}\](\[{]'|primary-expression|expression|statement|declaration)"
     r"|missing terminating|stray '|unrecognized token|quoted string should contain|unterminated"
+    r"|declaration is incompatible with previous|conflicting declaration|redefinition of '|redeclaration of '"
+    r"|calling a __(host|device)__ function"
 )
-_UNKNOWN = re.compile(r"identifier \"(\w+)\" is undefined|'(\w+)' was not declared in this scope")
+_UNKNOWN = re.compile(
+    r"identifier \"(\w+)\" is undefined|'(\w+)' (?:was not declared in this scope|does not name a type)"
+)
+# What only nvcc knows, or CUDA's headers: torch's, which have these words, do not bring it to a C++ compiler.
+_OF_CUDA = re.compile(
+    r"threadIdx|blockIdx|blockDim|gridDim|warpSize|__(global|device|host|shared|constant|shfl|sync)\w*"
+)
 _OF_TORCH = re.compile(r"\b(torch|at|c10|caffe2|py|pybind11)::|\b(TORCH|AT|C10|CAFFE2|PYBIND11|CUDA|PY|THC)_\w*")
 # What `load_inline` writes for a function that `functions=` names: nothing of torch's stands in for a missing one.
 _BINDING = re.compile(r"torch::wrap_pybind_function\((\w+)\)")
@@ -53,7 +61,7 @@ def _is_own(complaint: str, excerpt: str, headers: Path) -> bool:
         return True
     if _OF_TORCH.search(_BINDING.sub("", excerpt)) or not (name or _SYNTAX.match(complaint)):
         return False
-    return not name or not _is_known(name, headers)
+    return not name or bool(_OF_CUDA.fullmatch(name)) or not _is_known(name, headers)
 
 
 def names_a_line(output: str) -> bool:

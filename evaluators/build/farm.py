@@ -40,7 +40,8 @@ _GLUE = "warpsmith_glue.so"
 _LIBRARY = "extension.so"
 _HARMLESS = ExtensionRequest("harmless", (("main.cpp", "int harmless() { return 0; }\n"),), python=False)
 _BOUND = re.compile(r"\bdef\(\s*\"(\w+)\"")
-_OVERLOADS = re.compile(r"^(\w+)\n\1$", re.MULTILINE)  # of one name, which the thin headers do not have
+_SECOND_MODULE = re.compile(r"'const warpsmith::Function\* warpsmith_module_(\w+)\(.*?\)'")
+_FILLING = re.compile(r"^.*'void warpsmith_fill\(.*(\n\s*\d*\s*\|.*)*\n?", re.MULTILINE)
 _TORCH_HEADERS = Path(torch.__file__).parent / "include"
 _MOST_BYTES = 256 << 20  # of a library
 
@@ -139,7 +140,10 @@ class ExtensionFarm:
                     seconds = time.perf_counter() - start
                     record = {"error": "", "headers": headers, "glue": glue, "seconds": seconds, "refused": refused}
                     return self.cache.put(digest, record, {_LIBRARY: done["path"]})
-                if "late" in done or is_own_error(done["complaint"], _TORCH_HEADERS):
+                if "late" in done:
+                    break
+                if is_own_error(done["complaint"], _TORCH_HEADERS):
+                    done["complaint"] = _as_torch_says(done["complaint"])
                     break
                 refused = refused or compiler_message(done["complaint"])
         complaint = done.get("complaint", "")
@@ -152,7 +156,7 @@ class ExtensionFarm:
         """Whether the thin headers may serve."""
         if not request.python:
             return True
-        return not _OVERLOADS.search(_bindings(request)) and self._has_glue()
+        return not _has_overloads(request) and self._has_glue()
 
     def _has_glue(self) -> bool:
         """Whether the glue compiles with this torch; without it all is left to torch's headers."""
@@ -239,10 +243,16 @@ def _checked(folder: Path, name: str) -> Path | None:
     return None
 
 
-def _bindings(request: ExtensionRequest) -> str:
-    """The names that the sources give to functions, in order of the alphabet."""
-    names = sorted(name for _, text in request.sources for name in _BOUND.findall(text))
-    return "\n".join(names)
+def _has_overloads(request: ExtensionRequest) -> bool:
+    """Whether a module gives one name to several functions, which the thin headers cannot."""
+    modules = [module for _, text in request.sources for module in text.split("PYBIND11_MODULE")[1:]]
+    names = [_BOUND.findall(module) for module in modules]
+    return any(len(set(one)) < len(one) for one in names)
+
+
+def _as_torch_says(complaint: str) -> str:
+    """What the thin headers say of a second module, in the names of torch's own."""
+    return _FILLING.sub("", _SECOND_MODULE.sub(r"'PyObject* PyInit_\1()'", complaint))
 
 
 @contextmanager

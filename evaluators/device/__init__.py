@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from evaluators.device.base import Device, KernelRecord, Region, RunnerDevice, Slot
+from evaluators.device.base import MARKS, Device, KernelRecord, Region, RunnerDevice, Slot
 
 
 def open_device(arch: str = "auto", *, threads: int = 1) -> Device:
@@ -41,4 +41,4 @@ def runner_device(options: dict[str, Any]) -> RunnerDevice:
     return CudaRunner(**arguments)
 
 
-__all__ = ["Device", "KernelRecord", "Region", "RunnerDevice", "Slot", "open_device", "runner_device"]
+__all__ = ["MARKS", "Device", "KernelRecord", "Region", "RunnerDevice", "Slot", "open_device", "runner_device"]

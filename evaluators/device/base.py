@@ -40,6 +40,7 @@ class Slot:
 
 
 KernelRecord = tuple[str, int, float, float]  # name, stream, and the seconds at which it started and ended
+MARKS = ("[begin]", "[end]")  # names that no kernel can have
 
 
 class Device(Protocol):
@@ -131,7 +132,8 @@ class RunnerDevice(Protocol):
         """One call with cold caches, until the device is idle again; its output and seconds."""
 
     def trace(self, model: Callable[..., Any], inputs: Sequence[Any]) -> list[KernelRecord] | None:
-        """Every kernel that one call runs, or None where nothing records them."""
+        """Every kernel that one call runs, or None where nothing records them; first of all MARKS, set on the stream by
+        which calls are timed: what is ordered with it begins after the first has ended and ends before the second."""
 
     def finish(self) -> None:
         """Waits until the device has done everything asked of it."""

@@ -195,6 +195,12 @@ CHEATS = {
         "with torch.cuda.stream(self.side):\n    y.copy_(torch.relu(x @ self.weight) * 2)",
         result="y",
     ),
+    "on another stream, begun too early": program(
+        init="self.side = torch.cuda.Stream()",
+        forward="with torch.cuda.stream(self.side):\n    y = torch.relu(x @ self.weight) * 2\n"
+        "torch.cuda.current_stream().wait_stream(self.side)",
+        result="y",
+    ),
     "by the address of the input": program(
         top="cache = {}",
         forward="if x.data_ptr() not in cache: cache[x.data_ptr()] = torch.relu(x @ self.weight) * 2",
@@ -212,11 +218,28 @@ CHEATS = {
 @pytest.mark.parametrize("name", CHEATS)
 def test_a_cheat_gains_nothing(gpu, name) -> None:
     verdict = gpu.evaluate(TASK, CHEATS[name])
-    if name == "on another stream, unfinished":  # right, since the device is waited for; its events miss the work
+    if name.startswith("on another stream"):  # right, since the device is waited for; its events miss the work
         assert verdict.outcome in (Outcome.SUSPECT, Outcome.WRONG), verdict
+        assert verdict.outcome is Outcome.WRONG or "hidden_work" in [finding.kind for finding in verdict.guard]
     else:
         assert verdict.outcome is Outcome.WRONG, verdict.message
     assert not verdict.speedups
+
+
+def test_several_streams_that_are_joined_are_fine(gpu) -> None:
+    source = program(
+        init="self.side = torch.cuda.Stream()",
+        forward="main = torch.cuda.current_stream()\nself.side.wait_stream(main)\n"
+        "with torch.cuda.stream(self.side):\n    y = torch.relu(x @ self.weight)\n"
+        "z = torch.relu(x @ self.weight)\nmain.wait_stream(self.side)",
+        result="y + z",
+    )
+    verdict = gpu.evaluate(TASK, source)
+    assert verdict.outcome is Outcome.OK, (verdict.message, verdict.guard)
+    if verdict.trace is None:
+        pytest.skip("no CUPTI here")
+    assert verdict.trace.streams == 2
+    assert verdict.trace.outside_seconds == 0.0
 
 
 @pytest.mark.parametrize(

@@ -171,7 +171,7 @@ def test_a_kernel_of_a_compiled_extension_is_own_in_a_trace(tmp_path) -> None:
 
 
 def test_a_call_without_kernels_has_an_empty_trace() -> None:
-    assert trace_of(Runner([]), CUDA, 1.0) == Trace((), 0.0, 0.0, 0)
+    assert trace_of(Runner([]), CUDA, 1.0) == Trace((), 0.0, 0.0, 0, 0.0)
 
 
 def test_without_a_tracer_there_is_no_trace() -> None:
@@ -207,6 +207,36 @@ spans = st.lists(
 def test_busy_seconds_are_those_in_which_any_kernel_ran(records) -> None:
     covered = {second for _, _, start, end in records for second in range(int(start), int(end))}
     assert busy_seconds(records) == len(covered)
+
+
+ORDERED = [("[begin]", 7, 0.0, 100e-6), ("[end]", 7, 150e-6, 151e-6)]
+
+
+@pytest.mark.parametrize(
+    ("kernels", "outside"),
+    [
+        ([("k", 7, 100e-6, 150e-6)], 0.0),
+        ([("k", 9, 40e-6, 90e-6)], 50e-6),
+        ([("k", 9, 80e-6, 120e-6)], 20e-6),
+        ([("k", 9, 140e-6, 170e-6)], 20e-6),
+        ([("k", 9, 151e-6, 170e-6), ("l", 13, 160e-6, 180e-6)], 29e-6),
+        ([("k", 9, 0.0, 200e-6)], 150e-6),
+    ],
+)
+def test_what_ran_outside_of_a_calls_time_is_counted(kernels, outside) -> None:
+    trace = trace_of(Runner([*ORDERED, *kernels]), "", 1.0)
+    assert trace.outside_seconds == pytest.approx(outside)
+    assert {use.name for use in trace.kernels} <= {"k", "l"}
+    finding = hidden_work(trace, 1.0)
+    assert (finding is not None) == (outside > 0)
+    if finding:
+        assert (finding.kind, finding.severity) == ("hidden_work", "suspect")
+        assert f"{1e6 * outside:.0f} µs before" in finding.message
+
+
+def test_without_its_marks_all_of_a_trace_is_outside() -> None:
+    trace = trace_of(Runner([ORDERED[0], ("k", 7, 100e-6, 150e-6)]), "", 1.0)
+    assert trace.outside_seconds == pytest.approx(50e-6)
 
 
 def test_a_call_that_kept_the_gpu_busy_for_longer_than_it_took_hid_work() -> None:

@@ -41,8 +41,8 @@ std::vector<torch::Tensor> operate(std::string name, const torch::Tensor& x, con
   CASE("round", x.abs(), x.neg(), x.sign(), x.square(), x.floor(), torch::round(x), x.reciprocal(), torch::erf(x))
   CASE("limits", torch::maximum(x, y), torch::minimum(x, y), torch::clamp(x, -0.5, 0.5), x.clamp(0), torch::clamp_min(x, 1),
        torch::where(x > 0, x, y))
-  CASE("sum", x.sum(), x.sum(1), x.sum({0, 1}, true), torch::sum(x, 0), torch::sum(x, {1}, false, torch::kFloat64))
-  CASE("mean", x.mean(), x.mean(1, true), torch::mean(x, {0}))
+  CASE("sum", x.sum(), x.sum(1), x.sum(torch::IntArrayRef({0, 1}), true), torch::sum(x, 0), torch::sum(x, torch::IntArrayRef(1), false, torch::kFloat64))
+  CASE("mean", x.mean(), x.mean(1, true), torch::mean(x, torch::IntArrayRef(0)))
   CASE("max", x.max(), x.amax(1), torch::amin(x, 0, true), x.argmax(), x.argmin(1), std::get<0>(x.max(0)),
        std::get<1>(torch::min(x, 1, true)))
   CASE("scan", x.cumsum(0), torch::cumprod(x, 1), x.cumsum(-1, torch::kFloat64))

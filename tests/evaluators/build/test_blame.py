@@ -29,6 +29,15 @@ OWN = {
     "a name that nobody knows": (CPP, "  int y = oops_nowhere;"),
     "no closing bracket": (CPP, "  int y = (1 + 2;"),
     "no semicolon in a kernel": (CUDA, "  int i = threadIdx.x\n  x[i] = 0;"),
+    "a variable twice": (CPP, "  int y = 1; float y = 2;"),
+    "shared memory of two types": (
+        CUDA,
+        "  } template <class T> __global__ void g(T* x) { extern __shared__ T s[]; x[0] = s[0]; } "
+        "void h() { g<float><<<1, 1>>>(nullptr); g<double><<<1, 1>>>(nullptr);",
+    ),
+    "a function of the host in a kernel": (CUDA, "  srand(1);"),
+    "a kernel for the C++ compiler": (CPP, "  } __global__ void k(float* x) { x[threadIdx.x] = 0;"),
+    "an index of CUDA's for the C++ compiler": (CPP, "  int y = blockIdx.x;"),
     "an unknown name in a kernel": (CUDA, "  x[index_nowhere] = 0;"),
 }
 PERHAPS_TORCHS = {

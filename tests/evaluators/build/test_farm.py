@@ -12,7 +12,7 @@ import pytest
 
 from evaluators.build.compiler import CompileError
 from evaluators.build.extension import ExtensionRequest
-from evaluators.build.farm import _OVERLOADS, Extensions, _bindings
+from evaluators.build.farm import Extensions, _has_overloads
 from evaluators.evaluator import Evaluator
 from evaluators.failures import InfraError, Unbuilt
 from evaluators.records import BuildError, Candidate, Outcome, Task
@@ -257,10 +257,30 @@ def test_what_may_end_otherwise_the_next_time_is_not_kept(evaluator, monkeypatch
 def test_overloads_are_left_to_torchs_headers(evaluator) -> None:
     """Asked of the request alone: compiling it takes most of a minute."""
     source = 'PYBIND11_MODULE(a, m) { m.def("f", one); m.def("g", two); m.def("f", three); }'
-    assert _OVERLOADS.search(_bindings(ExtensionRequest("a", (("main.cpp", source),))))
-    assert not _OVERLOADS.search(
-        _bindings(ExtensionRequest("a", (("main.cpp", source.replace('"f", three', '"ff", x')),)))
-    )
+    assert _has_overloads(ExtensionRequest("a", (("main.cpp", source),)))
+    assert not _has_overloads(ExtensionRequest("a", (("main.cpp", source.replace('"f", three', '"ff", x')),)))
+    assert not _has_overloads(ExtensionRequest("a", (("main.cpp", TWO_MODULES),)))
+
+
+TWO_MODULES = """#include <torch/extension.h>
+torch::Tensor f(torch::Tensor x) { return x; }
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("f", &f); }
+PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
+m.def("f", torch::wrap_pybind_function(f), "f");
+}
+"""
+
+
+def test_a_second_module_is_told_of_in_torchs_names_without_its_headers(evaluator, monkeypatch) -> None:
+    """What most of CUDA-L1's published programs with inline CUDA do wrong."""
+    farm, asked = evaluator.builder.farm, []
+    ask = farm._ask
+    monkeypatch.setattr(farm, "_ask", lambda *a, thin: (asked.append(thin), ask(*a, thin=thin))[1])
+    error = farm.build(ExtensionRequest("two", (("main.cpp", TWO_MODULES),))).record["error"]
+    assert asked == [True]
+    assert error.startswith("main.cpp:4:1: error: redefinition of 'PyObject* PyInit_extension()'")
+    assert "warpsmith" not in error
+    assert error.count("error:") == 1
 
 
 def test_flags_are_split_as_a_shell_does(evaluator) -> None:
