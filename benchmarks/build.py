@@ -318,10 +318,10 @@ def faults(work: Path, arch: str, request: ExtensionRequest) -> list[dict[str, s
         )
         whole.close()
         small = Path(tempfile.mkdtemp(prefix="warpsmith-small-"))
-        if ctypes.CDLL(None).mount(b"tmpfs", str(small).encode(), b"tmpfs", 0, b"size=256k") == 0:
+        if ctypes.CDLL(None).mount(b"tmpfs", str(small).encode(), b"tmpfs", 0, b"size=40m") == 0:
             try:
                 crowded = Farm(small, arch)
-                (small / "filler").write_bytes(b"x" * (200 << 10))
+                (small / "filler").write_bytes(b"x" * (40 * 2**20 - (64 << 10)))
                 survives("disk full", crowded, lambda: None)
                 (small / "filler").unlink()
                 survives("disk no longer full", crowded, lambda: None)
@@ -358,6 +358,7 @@ def main(
     programs: Annotated[Path | None, typer.Option(help="Published programs, in CUDA-L1's JSONL format.")] = None,
     arch: Annotated[str, typer.Option(help="What to compile for.")] = "H200",
     samples: Annotated[int, typer.Option(help="Programs to compile by torch's own way, too.")] = 20,
+    only: Annotated[str, typer.Option(help="Part of the names of the programs to take; all unless given.")] = "",
     count: Annotated[int, typer.Option(help="Random edits.")] = 1000,
 ) -> None:
     """Runs sections and prints the tables of what stands in `--out`."""
@@ -367,7 +368,7 @@ def main(
         work = Path(folder)
         work.chmod(0o755)
         needed = set(chosen) & set(_SECTIONS) - {"edits"}
-        asked = asked_for(programs, arch, work / "asked") if needed else []
+        asked = asked_for(programs, arch, work / "asked", only) if needed else []
         for section in chosen:
             print(f"== {section}", flush=True)
             if section == "cold":

@@ -40,19 +40,21 @@ class _Recorder(Builder):
         return {}
 
 
-def asked_for(programs: Path | None, arch: str, store: Path) -> list[Asked]:
-    """What the published programs and those that we ship ask for, in order."""
+def asked_for(programs: Path | None, arch: str, store: Path, only: str = "") -> list[Asked]:
+    """What the published programs and those that we ship ask for, in order; of those whose names have `only` in them."""
     recorder, found = _Recorder(arch, store), []
     try:
         for program in [*_shipped(), *(load_programs(programs) if programs else [])]:
             if not needs_build(program.candidate.source) or "cpp_extension" not in program.candidate.source:
+                continue
+            name = f"{program.candidate.author} {program.task.id}"
+            if only not in name:
                 continue
             recorder.requests = []
             with contextlib.suppress(
                 RunnerFailure
             ):  # without what it asked for it cannot go on, or it has other faults
                 recorder._discover(program.task, program.candidate, {})
-            name = f"{program.candidate.author} {program.task.id}"
             found.append(Asked(name, program, tuple(recorder.requests)))
     finally:
         recorder.close()

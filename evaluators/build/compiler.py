@@ -27,6 +27,7 @@ from torch.utils import cpp_extension
 from evaluators.build.extension import ExtensionRequest
 
 HEADERS = Path(__file__).parent / "headers"
+_LOCAL = HEADERS / "warpsmith" / "local.map"
 GLUE = Path(__file__).parent / "glue.cpp"
 _HALF = re.compile(r"\b(c10|at|torch)::(Half|BFloat16)\b|_AND_HALF|_TYPES_AND|kHalf|kBFloat16")
 _CUDA = (".cu", ".cuh")
@@ -98,7 +99,7 @@ class Toolchain:
     def identity(self) -> str:
         """All that makes one toolchain's output differ from another's."""
         versions = [_version(self.cxx), _version(self.nvcc) if self.nvcc else ""]
-        files = sorted(path for path in HEADERS.rglob("*.h"))
+        files = sorted(path for path in HEADERS.rglob("*.*"))
         ours = hashlib.sha256(
             "\n".join(path.read_text() for path in [*files, GLUE, Path(__file__)]).encode()
         ).hexdigest()
@@ -140,6 +141,7 @@ def compile_extension(
     runtime = [f"-L{toolchain.cuda_home}/lib64", f"-L{toolchain.cuda_home}/lib", "-lcudart"] if cuda else []
     # A symbol that torch does not have is found out now, unless this is a torch without CUDA that builds for another.
     runtime += ["-Wl,-z,defs"] if thin and (not cuda or "-ltorch_cuda" in toolchain.torch_libraries) else []
+    runtime += [f"-Wl,--version-script={_LOCAL}"] if thin else []
     link = [
         *shlex.split(toolchain.cxx),
         *map(str, objects),

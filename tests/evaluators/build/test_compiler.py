@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -146,6 +147,35 @@ def test_a_function_changes_its_argument_in_place(thin) -> None:
     x = torch.ones(3)
     assert thin.fill(x) is None
     assert torch.equal(x, torch.zeros(3))
+
+
+BESIDE = """
+import importlib.util, os, sys
+sys.setdlopenflags(os.RTLD_NOW | os.RTLD_GLOBAL)
+import torch
+sys.setdlopenflags(os.RTLD_NOW)
+spec = importlib.util.spec_from_file_location("warpsmith_glue", sys.argv[1])
+glue = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(glue)
+module, x = glue.load(sys.argv[2], sys.argv[3]), torch.ones(2, 3)
+try:
+    module.scale(torch.tensor(1.0), 2.0, True, 3)
+except RuntimeError as error:
+    print(error)
+print(module.scale(x, 2.0, True, 3).sum().item(), len(module.pair(x, None)), module.about(x, "a")[:4])
+x = torch.ones(4, 6)
+print(module.operate("add", x, x)[0].sum().item(), len(module.operate("shape", x, x)), module.operate("accessor", x, x))
+"""
+
+
+@pytest.mark.slow
+def test_torchs_libraries_in_the_global_scope_are_not_mixed_up_with_the_thin_headers(compiled) -> None:
+    """They define classes and functions of the same names."""
+    command = [sys.executable, "-c", BESIDE, str(compiled["glue"]), str(compiled["thin"]), REQUEST.module]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    raised, *results = done.stdout.splitlines()
+    assert raised == "x must have a dimension, has 0", done.stderr[-500:]
+    assert results == ["42.0 2 a[2,", "48.0 15 [tensor([7., 7., 7., 7.])]"], done.stderr[-500:]
 
 
 @pytest.mark.slow
