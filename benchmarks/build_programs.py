@@ -41,7 +41,7 @@ class _Recorder(Builder):
 
 
 def asked_for(programs: Path | None, arch: str, store: Path, only: str = "") -> list[Asked]:
-    """What the published programs and those that we ship ask for, in order; of those whose names have `only` in them."""
+    """What the published programs and those that we ship ask for, in order, if their names have `only` in them."""
     recorder, found = _Recorder(arch, store), []
     try:
         for program in [*_shipped(), *(load_programs(programs) if programs else [])]:

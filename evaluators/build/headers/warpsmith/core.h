@@ -3,6 +3,7 @@
 
 #include "warpsmith/c_interface.h"
 
+#include <cstdio>
 #include <cstring>
 #include <initializer_list>
 #include <ostream>
@@ -10,6 +11,7 @@
 #include <stdexcept>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 #ifdef _OPENMP
 #include <omp.h>
@@ -40,11 +42,36 @@ class ValueError : public Error {
 };
 
 namespace detail {
+template <class T, class = void> struct HasText : std::false_type {};
+template <class T> struct HasText<T, std::void_t<decltype(text_of(std::declval<const T&>()))>> : std::true_type {};
+
+// What a stream would write, without one where that can be: a library that has a C++ library of its own, beside the
+// process's, must not touch what streams share (its numbers come out empty, or it crashes).
+template <class T> void append(std::string& text, const T& part) {
+  using Plain = std::decay_t<T>;
+  if constexpr (std::is_same_v<Plain, char> || std::is_same_v<Plain, signed char> || std::is_same_v<Plain, unsigned char>) {
+    text += static_cast<char>(part);
+  } else if constexpr (std::is_integral_v<Plain>) {
+    text += std::to_string(part);
+  } else if constexpr (std::is_floating_point_v<Plain>) {
+    char written[32];
+    std::snprintf(written, sizeof(written), "%g", static_cast<double>(part));
+    text += written;
+  } else if constexpr (std::is_convertible_v<const T&, std::string>) {
+    text += std::string(part);
+  } else if constexpr (HasText<T>::value) {
+    text += text_of(part);
+  } else {
+    std::ostringstream stream;
+    stream << part;
+    text += stream.str();
+  }
+}
 template <class... Parts>
 std::string joined(const Parts&... parts) {
-  std::ostringstream stream;
-  (stream << ... << parts);
-  return stream.str();
+  std::string text;
+  (append(text, parts), ...);
+  return text;
 }
 }  // namespace detail
 
@@ -78,6 +105,7 @@ inline const char* toString(ScalarType type) {
   }
   return "UNKNOWN_SCALAR";
 }
+inline std::string text_of(ScalarType type) { return toString(type); }
 inline std::ostream& operator<<(std::ostream& stream, ScalarType type) { return stream << toString(type); }
 
 inline int64_t elementSize(ScalarType type) {
@@ -128,6 +156,7 @@ struct Device {
   DeviceType type_;
   DeviceIndex index_;
 };
+inline std::string text_of(const Device& device) { return device.str(); }
 inline std::ostream& operator<<(std::ostream& stream, const Device& device) { return stream << device.str(); }
 
 template <class T>
@@ -160,12 +189,12 @@ class ArrayRef {
 };
 template <class T> bool operator==(ArrayRef<T> one, ArrayRef<T> other) { return one.equals(other); }
 template <class T> bool operator!=(ArrayRef<T> one, ArrayRef<T> other) { return !one.equals(other); }
-template <class T>
-std::ostream& operator<<(std::ostream& stream, ArrayRef<T> values) {
-  stream << "[";
-  for (size_t i = 0; i < values.size(); ++i) stream << (i ? ", " : "") << values[i];
-  return stream << "]";
+template <class T> std::string text_of(ArrayRef<T> values) {
+  std::string text = "[";
+  for (size_t i = 0; i < values.size(); ++i) text += (i ? ", " : "") + detail::joined(values[i]);
+  return text + "]";
 }
+template <class T> std::ostream& operator<<(std::ostream& stream, ArrayRef<T> values) { return stream << text_of(values); }
 using IntArrayRef = ArrayRef<int64_t>;
 
 // A number of C++.

@@ -39,6 +39,7 @@ inline bool operator==(TypeMeta one, c10::ScalarType other) { return one.toScala
 inline bool operator!=(TypeMeta one, c10::ScalarType other) { return one.toScalarType() != other; }
 inline bool operator==(c10::ScalarType one, TypeMeta other) { return other == one; }
 inline bool operator!=(c10::ScalarType one, TypeMeta other) { return other != one; }
+inline std::string text_of(TypeMeta type) { return type.name(); }
 inline std::ostream& operator<<(std::ostream& stream, TypeMeta type) { return stream << type.name(); }
 }  // namespace caffe2
 
