@@ -2,8 +2,8 @@
 
 Sections: `cold` (every extension that the programs ask for, in a fresh cache; torch's own way and the kernels alone
 beside a sample), `same` (what torch's builds and ours of that sample compute, on a GPU), `hit`, `concurrent` (16 cold
-builds at once), `edits` (no wrong artifact), `faults`, `table`. Each writes its figures to `--out`; `table` prints all
-that stand there.
+builds at once), `edits` (no wrong artifact), `faults`. Each writes its figures to `--out`; `table` alone prints all that
+stand there and beside it.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ from evaluators.zygote_handle import ZygoteHandle
 
 app = typer.Typer(add_completion=False)
 _CONCURRENT = 16
+_OUT = Path(f"benchmarks/results/build/{os.cpu_count()}_cores")
 
 
 class Farm(ExtensionFarm):
@@ -354,7 +355,7 @@ _SECTIONS = ("cold", "same", "hit", "concurrent", "edits", "faults")
 @app.command()
 def main(
     sections: Annotated[list[str] | None, typer.Argument(help="Sections to run; all of them unless given.")] = None,
-    out: Annotated[Path, typer.Option(help="Folder of the figures.")] = Path("benchmarks/results/build"),
+    out: Annotated[Path, typer.Option(help="Folder of the figures; by the number of cores.")] = _OUT,
     programs: Annotated[Path | None, typer.Option(help="Published programs, in CUDA-L1's JSONL format.")] = None,
     arch: Annotated[str, typer.Option(help="What to compile for.")] = "H200",
     samples: Annotated[int, typer.Option(help="Programs to compile by torch's own way, too.")] = 20,
@@ -363,6 +364,10 @@ def main(
 ) -> None:
     """Runs sections and prints the tables of what stands in `--out`."""
     chosen = sections or [*_SECTIONS]
+    if chosen == ["table"]:
+        for folder in sorted(out.parent.iterdir()):
+            print_tables(folder)
+        return
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="warpsmith-bench-") as folder:
         work = Path(folder)
@@ -384,7 +389,7 @@ def main(
             elif section == "faults":
                 found = faults(work, arch, _good(out, asked)[0])
             else:
-                continue
+                raise typer.BadParameter(f"no section {section}")
             (out / f"{section}.json").write_text(json.dumps(found, indent=1))
     print_tables(out)
 

@@ -29,6 +29,7 @@ for name, text in request["sources"] + request["headers"]:
     os.makedirs(os.path.dirname(path), exist_ok=True)
     open(path, "w").write(text)
 cpp_extension._import_module_from_library = lambda *_: None
+cpp_extension.CUDA_HOME = cpp_extension.CUDA_HOME or os.environ["CUDA_HOME"]  # which a torch without CUDA does not seek
 start = time.perf_counter()
 try:
     cpp_extension.load(module, [os.path.join(folder, name) for name, _ in request["sources"]],

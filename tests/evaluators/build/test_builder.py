@@ -133,6 +133,7 @@ def test_an_evaluator_loads_what_was_built(built, sharing) -> None:
     verdict = sharing.evaluate(TASK, INLINE % ";")
     assert verdict.outcome is Outcome.OK, verdict.message
     assert verdict.cost["build"] < 0.5
+    assert verdict.cost["compile"] == built[0].seconds > 1.0  # when it was built
     assert sharing.evaluate(TASK, INLINE % ";" + "\nx = 1\n", artifact=built[0]).outcome is Outcome.OK
 
 
@@ -148,6 +149,7 @@ def test_a_compiler_error_is_short_and_names_no_folder(sharing, store) -> None:
     again = sharing.evaluate(TASK, broken + "\n# the same\n", preset="thorough")
     assert again.message == verdict.message
     assert again.cost["total"] < 0.5
+    assert again.cost["compile"] == verdict.cost["compile"] > 0.5
 
 
 def test_what_an_unfinished_build_left_is_built_again(sharing) -> None:
