@@ -2,8 +2,8 @@
 
 Sections: `cold` (every extension that the programs ask for, in a fresh cache; torch's own way and the kernels alone
 beside a sample), `same` (what torch's builds and ours of that sample compute, on a GPU), `hit`, `concurrent` (16 cold
-builds at once), `edits` (no wrong artifact), `faults`. Each writes its figures to `--out`; `table` alone prints all that
-stand there and beside it.
+builds at once), `edits` (no wrong artifact), `faults`. Each writes its figures to `--out`; `table` alone prints all
+that stand there and beside it.
 """
 
 from __future__ import annotations
@@ -364,6 +364,11 @@ def main(
 ) -> None:
     """Runs sections and prints the tables of what stands in `--out`."""
     chosen = sections or [*_SECTIONS]
+    unknown = set(chosen) - ({"table"} if chosen == ["table"] else set(_SECTIONS))
+    if unknown or ("same" in chosen and "cold" not in chosen):
+        raise typer.BadParameter(
+            f"no section {min(unknown)}" if unknown else "`same` needs what `cold` builds before it"
+        )
     if chosen == ["table"]:
         for folder in sorted(out.parent.iterdir()):
             print_tables(folder)
@@ -386,10 +391,8 @@ def main(
                 found = concurrent(work, arch, _good(out, asked)[:_CONCURRENT]) | {"cores": os.cpu_count()}
             elif section == "edits":
                 found = edits(work, count, 1) | {"cores": os.cpu_count()}
-            elif section == "faults":
-                found = faults(work, arch, _good(out, asked)[0])
             else:
-                raise typer.BadParameter(f"no section {section}")
+                found = faults(work, arch, _good(out, asked)[0])
             (out / f"{section}.json").write_text(json.dumps(found, indent=1))
     print_tables(out)
 

@@ -47,7 +47,8 @@ def run(number):
     return [one.cpu() for one in (out if isinstance(out, (tuple, list)) else [out]) if isinstance(one, torch.Tensor)]
 
 def alike(one, other):
-    return torch.equal(torch.nan_to_num(one), torch.nan_to_num(other))
+    bits = [x.contiguous().reshape(-1).view(torch.uint8) for x in (one, other)]
+    return torch.equal(*bits)
 
 class Served:
     number = 0

@@ -59,11 +59,12 @@ def busy_seconds(records: Sequence[KernelRecord]) -> float:
 def outside_seconds(records: Sequence[KernelRecord], kernels: Sequence[KernelRecord]) -> float:
     """Seconds during which a kernel ran before the call's time began or after it ended, on a stream that does not wait
     for the one by which calls are timed, or for which that does not wait. All, where the marks are gone."""
-    begin, end = (next((record for record in records if record[0] == mark), None) for mark in MARKS)
-    if begin is None or end is None:
+    begins, ends = ([record for record in records if record[0] == mark] for mark in MARKS)
+    if not begins or not ends:
         return busy_seconds(kernels)
-    spans = [(name, stream, at, min(until, begin[3])) for name, stream, at, until in kernels if at < begin[3]]
-    spans += [(name, stream, max(at, end[2]), until) for name, stream, at, until in kernels if until > end[2]]
+    begin, end = max(record[3] for record in begins), min(record[2] for record in ends)
+    spans = [(name, stream, at, min(until, begin)) for name, stream, at, until in kernels if at < begin]
+    spans += [(name, stream, max(at, end), until) for name, stream, at, until in kernels if until > end]
     return busy_seconds(spans)
 
 

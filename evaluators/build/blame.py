@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections.abc import Callable, Container
 from functools import lru_cache
 from pathlib import Path
 
@@ -31,27 +32,32 @@ _OF_TORCH = re.compile(r"\b(torch|at|c10|caffe2|py|pybind11)::|\b(TORCH|AT|C10|C
 # What `load_inline` writes for a function that `functions=` names: nothing of torch's stands in for a missing one.
 _BINDING = re.compile(r"torch::wrap_pybind_function\((\w+)\)")
 # Errors that the thin headers are written to have because torch's have them: a second module, and `tensor.type()`.
-_SAME_WITH_TORCH = re.compile(r"redefinition of '.*\bwarpsmith_(module_|fill)|at::DeprecatedTypeProperties")
+_SAME_WITH_TORCH = re.compile(
+    r"redefinition of '.*\bwarpsmith_(module|fill)_|at::DeprecatedTypeProperties['\"] to ['\"]c10::ScalarType"
+)
 _EXCERPT_LINES = 3
 _MOST_ERRORS = 20  # for each of which all headers may be read
 _SECONDS = 20.0
 
 
-def is_own_error(output: str, headers: Path) -> bool:
+def is_own_error(output: str, headers: Path, words: Callable[[], Container[str]] = frozenset) -> bool:
     """Whether every error in what a compiler printed is one of syntax or an unknown name, in a line that has nothing of
-    torch, and no file below `headers` (torch's) knows these names; or one that torch's headers are known to have."""
+    torch, and neither a file below `headers` (torch's) nor `words` (what these include of others) knows these names; or
+    one that torch's headers are known to have."""
     lines = output.splitlines()
     errors = [number for number, line in enumerate(lines) if _ANY_ERROR.search(line) and not _SUMMARY.search(line)]
     complaints = [(number, found.group(1)) for number in errors if (found := _ERROR.match(lines[number]))]
     if not complaints or len(complaints) < len(errors) or len(complaints) > _MOST_ERRORS:
         return False
+    if any(lines[number].startswith(str(headers)) for number in errors):
+        return False
     return all(
-        _is_own(complaint, "\n".join(lines[number : number + _EXCERPT_LINES]), headers)
+        _is_own(complaint, "\n".join(lines[number : number + _EXCERPT_LINES]), headers, words)
         for number, complaint in complaints
     )
 
 
-def _is_own(complaint: str, excerpt: str, headers: Path) -> bool:
+def _is_own(complaint: str, excerpt: str, headers: Path, words: Callable[[], Container[str]]) -> bool:
     """Whether one error is the program's; `excerpt` begins with it and has the line that it is about."""
     if _SAME_WITH_TORCH.search(complaint):
         return True
@@ -61,7 +67,7 @@ def _is_own(complaint: str, excerpt: str, headers: Path) -> bool:
         return True
     if _OF_TORCH.search(_BINDING.sub("", excerpt)) or not (name or _SYNTAX.match(complaint)):
         return False
-    return not name or bool(_OF_CUDA.fullmatch(name)) or not _is_known(name, headers)
+    return not name or bool(_OF_CUDA.fullmatch(name)) or not (_is_known(name, headers) or name in words())
 
 
 def names_a_line(output: str) -> bool:

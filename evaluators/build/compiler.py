@@ -107,6 +107,15 @@ class Toolchain:
         torchs = [torch.__version__, str(torch.version.cuda)]
         return "\n".join([platform.machine(), python, *versions, *torchs, self.standard, self.capability, ours])
 
+    @cached_property
+    def torch_words(self) -> frozenset[str]:
+        """All words of torch/extension.h and of what it includes, macros too; takes some seconds. Empty where it cannot
+        be read."""
+        flags = [self.standard, "-E", "-dD", "-P", "-x", "c++", *_torch_includes(), "-include", "torch/extension.h"]
+        command = [*shlex.split(self.cxx), *flags, "/dev/null"]
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+        return frozenset(re.findall(r"[A-Za-z_]\w*", done.stdout))
+
     @property
     def torch_libraries(self) -> list[str]:
         """Flags that link against torch."""

@@ -41,7 +41,7 @@ _LIBRARY = "extension.so"
 _HARMLESS = ExtensionRequest("harmless", (("main.cpp", "int harmless() { return 0; }\n"),), python=False)
 _BOUND = re.compile(r"\bdef\(\s*\"(\w+)\"")
 _SECOND_MODULE = re.compile(r"'const warpsmith::Function\* warpsmith_module_(\w+)\(.*?\)'")
-_FILLING = re.compile(r"^.*'void warpsmith_fill\(.*(\n\s*\d*\s*\|.*)*\n?", re.MULTILINE)
+_FILLING = re.compile(r"^.*'void warpsmith_fill_\w+\(.*(\n\s*\d*\s*\|.*)*\n?", re.MULTILINE)
 _TORCH_HEADERS = Path(torch.__file__).parent / "include"
 _MOST_BYTES = 256 << 20  # of a library
 
@@ -142,7 +142,7 @@ class ExtensionFarm:
                     return self.cache.put(digest, record, {_LIBRARY: done["path"]})
                 if "late" in done:
                     break
-                if is_own_error(done["complaint"], _TORCH_HEADERS):
+                if is_own_error(done["complaint"], _TORCH_HEADERS, lambda: self.toolchain.torch_words):
                     done["complaint"] = _as_torch_says(done["complaint"])
                     break
                 refused = refused or compiler_message(done["complaint"])
@@ -244,15 +244,17 @@ def _checked(folder: Path, name: str) -> Path | None:
 
 
 def _has_overloads(request: ExtensionRequest) -> bool:
-    """Whether a module gives one name to several functions, which the thin headers cannot."""
-    modules = [module for _, text in request.sources for module in text.split("PYBIND11_MODULE")[1:]]
-    names = [_BOUND.findall(module) for module in modules]
-    return any(len(set(one)) < len(one) for one in names)
+    """Whether a module gives one name to several functions, which the thin headers cannot. What stands outside of any
+    may be called from each."""
+    parts = [text.split("PYBIND11_MODULE") for _, text in request.sources]
+    outside = [name for before, *_ in parts for name in _BOUND.findall(before)]
+    modules = [[*outside, *_BOUND.findall(module)] for _, *inside in parts for module in inside]
+    return any(len(set(one)) < len(one) for one in [outside, *modules])
 
 
 def _as_torch_says(complaint: str) -> str:
     """What the thin headers say of a second module, in the names of torch's own."""
-    return _FILLING.sub("", _SECOND_MODULE.sub(r"'PyObject* PyInit_\1()'", complaint))
+    return _FILLING.sub("", _SECOND_MODULE.sub(r"'PyObject* PyInit_\1()'", complaint)) or complaint
 
 
 @contextmanager

@@ -51,6 +51,7 @@ class CudaRunner:
         self._set, self._default = driver.cuMemsetD32Async, driver.CUstream(0)
         self._empty, self._device = torch.empty, torch.device("cuda")
         self._draw = random.Random(self._flush_bytes).randint
+        self._secret = random.SystemRandom().sample
         self._success = driver.CUresult.CUDA_SUCCESS
         self._seeds = (torch.default_generator.manual_seed, torch.cuda.default_generators[0].manual_seed)
         self._set_flags = {
@@ -123,19 +124,22 @@ class CudaRunner:
             cupti.ActivityKind.MEMSET: "[memory set]",
         }
         found: list[KernelRecord] = []
-        marks = dict(zip((self._draw(1, 1 << 30), self._draw(1 << 30, 1 << 31)), MARKS, strict=True))
+        begin, end, flush = self._secret(range(1, 1 << 31), 3)
+        marks = {begin: MARKS[0], end: MARKS[1], flush: ""}
 
         def completed(activities: Sequence[Any]) -> None:
             for one in activities:
                 mark = marks.get(one.value) if one.kind == cupti.ActivityKind.MEMSET else None
-                if mark or not (one.kind == cupti.ActivityKind.MEMSET and one.bytes == self._flush_bytes):
+                if mark != "":
                     found.append((mark or kinds[one.kind] or one.name, one.stream_id, one.start, one.end))
 
         cupti.activity_register_callbacks(lambda: (_TRACE_BYTES, 0), completed)
         for kind in kinds:
             cupti.activity_enable(kind)
-        begin, end = marks
-        for value in (*[0] * _FLUSHES, begin):  # longer than launching takes under a tracer: nothing may overtake it
+        for value in (
+            *[flush] * _FLUSHES,
+            begin,
+        ):  # longer than launching takes under a tracer: nothing may overtake it
             self._set(self._scratch, value, self._flush_bytes // 4, self._default)
         model(*inputs)
         self._set(self._scratch, end, 1, self._default)

@@ -144,18 +144,22 @@ def test_no_group_is_sampled_while_too_many_candidates_wait_to_be_judged(
     ]
     pipeline = make_pipeline({SOFTMAX.id: [*map(fenced, sources[:2])], GELU.id: [*map(fenced, sources[2:])]})
     pipeline.max_backlog = 1
-    behind = []
-    submit = pipeline.engines.submit
+    events = []
+    sample, build = pipeline.engines.submit, pipeline.builders.submit
 
-    def watched(request: Any, method: str) -> None:
-        behind.append(pipeline.builders.pending + pipeline.evaluators.pending)
-        submit(request, method)
+    def sampled(request: Any, method: str) -> None:
+        events.append((request.key, pipeline.builders.pending + pipeline.evaluators.pending))
+        sample(request, method)
 
-    monkeypatch.setattr(pipeline.engines, "submit", watched)
-    result = run(pipeline, SOFTMAX.id, GELU.id, SOFTMAX.id)
-    assert len(result.rollouts) == 6
-    assert max(behind) == 0
-    assert len(behind) == 3
+    def built(request: Any, method: str) -> None:
+        events.append("build")
+        build(request, method)
+
+    monkeypatch.setattr(pipeline.engines, "submit", sampled)
+    monkeypatch.setattr(pipeline.builders, "submit", built)
+    result = run(pipeline, SOFTMAX.id, GELU.id)
+    assert len(result.rollouts) == 4
+    assert events == [(SOFTMAX.id, 0), "build", "build", (GELU.id, 0), "build", "build"]
 
 
 def test_our_own_failure_is_not_remembered_as_the_candidates(make_pipeline: Callable[..., Pipeline]) -> None:

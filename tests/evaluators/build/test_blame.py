@@ -24,6 +24,7 @@ TWICE = CPP + 2 * "PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {}\n"
 OWN = {
     "functions that are nowhere": (BOUND, ""),
     "two modules": (TWICE, ""),
+    "two modules with functions": (TWICE.replace("{}", '{ m.def("f", &f); }'), ""),
     "the type of torch 1": (CPP, '  AT_DISPATCH_FLOATING_TYPES(x.type(), "f", [&] {});'),
     "no semicolon": (CPP, "  int y = 1\n  int z = 2;"),
     "a name that nobody knows": (CPP, "  int y = oops_nowhere;"),
@@ -47,6 +48,7 @@ PERHAPS_TORCHS = {
     "a name of torch's without a prefix": (CUDA, "  CUDA_KERNEL_LOOP(i, n) { x[i] = 0; }"),
     "an error beside one of its own": (CPP, "  int y = oops_nowhere; auto z = x.logcumsumexp(0);"),
     "a wrong type": (CPP, "  int y = x;"),
+    "a use of the type of torch 1 that stays": (CPP, "  auto y = x.type().toString();"),
 }
 
 
@@ -71,6 +73,16 @@ def test_an_error_of_the_program_alone(tmp_path, template, line) -> None:
 @pytest.mark.parametrize(("template", "line"), cases(PERHAPS_TORCHS))
 def test_an_error_that_torchs_headers_may_not_have(tmp_path, template, line) -> None:
     assert not is_own_error(complaint(tmp_path, template, line), HEADERS)
+
+
+@pytest.mark.slow
+def test_a_name_that_torchs_headers_bring_of_others_may_be_theirs(tmp_path) -> None:
+    """This one of Python's stands in no file of torch's, which include what has it."""
+    output = complaint(tmp_path, CPP, "  PyDict_MergeFromSeq2(nullptr, nullptr, 0);")
+    assert is_own_error(output, HEADERS)
+    assert not is_own_error(output, HEADERS, lambda: TOOLS.torch_words)
+    assert "LLONG_MIN" in TOOLS.torch_words
+    assert is_own_error(complaint(tmp_path, CPP, "  int y = oops_nowhere;"), HEADERS, lambda: TOOLS.torch_words)
 
 
 @pytest.mark.parametrize("output", ["", "c++: internal compiler error", "main.o: undefined reference to `f()'"])

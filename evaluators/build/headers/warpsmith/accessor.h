@@ -61,16 +61,16 @@ using PackedTensorAccessor32 = GenericPackedTensorAccessor<T, N, Pointer, int32_
 template <class T, size_t N, template <class> class Pointer = DefaultPtrTraits>
 using PackedTensorAccessor64 = GenericPackedTensorAccessor<T, N, Pointer, int64_t>;
 
-template <class T, size_t N> auto Tensor::accessor() const {
+template <class T, size_t N> auto Tensor::accessor() const& {
   TORCH_CHECK(dim() == N, "TensorAccessor expected ", N, " dims but tensor has ", dim());
   return TensorAccessor<T, N>(data_ptr<T>(), sizes().data(), strides().data());
 }
-template <class T, size_t N, template <class> class Pointer> auto Tensor::packed_accessor32() const {
+template <class T, size_t N, template <class> class Pointer> auto Tensor::packed_accessor32() const& {
   TORCH_CHECK(numel() <= INT32_MAX, "numel needs to be smaller than int32_t max; otherwise, please use packed_accessor64");
   TORCH_CHECK(dim() == N, "TensorAccessor expected ", N, " dims but tensor has ", dim());
   return PackedTensorAccessor32<T, N, Pointer>(data_ptr<T>(), sizes().data(), strides().data());
 }
-template <class T, size_t N, template <class> class Pointer> auto Tensor::packed_accessor64() const {
+template <class T, size_t N, template <class> class Pointer> auto Tensor::packed_accessor64() const& {
   TORCH_CHECK(dim() == N, "TensorAccessor expected ", N, " dims but tensor has ", dim());
   return PackedTensorAccessor64<T, N, Pointer>(data_ptr<T>(), sizes().data(), strides().data());
 }

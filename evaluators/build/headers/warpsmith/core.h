@@ -3,6 +3,8 @@
 
 #include "warpsmith/c_interface.h"
 
+#include <climits>
+#include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <initializer_list>
@@ -81,7 +83,8 @@ inline void check(int32_t status) {
   const char* what = torch_exception_get_what_without_backtrace ? torch_exception_get_what_without_backtrace() : nullptr;
   std::string text = what && *what ? what : "a call of libtorch failed";
   if (text.find("not implemented for '") != std::string::npos) throw NotImplementedError(text);
-  for (const char* part : {"out of range", "cannot be applied to a 0-dim tensor"})
+  for (const char* part : {"out of range", "select() cannot be applied", "slice() cannot be applied",
+                           "to have non-zero size", "argmax(): Expected", "argmin(): Expected"})
     if (text.find(part) != std::string::npos) throw IndexError(text);
   throw Error(text);
 }

@@ -17,7 +17,6 @@ struct Mismatch : std::runtime_error {
 template <class T, class = void> struct From;
 template <> struct From<at::Tensor> {
   static at::Tensor take(Value& value) {
-    if (value.kind == kNone) return at::Tensor();
     if (value.kind != kTensor) throw Mismatch("a tensor");
     return at::Tensor(static_cast<AtenTensorHandle>(std::exchange(value.pointer, nullptr)));
   }
@@ -173,13 +172,13 @@ using module = warpsmith::Module;
 // The one symbol that the glue looks for, by the module's name: the functions, and how many there are.
 #define WARPSMITH_JOIN(one, other) one##other
 #define WARPSMITH_MODULE(name, variable)                                                       \
-  static void warpsmith_fill(::warpsmith::Module&);                                            \
+  static void WARPSMITH_JOIN(warpsmith_fill_, name)(::warpsmith::Module&);                     \
   extern "C" __attribute__((visibility("default"))) const ::warpsmith::Function* WARPSMITH_JOIN( \
       warpsmith_module_, name)(size_t * count) {                                               \
     static ::warpsmith::Module made;                                                           \
-    if (made.functions.empty()) warpsmith_fill(made);                                          \
+    if (made.functions.empty()) WARPSMITH_JOIN(warpsmith_fill_, name)(made);                   \
     *count = made.functions.size();                                                            \
     return made.functions.data();                                                              \
   }                                                                                            \
-  static void warpsmith_fill(::warpsmith::Module& variable)
+  static void WARPSMITH_JOIN(warpsmith_fill_, name)(::warpsmith::Module& variable)
 #define PYBIND11_MODULE(name, variable, ...) WARPSMITH_MODULE(name, variable)

@@ -3,6 +3,8 @@
 
 #include "warpsmith/dispatcher.h"
 
+#include <limits>
+
 extern "C" {
 int32_t aoti_torch_aten_subtract_Tensor(AtenTensorHandle, AtenTensorHandle, double, AtenTensorHandle*);
 int32_t aoti_torch_aten_pad(AtenTensorHandle, const int64_t*, int64_t, const char*, double*, AtenTensorHandle*);
@@ -10,9 +12,6 @@ int32_t aoti_torch_aten_fill__Scalar(AtenTensorHandle, double);
 int32_t aoti_torch_scalar_to_tensor_float64(double, AtenTensorHandle*);
 int32_t aoti_torch_scalar_to_tensor_int64(int64_t, AtenTensorHandle*);
 int32_t aoti_torch_scalar_to_tensor_bool(bool, AtenTensorHandle*);
-int32_t aoti_torch_item_float64(AtenTensorHandle, double*);
-int32_t aoti_torch_item_int64(AtenTensorHandle, int64_t*);
-int32_t aoti_torch_item_bool(AtenTensorHandle, bool*);
 }
 
 namespace warpsmith {
@@ -33,23 +32,44 @@ inline int category(ScalarType type) {
   if (type == ScalarType::Bool) return 0;
   return at::isFloatingType(type) ? 2 : 1;
 }
-// A number as a tensor without dimensions that promotes the type of `beside` as the number would.
+// A number as a tensor without dimensions, which promotes the type of a tensor that has some as the number would.
 inline Tensor number_beside(const Tensor& beside, const Scalar& number) {
   Tensor made = tensor_of(number);
-  int ours = category(made.scalar_type()), theirs = category(beside.scalar_type());
-  if (ours == 2 && theirs < 2) return made.to(ScalarType::Float);
-  return ours == theirs && beside.dim() == 0 ? made.to(beside.scalar_type()) : made;
+  bool to_real = number.isFloatingPoint() && category(beside.scalar_type()) < 2;
+  return to_real ? made.to(c10::default_type()) : made;
 }
-inline const Tensor& number_beside(const Tensor&, const Tensor& other) { return other; }
+// An operator of a tensor and a number. A tensor without dimensions gets one, so that the number does not count as much.
+template <class Operator> Tensor with_number(const Tensor& x, const Scalar& number, Operator operate_on) {
+  if (x.dim() == 0) return operate_on(x.view({1}), number_beside(x, number)).view({});
+  return operate_on(x, number_beside(x, number));
+}
+
+template <class T, class F> T converted(F value) {
+  bool fits = true;
+  if constexpr (std::is_floating_point_v<T>) {
+    fits = !std::isfinite(static_cast<double>(value)) || std::abs(static_cast<double>(value)) <= std::numeric_limits<T>::max();
+  } else if constexpr (!std::is_same_v<T, bool>) {
+    using Limits = std::numeric_limits<T>;
+    fits = static_cast<long double>(value) >= Limits::lowest() && static_cast<long double>(value) <= Limits::max();
+  }
+  const char* name = std::is_same_v<T, int> ? "int" : std::is_same_v<T, float> ? "float" : caffe2::TypeMeta(c10::CppTypeToScalarType<T>::value).name();
+  TORCH_CHECK(fits, "value cannot be converted to type ", name, " without overflow");
+  return static_cast<T>(value);
+}
 
 inline ScalarType common_type(const Tensor& a, const Tensor& b) {
   uint64_t stack[2];
   operate_into(stack, "aten::result_type", "Tensor", a, b);
   return static_cast<ScalarType>(static_cast<int32_t>(stack[0]));
 }
-// Integers, for which the C interface's subtraction, with its real factor, is not.
+// Integers, for which the C interface's subtraction, with its real factor, is not. Slower than torch's own, by a copy.
 inline Tensor integer_sum(const Tensor& a, const Tensor& b, ScalarType type) {
-  Tensor both[] = {a.to(type), b.to(type).to(a.device())};
+  const Tensor& where = a.dim() == 0 && a.is_cpu() ? b : a;
+  for (const Tensor* one : {&a, &b})
+    TORCH_CHECK(one->device() == where.device() || (one->dim() == 0 && one->is_cpu()),
+                "Expected all tensors to be on the same device, but found at least two devices, ", a.device(), " and ",
+                b.device(), "!");
+  Tensor both[] = {a.to(where.device(), type), b.to(where.device(), type)};
   if (!both[0].sizes().equals(both[1].sizes())) {
     Tensor shape = operate("aten::maximum", "", operate("aten::zeros_like", "", both[0], kNothing, kNothing, kNothing,
                            kNothing, kNothing), both[1]);
@@ -73,14 +93,15 @@ inline Tensor sum_of(const Tensor& a, const Tensor& b, double factor) {
   c10::check(aoti_torch_aten_subtract_Tensor(a.handle(), b.handle(), -factor, &made));
   return Tensor(made);
 }
-inline Tensor& assign(Tensor& target, const Tensor& result) {
-  TORCH_CHECK(result.sizes() == target.sizes(), "output with shape ", target.sizes(),
-              " doesn't match the broadcast shape ", result.sizes());
-  TORCH_CHECK(category(result.scalar_type()) <= category(target.scalar_type()), "result type ", result.scalar_type(),
-              " can't be cast to the desired output type ", target.scalar_type());
-  return target.copy_(result);
-}
 }  // namespace warpsmith
+
+namespace c10 {
+inline ScalarType default_type() {
+  using warpsmith::kNothing;
+  return warpsmith::operate("aten::empty", "memory_format", IntArrayRef(), kNothing, kNothing, kNothing, kNothing,
+                            kNothing).scalar_type();
+}
+}  // namespace c10
 
 namespace at {
 using c10::Scalar;
@@ -101,7 +122,9 @@ WARPSMITH_UNARY(WARPSMITH_DEFINE)
 // Two tensors, or a tensor and a number.
 #define WARPSMITH_DEFINE(name)                                                                                    \
   inline Tensor Tensor::name(const Tensor& y) const { return ops::operate("aten::" #name, "Tensor", *this, y); }  \
-  inline Tensor Tensor::name(const Scalar& y) const { return name(ops::number_beside(*this, y)); }                \
+  inline Tensor Tensor::name(const Scalar& y) const {                                                             \
+    return ops::with_number(*this, y, [](const Tensor& a, const Tensor& b) { return a.name(b); });                \
+  }                                                                                                               \
   inline Tensor name(const Tensor& x, const Tensor& y) { return x.name(y); }                                      \
   inline Tensor name(const Tensor& x, const Scalar& y) { return x.name(y); }
 WARPSMITH_BINARY(WARPSMITH_DEFINE)
@@ -109,11 +132,7 @@ WARPSMITH_BINARY(WARPSMITH_DEFINE)
 
 inline Tensor Tensor::add(const Tensor& y) const { return ops::sum_of(*this, y, 1.0); }
 inline Tensor Tensor::sub(const Tensor& y) const { return ops::sum_of(*this, y, -1.0); }
-inline Tensor Tensor::add(const Scalar& y) const { return add(ops::number_beside(*this, y)); }
-inline Tensor Tensor::sub(const Scalar& y) const { return sub(ops::number_beside(*this, y)); }
 #define WARPSMITH_DEFINE(op, name)                                                                               \
-  template <class Y> Tensor& Tensor::name##_(const Y& y) { return ops::assign(*this, name(y)); }                 \
-  template <class Y> Tensor& Tensor::operator op##=(const Y& y) { return name##_(y); }                           \
   inline Tensor operator op(const Tensor& x, const Tensor& y) { return x.name(y); }                              \
   inline Tensor operator op(const Tensor& x, const Scalar& y) { return x.name(y); }
 WARPSMITH_DEFINE(+, add)
@@ -121,9 +140,41 @@ WARPSMITH_DEFINE(-, sub)
 WARPSMITH_DEFINE(*, mul)
 WARPSMITH_DEFINE(/, div)
 #undef WARPSMITH_DEFINE
+#define WARPSMITH_DEFINE(name)                                                                                   \
+  inline Tensor Tensor::name(const Scalar& y) const {                                                            \
+    int kind = ops::category(scalar_type());                                                                     \
+    if (kind < 2 && !y.isFloatingPoint()) { /* on the device, which an integer's sum needs */                    \
+      ScalarType type = y.isBoolean() ? kBool : dim() == 0 && kind == 1 ? scalar_type() : kLong;                 \
+      return name(empty({}, TensorOptions(type).device(device())).fill_(y));                                     \
+    }                                                                                                            \
+    return ops::with_number(*this, y, [](const Tensor& a, const Tensor& b) { return a.name(b); });               \
+  }
+WARPSMITH_DEFINE(add)
+WARPSMITH_DEFINE(sub)
+#undef WARPSMITH_DEFINE
+// In place. (`add_`, `sub_` and their operators have a Scalar that the dispatcher does not take: they are torch's alone.)
+inline Tensor& Tensor::mul_(const Scalar& y) {  // the number first, as torch has it: halves are rounded otherwise
+  Tensor x = dim() ? *this : view({1});
+  ops::operate("aten::mul", "out", ops::number_beside(*this, y), x, x);
+  return *this;
+}
+inline Tensor& Tensor::div_(const Scalar& y) {
+  (dim() ? *this : view({1})).div_(ops::number_beside(*this, y));
+  return *this;
+}
+#define WARPSMITH_DEFINE(op, name)                                                                               \
+  inline Tensor& Tensor::name(const Tensor& y) {                                                                 \
+    ops::operate("aten::" #name, "Tensor", *this, y);                                                            \
+    return *this;                                                                                                \
+  }                                                                                                              \
+  inline Tensor& Tensor::operator op(const Tensor& y) { return name(y); }                                        \
+  inline Tensor& Tensor::operator op(const Scalar& y) { return name(y); }
+WARPSMITH_DEFINE(*=, mul_)
+WARPSMITH_DEFINE(/=, div_)
+#undef WARPSMITH_DEFINE
 inline Tensor operator+(const Scalar& x, const Tensor& y) { return y.add(x); }
 inline Tensor operator*(const Scalar& x, const Tensor& y) { return y.mul(x); }
-inline Tensor operator-(const Scalar& x, const Tensor& y) { return empty_like(y).fill_(x).sub_(y); }
+inline Tensor operator-(const Scalar& x, const Tensor& y) { return empty_like(y).fill_(x).sub(y); }
 inline Tensor operator/(const Scalar& x, const Tensor& y) { return empty_like(y).fill_(x).div_(y); }
 #define WARPSMITH_DEFINE(op, name, mirrored)                                            \
   inline Tensor operator op(const Tensor& x, const Tensor& y) { return x.name(y); }     \
@@ -141,15 +192,8 @@ template <class Y> Tensor add(const Tensor& x, const Y& y) { return x.add(y); }
 template <class Y> Tensor sub(const Tensor& x, const Y& y) { return x.sub(y); }
 inline Tensor maximum(const Tensor& x, const Tensor& y) { return ops::operate("aten::maximum", "", x, y); }
 inline Tensor minimum(const Tensor& x, const Tensor& y) { return ops::operate("aten::minimum", "", x, y); }
-inline Tensor clamp_min(const Tensor& x, const Scalar& least) { return maximum(x, ops::number_beside(x, least)); }
-inline Tensor clamp_max(const Tensor& x, const Scalar& most) { return minimum(x, ops::number_beside(x, most)); }
-inline Tensor clamp(const Tensor& x, std::optional<Scalar> least, std::optional<Scalar> most = {}) {
-  Tensor y = least ? clamp_min(x, *least) : x;
-  return most ? clamp_max(y, *most) : y;
-}
-inline Tensor Tensor::clamp(std::optional<Scalar> least, std::optional<Scalar> most) const {
-  return at::clamp(*this, least, most);
-}
+inline Tensor clamp_min(const Tensor& x, const Scalar& least) { return ops::with_number(x, least, maximum); }
+inline Tensor clamp_max(const Tensor& x, const Scalar& most) { return ops::with_number(x, most, minimum); }
 inline Tensor where(const Tensor& which, const Tensor& x, const Tensor& y) {
   return ops::operate("aten::where", "self", which, x, y);
 }
@@ -280,22 +324,23 @@ inline Tensor Tensor::contiguous(MemoryFormat format) const {
   return is_contiguous(format) ? *this : ops::operate("aten::contiguous", "", *this, format);
 }
 inline Tensor& Tensor::fill_(const Scalar& value) {
-  if (value.isFloatingPoint()) c10::check(aoti_torch_aten_fill__Scalar(handle_, value.to<double>()));
+  double real = value.to<double>();
+  if (value.isFloatingPoint() || std::abs(real) < 9e15) c10::check(aoti_torch_aten_fill__Scalar(handle_, real));
   else ops::operate("aten::fill_", "Tensor", *this, ops::tensor_of(value));
   return *this;
 }
 template <class T> T Tensor::item() const {
   TORCH_CHECK(numel() == 1, "a Tensor with ", numel(), " elements cannot be converted to Scalar");
-  Tensor one = to(TensorOptions(kCPU).dtype(is_floating_point() ? kDouble : kLong));
-  if (is_floating_point()) return static_cast<T>(*one.data_ptr<double>());
-  return static_cast<T>(*one.data_ptr<int64_t>());
+  Tensor one = cpu().to(is_floating_point() ? kDouble : kLong);
+  if (is_floating_point()) return ops::converted<T>(*one.data_ptr<double>());
+  return ops::converted<T>(*one.data_ptr<int64_t>());
 }
 inline Tensor empty_like_strided(const Tensor& other, TensorOptions options) {
   return ops::operate("aten::empty_like", "", other, std::optional<ScalarType>(options.dtype().toScalarType()),
                       ops::kNothing, std::optional<Device>(options.device()), ops::kNothing, ops::kNothing);
 }
 inline Tensor full(IntArrayRef sizes, const Scalar& value, TensorOptions options = {}) {
-  ScalarType type = value.isFloatingPoint() ? kFloat : value.isBoolean() ? kBool : kLong;
+  ScalarType type = value.isFloatingPoint() ? c10::default_type() : value.isBoolean() ? kBool : kLong;
   return empty(sizes, options.has_dtype() ? options : options.dtype(type)).fill_(value);
 }
 inline Tensor ones(IntArrayRef sizes, TensorOptions options = {}) { return empty(sizes, options).fill_(1); }

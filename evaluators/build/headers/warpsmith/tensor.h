@@ -44,6 +44,7 @@ inline std::ostream& operator<<(std::ostream& stream, TypeMeta type) { return st
 }  // namespace caffe2
 
 namespace c10 {
+inline ScalarType default_type();  // in operators.h
 inline ScalarType typeMetaToScalarType(caffe2::TypeMeta type) { return type.toScalarType(); }
 
 class TensorOptions {
@@ -57,11 +58,7 @@ class TensorOptions {
   TensorOptions dtype(caffe2::TypeMeta type) const { return dtype(type.toScalarType()); }
   TensorOptions device(Device device) const { auto copy = *this; copy.device_ = device; return copy; }
   TensorOptions device(DeviceType type, DeviceIndex index = -1) const { return device(Device(type, index)); }
-  TensorOptions requires_grad(bool wanted) const {
-    if (wanted) throw Error("requires_grad is not in the thin headers");
-    return *this;
-  }
-  caffe2::TypeMeta dtype() const { return dtype_.value_or(ScalarType::Float); }
+  caffe2::TypeMeta dtype() const { return dtype_ ? *dtype_ : default_type(); }
   Device device() const { return device_.value_or(Device(DeviceType::CPU)); }
   bool has_dtype() const { return dtype_.has_value(); }
   bool has_device() const { return device_.has_value(); }
@@ -115,6 +112,11 @@ class DeprecatedTypeProperties {
   DeprecatedTypeProperties(ScalarType type, bool is_cuda) : type_(type), is_cuda_(is_cuda) {}
   ScalarType scalarType() const { return type_; }
   bool is_cuda() const { return is_cuda_; }
+  operator TensorOptions() const { return TensorOptions(type_).device(is_cuda_ ? kCUDA : kCPU); }
+  bool operator==(const DeprecatedTypeProperties& other) const {
+    return type_ == other.type_ && is_cuda_ == other.is_cuda_;
+  }
+  bool operator!=(const DeprecatedTypeProperties& other) const { return !(*this == other); }
 
  private:
   ScalarType type_;
@@ -130,10 +132,15 @@ class Tensor {
     if (other.handle_) c10::check(aoti_torch_new_tensor_handle(other.handle_, &handle_));
   }
   Tensor(Tensor&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
-  Tensor& operator=(Tensor other) noexcept {
+  Tensor& operator=(const Tensor& other) & { return *this = Tensor(other); }
+  Tensor& operator=(Tensor&& other) & noexcept {
     std::swap(handle_, other.handle_);
     return *this;
   }
+  // To what an expression made, a view as a rule (`x[0] = y`), the values are written.
+  Tensor& operator=(const Tensor& other) && { return copy_(other); }
+  Tensor& operator=(Tensor&& other) && { return copy_(other); }
+  Tensor& operator=(const Scalar& value) && { return fill_(value); }
   ~Tensor() {
     if (handle_) aoti_torch_delete_tensor_object(handle_);
   }
@@ -174,7 +181,6 @@ class Tensor {
   bool is_contiguous(MemoryFormat format) const;
   bool is_floating_point() const { return isFloatingType(scalar_type()); }
   TensorOptions options() const { return TensorOptions(scalar_type()).device(device()); }
-  bool is_same(const Tensor& other) const { return handle_ == other.handle_; }
 
   void* data_ptr() const { return get<void*>(aoti_torch_get_data_ptr); }
   const void* const_data_ptr() const { return data_ptr(); }
@@ -187,9 +193,12 @@ class Tensor {
   template <class T> const T* const_data_ptr() const { return data_ptr<T>(); }
   template <class T> T* mutable_data_ptr() const { return data_ptr<T>(); }
   template <class T> T* data() const { return data_ptr<T>(); }
-  template <class T, size_t N> auto accessor() const;
-  template <class T, size_t N, template <class> class Pointer = DefaultPtrTraits> auto packed_accessor32() const;
-  template <class T, size_t N, template <class> class Pointer = DefaultPtrTraits> auto packed_accessor64() const;
+  template <class T, size_t N> auto accessor() const&;
+  template <class T, size_t N> auto accessor() && = delete;
+  template <class T, size_t N, template <class> class Pointer = DefaultPtrTraits> auto packed_accessor32() const&;
+  template <class T, size_t N, template <class> class Pointer = DefaultPtrTraits> auto packed_accessor32() && = delete;
+  template <class T, size_t N, template <class> class Pointer = DefaultPtrTraits> auto packed_accessor64() const&;
+  template <class T, size_t N, template <class> class Pointer = DefaultPtrTraits> auto packed_accessor64() && = delete;
 
   Tensor contiguous() const;
   Tensor clone() const {
@@ -219,11 +228,11 @@ class Tensor {
   WARPSMITH_DECLARE(add)
   WARPSMITH_DECLARE(sub)
 #undef WARPSMITH_DECLARE
-#define WARPSMITH_DECLARE(op, name)            \
-  template <class Y> Tensor& name(const Y& y); \
-  template <class Y> Tensor& operator op(const Y& y);
-  WARPSMITH_DECLARE(+=, add_)
-  WARPSMITH_DECLARE(-=, sub_)
+#define WARPSMITH_DECLARE(op, name)     \
+  Tensor& name(const Tensor& y);        \
+  Tensor& name(const Scalar& y);        \
+  Tensor& operator op(const Tensor& y); \
+  Tensor& operator op(const Scalar& y);
   WARPSMITH_DECLARE(*=, mul_)
   WARPSMITH_DECLARE(/=, div_)
 #undef WARPSMITH_DECLARE
@@ -245,7 +254,6 @@ class Tensor {
   Tensor log_softmax(int64_t dim, std::optional<ScalarType> type = {}) const;
   Tensor cumsum(int64_t dim, std::optional<ScalarType> type = {}) const;
   Tensor cumprod(int64_t dim, std::optional<ScalarType> type = {}) const;
-  Tensor clamp(std::optional<Scalar> least, std::optional<Scalar> most = {}) const;
   Tensor operator-() const;
   Tensor matmul(const Tensor& y) const;
   Tensor mm(const Tensor& y) const;
@@ -327,7 +335,8 @@ Tensor empty_like_strided(const Tensor& other, TensorOptions options);  // in op
 inline Tensor empty_like(const Tensor& other, TensorOptions options) {
   if (!options.has_dtype()) options = options.dtype(other.scalar_type());
   if (!options.has_device()) options = options.device(other.device());
-  return other.is_contiguous() ? empty(other.sizes(), options) : empty_like_strided(other, options);
+  bool plain = other.is_contiguous() && other.numel() > 0;
+  return plain ? empty(other.sizes(), options) : empty_like_strided(other, options);
 }
 inline Tensor empty_like(const Tensor& other) { return empty_like(other, other.options()); }
 template <class... Options> Tensor zeros_like(const Tensor& other, Options... options) {
