@@ -14,6 +14,7 @@ import multiprocessing
 import os
 import queue
 import random
+import re
 import resource
 import shutil
 import signal
@@ -43,6 +44,7 @@ from evaluators.zygote_handle import ZygoteHandle
 
 app = typer.Typer(add_completion=False)
 _CONCURRENT = 16
+_PATHS = re.compile(r":? '/[^']*'( -> '/[^']*')?")
 _OUT = Path(f"benchmarks/results/build/{os.cpu_count()}_cores")
 
 
@@ -301,7 +303,7 @@ def faults(work: Path, arch: str, request: ExtensionRequest) -> list[dict[str, s
             error = farm.build(replace(request, ldflags=(f"-Wl,--defsym,fault_{len(found)}=0",))).record["error"]
             outcome = f"does not compile: {error}" if error else "built"
         except Exception as failure:  # noqa: BLE001  (whatever it is, the table has it)
-            outcome = f"{type(failure).__name__}: {failure}"
+            outcome = f"{type(failure).__name__}: {_PATHS.sub('', str(failure))}"
         found.append({"fault": name, "outcome": outcome[:200], "seconds": f"{time.perf_counter() - start:.1f}"})
 
     farm = Farm(work / "faults", arch)

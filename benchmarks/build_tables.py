@@ -13,11 +13,12 @@ from rich.table import Table
 
 
 def _table(title: str, head: list[str], rows: list[list[str]]) -> None:
-    table = Table(*head, title=title, title_justify="left", box=None, show_header=any(head))
+    table = Table(*head, box=None, show_header=any(head))
     for column in table.columns[1:]:
         column.justify = "right"
     for row in rows:
         table.add_row(*row)
+    print(title)
     Console(width=130).print(table)
     print()
 
@@ -30,6 +31,7 @@ def _seconds(values: list[float]) -> list[str]:
 
 def print_tables(out: Path) -> None:
     """Prints what stands in `out`."""
+    print(f"== {out.name}")
     known = {path.stem: json.loads(path.read_text()) for path in sorted(out.glob("*.json"))}
     if one := known.get("cold"):
         _cold_tables(one)
@@ -43,7 +45,7 @@ def print_tables(out: Path) -> None:
         _table(f"A hit ({len(found)}), ms", ["", ""], lines)
     if one := known.get("concurrent"):
         lines = [["seconds for all", f"{one['wall_seconds']:.1f}"], ["median of one", f"{median(one['seconds']):.1f}"]]
-        _table(f"{one['builds']} cold builds at once, {one['cores']} cores", ["", ""], lines)
+        _table(f"{one['builds']} cold builds at once", ["", ""], lines)
     if one := known.get("edits"):
         lines = [
             ["random edits, right", f"{one['right']} of {one['edits']}"],
@@ -51,18 +53,18 @@ def print_tables(out: Path) -> None:
             ["entries in the cache, distinct requests", f"{one['entries']}, {one['distinct']}"],
             ["edits an hour", f"{3600 * one['edits'] / one['seconds']:.0f}"],
         ]
-        _table(f"No wrong artifact, {one['cores']} cores", ["", ""], lines)
+        _table("No wrong artifact", ["", ""], lines)
     if rows := known.get("faults"):
         _table("Faults", ["", ""], [[row["fault"], row["outcome"]] for row in rows])
 
 
 def _cold_tables(known: dict[str, Any]) -> None:
-    where = f"{known['cores']} cores, {known['at_once']} at once"
+    where = f"{known['at_once']} at once"
     kinds = {
         kind: [row for row in known["rows"] if kind in ("all", row["kind"])] for kind in ("as it is", "mended", "all")
     }
     _table(
-        f"Cold builds of {known['programs']} programs; {known['asking']} ask when constructed; {where}",
+        f"Cold builds of {known['programs']} programs, {known['asking']} of which ask when constructed; {where}",
         ["", "built", "compile", "by thin headers", "median, s", "95 % below", "do not compile: median, s"],
         [[kind, *_built(rows)] for kind, rows in kinds.items() if rows],
     )

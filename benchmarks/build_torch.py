@@ -16,6 +16,7 @@ import torch
 
 from evaluators.build.compiler import CompileError, Toolchain, compile_extension
 from evaluators.build.extension import ExtensionRequest
+from evaluators.build.messages import compiler_message
 
 _KERNEL = re.compile(r"(template\s*<[^{};]*>\s*)?(__global__|__device__)[^;{}]*\{")
 _PREFIX = "#include <cuda_runtime.h>\n#include <cuda_fp16.h>\n#include <cfloat>\n#include <cmath>\n#include <cstdint>\n"
@@ -38,15 +39,14 @@ try:
     error = ""
 except Exception as failure:
     error = str(failure)
-print("\\n" + json.dumps({"seconds": time.perf_counter() - start, "error": error[-2000:],
-    "library": os.path.join(folder, module + ".so")}))
+print("\\n" + json.dumps({"seconds": time.perf_counter() - start, "error": error}))
 """
 _LACKING = "#pragma once\n#define C10_CUDA_BUILD_SHARED_LIBS\n"  # c10's generated header, in a torch without CUDA
 _SECONDS = 600.0
 
 
 def torch_build(request: ExtensionRequest, folder: Path, toolchain: Toolchain) -> dict[str, Any]:
-    """Seconds that `torch.utils.cpp_extension.load` takes, its error (empty: none), and the library that it made.
+    """Seconds that `torch.utils.cpp_extension.load` takes, and its error (empty: none).
 
     A torch without CUDA lacks one generated header and two libraries, for which empty ones stand: what is made is
     complete but for what these would bring when it is loaded."""
@@ -60,7 +60,7 @@ def torch_build(request: ExtensionRequest, folder: Path, toolchain: Toolchain) -
     command = [sys.executable, "-c", _TORCHS, json.dumps(request.to_json()), str(folder), request.module]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=_SECONDS)
     found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-    return found
+    return found | {"error": compiler_message(found["error"])[:200]}
 
 
 def _stand_in(folder: Path, toolchain: Toolchain) -> Path:
