@@ -6,12 +6,13 @@ one line too, exit code 1.
 
 from __future__ import annotations
 
+import atexit
 import json
 import logging
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
@@ -224,7 +225,21 @@ def report(
 def main() -> None:
     """Entry point of the console script."""
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    app()
+    try:
+        app()
+    except SystemExit as end:
+        if end.code == _INTERRUPTED:
+            _leave(_INTERRUPTED)
+        raise
+
+
+def _leave(code: int) -> NoReturn:
+    """Ends the process without taking the interpreter down: threads of Ray that were interrupted as they started have
+    crashed that. What others have registered for the end (Ray ends its processes then) is done."""
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 if __name__ == "__main__":

@@ -48,8 +48,7 @@ class GenericPackedTensorAccessor {
   WARPSMITH_HOST_DEVICE Index stride(Index i) const { return strides_[i]; }
   WARPSMITH_HOST_DEVICE PtrType data() const { return data_; }
   WARPSMITH_HOST_DEVICE decltype(auto) operator[](Index i) const {
-    if constexpr (N == 1) return (data_[strides_[0] * i]);
-    else return TensorAccessor<T, N - 1, Pointer, Index>(data_ + strides_[0] * i, sizes_ + 1, strides_ + 1);
+    return TensorAccessor<T, N, Pointer, Index>(data_, sizes_, strides_)[i];
   }
 
  private:

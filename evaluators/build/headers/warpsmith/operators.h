@@ -47,13 +47,14 @@ template <class Operator> Tensor with_number(const Tensor& x, const Scalar& numb
 template <class T, class F> T converted(F value) {
   bool fits = true;
   if constexpr (std::is_floating_point_v<T>) {
-    fits = !std::isfinite(static_cast<double>(value)) || std::abs(static_cast<double>(value)) <= std::numeric_limits<T>::max();
+    double wide = static_cast<double>(value);
+    fits = !std::isfinite(wide) || std::abs(wide) <= std::numeric_limits<T>::max();
   } else if constexpr (!std::is_same_v<T, bool>) {
     using Limits = std::numeric_limits<T>;
     fits = static_cast<long double>(value) >= Limits::lowest() && static_cast<long double>(value) <= Limits::max();
   }
-  const char* name = std::is_same_v<T, int> ? "int" : std::is_same_v<T, float> ? "float" : caffe2::TypeMeta(c10::CppTypeToScalarType<T>::value).name();
-  TORCH_CHECK(fits, "value cannot be converted to type ", name, " without overflow");
+  caffe2::TypeMeta type = c10::CppTypeToScalarType<T>::value;
+  TORCH_CHECK(fits, "value cannot be converted to type ", type, " without overflow");
   return static_cast<T>(value);
 }
 
