@@ -23,7 +23,7 @@ _Event = torch._C._CudaEventBase  # no Python above it that could be replaced
 
 _TRACE_BYTES = 8 << 20
 _TRACE_RECORDS = 5000
-_FLUSHES = 20
+_FLUSHES = 20  # take longer than launching does under a tracer, so that what does not wait for them overtakes them
 
 
 class CudaRunner:
@@ -136,10 +136,7 @@ class CudaRunner:
         cupti.activity_register_callbacks(lambda: (_TRACE_BYTES, 0), completed)
         for kind in kinds:
             cupti.activity_enable(kind)
-        for value in (
-            *[flush] * _FLUSHES,
-            begin,
-        ):  # longer than launching takes under a tracer: nothing may overtake it
+        for value in (*[flush] * _FLUSHES, begin):
             self._set(self._scratch, value, self._flush_bytes // 4, self._default)
         model(*inputs)
         self._set(self._scratch, end, 1, self._default)
