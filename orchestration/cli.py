@@ -76,12 +76,13 @@ def run(
     from learners.engine import LearnerError
     from learners.policy import PolicyError
     from orchestration.driver import run as train
+    from orchestration.interrupt import Interruptible
     from orchestration.progress import Progress
     from orchestration.run_directory import RunDirectoryError
     from orchestration.teachers import TeacherError
 
     try:
-        with Progress() as progress:
+        with Interruptible(), Progress() as progress:
             train(settings, progress)
     except (ConfigError, TaskError, PolicyError, TeacherError, RunDirectoryError) as error:
         raise _refuse(error) from None

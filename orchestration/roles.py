@@ -17,12 +17,14 @@ from actors.rollout import RolloutEngine
 from configs.load import ConfigError
 from configs.schema import RayConfig, RunConfig
 from evaluators.build.builder import CAPABILITIES
+from orchestration.interrupt import finished_first
 from orchestration.run_directory import RunDirectory
 
 _log = logging.getLogger(__name__)
 _LOCAL_CPUS = 8  # logical: on a small machine the roles take turns
 
 
+@finished_first
 def connect(config: RayConfig, actors: int) -> None:
     """Joins the cluster that the config or RAY_ADDRESS names, or starts a local Ray with room for so many actors.
 

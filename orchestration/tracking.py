@@ -139,8 +139,10 @@ class Tracker:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        killed = kind is not None and issubclass(kind, KeyboardInterrupt | SystemExit)
-        self.close("FINISHED" if kind is None else "KILLED" if killed else "FAILED")
+        if kind is not None and issubclass(kind, KeyboardInterrupt | SystemExit):
+            self.close("KILLED", timeout=10.0)
+        else:
+            self.close("FINISHED" if kind is None else "FAILED")
 
     # Below: on the background thread alone.
 

@@ -237,6 +237,7 @@ def test_ctrl_c_is_one_line_and_leaves_nothing_running(tmp_path: Path) -> None:
         began = time.monotonic()
         for root, process in processes.items():
             time.sleep(max(0.0, began + seconds[root] - time.monotonic()))
+            assert process.poll() is None, process.communicate()[0]
             assert pids_of(root)
             os.killpg(process.pid, signal.SIGINT)
             outputs[root], _ = process.communicate(timeout=90)
