@@ -72,9 +72,8 @@ def test_one_that_is_dropped_in_a_destructor_comes_again_and_is_not_printed(
 
 
 def test_one_that_is_swallowed_at_the_very_end_is_raised_there() -> None:
-    with pytest.raises(KeyboardInterrupt), Interruptible():
-        with contextlib.suppress(BaseException):
-            signal.raise_signal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt), Interruptible(), contextlib.suppress(BaseException):
+        signal.raise_signal(signal.SIGINT)
 
 
 def test_cleaning_up_is_not_interrupted_again() -> None:
