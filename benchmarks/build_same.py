@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -88,9 +91,17 @@ def compare(program: Program, request: ExtensionRequest, answers: list[dict[str,
     }
     command = [sys.executable, "-c", _RUN]
     try:
-        done = subprocess.run(
-            command, input=json.dumps(given), capture_output=True, text=True, check=False, timeout=_SECONDS
-        )
+        with tempfile.TemporaryDirectory() as folder:  # programs write where they stand
+            done = subprocess.run(
+                command,
+                input=json.dumps(given),
+                cwd=folder,
+                env={**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])},
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=_SECONDS,
+            )
     except subprocess.TimeoutExpired:
         return "took too long"
     lines = done.stdout.strip().splitlines()

@@ -14,10 +14,8 @@ from typing import Protocol
 
 import numpy as np
 
-from evaluators.records import Finding
+from evaluators.records import Estimate
 from evaluators.timing import median_estimate
-
-_DISAGREEMENT_SHARE = 0.25  # of the candidate's time hidden from its own clock: worth a finding
 
 _HIDDEN_SECONDS = 1e-5  # a call: the way to the runner and back differs by less from side to side
 _SHORTEST = 1e-9  # seconds that a call is taken to last, whatever its runner claims
@@ -49,6 +47,16 @@ class Burst:
 Pair = tuple[Burst, Burst]  # of the reference and of the candidate, neighbours in time
 
 
+@dataclass(frozen=True)
+class Hidden:
+    """Time of the candidate's bursts that its own clock does not show: the share of what does show, the seconds a
+    burst, and the least of these that means anything."""
+
+    share: Estimate
+    seconds: float
+    least: float
+
+
 class Clock(Protocol):
     """How a device's bursts become figures. `offset`: seconds that a call of the reference takes longer in the
     candidate's process than in its own (`evaluators.calibration`)."""
@@ -59,8 +67,8 @@ class Clock(Protocol):
     def seconds(self, pairs: Sequence[Pair], offset: float = 0.0) -> tuple[list[float], list[float]]:
         """Seconds a call of the reference and of the candidate, one a pair."""
 
-    def disagreement(self, pairs: Sequence[Pair]) -> tuple[float, Finding | None]:
-        """The share of the candidate's time that its own clock does not show, and what to say of it."""
+    def hidden(self, pairs: Sequence[Pair]) -> Hidden:
+        """What the two clocks differ by."""
 
 
 class JudgeClock:
@@ -77,11 +85,11 @@ class JudgeClock:
         candidates = [_without(candidate, overhead) / len(candidate.own) for _, candidate in pairs]
         return [reference.total / len(reference.own) for reference, _ in pairs], candidates
 
-    def disagreement(self, pairs: Sequence[Pair]) -> tuple[float, Finding | None]:
+    def hidden(self, pairs: Sequence[Pair]) -> Hidden:
         overhead = _overhead(pairs)
         hidden = [candidate.judged - overhead - candidate.total for _, candidate in pairs]
         judged = [_without(candidate, overhead) for _, candidate in pairs]
-        return _finding(hidden, judged, 2e-4)
+        return _hidden(hidden, judged, 2e-4)
 
 
 class EventClock:
@@ -93,13 +101,13 @@ class EventClock:
     def seconds(self, pairs: Sequence[Pair], offset: float = 0.0) -> tuple[list[float], list[float]]:
         return [reference.typical for reference, _ in pairs], [_corrected(*pair, offset) for pair in pairs]
 
-    def disagreement(self, pairs: Sequence[Pair]) -> tuple[float, Finding | None]:
+    def hidden(self, pairs: Sequence[Pair]) -> Hidden:
         hidden = [
             (candidate.judged - candidate.total) - (reference.judged - reference.total)
             for reference, candidate in pairs
         ]
         shown = [candidate.total for _, candidate in pairs]
-        return _finding(hidden, shown, _HIDDEN_SECONDS * len(pairs[0][1].own))
+        return _hidden(hidden, shown, _HIDDEN_SECONDS * len(pairs[0][1].own))
 
 
 def _corrected(reference: Burst, candidate: Burst, offset: float) -> float:
@@ -109,13 +117,10 @@ def _corrected(reference: Burst, candidate: Burst, offset: float) -> float:
     return max(candidate.typical - share * offset, 0.5 * candidate.typical)
 
 
-def _finding(hidden: Sequence[float], shown: Sequence[float], least: float) -> tuple[float, Finding | None]:
-    """Judges seconds of bursts that the candidate's clock missed, beside those of the same bursts that stand for it."""
-    shares = median_estimate([one / total for one, total in zip(hidden, shown, strict=True)])
-    if shares.low > _DISAGREEMENT_SHARE and median(hidden) > least:
-        message = f"{shares.value:.0%} of the time by the judge's clock is missing from the program's own"
-        return shares.value, Finding("clocks", "suspect", message)
-    return shares.value, None
+def _hidden(hidden: Sequence[float], shown: Sequence[float], least: float) -> Hidden:
+    """Seconds of bursts that the candidate's clock missed, beside those of the same bursts that stand for it."""
+    share = median_estimate([one / total for one, total in zip(hidden, shown, strict=True)])
+    return Hidden(share, median(hidden), least)
 
 
 def _overhead(pairs: Sequence[Pair]) -> float:

@@ -239,8 +239,10 @@ class Evaluator:
     def _verdict(
         self, task: Task, candidate: Candidate, preset: Preset, judgement: Judgement, active: tuple[str, ...] = ()
     ) -> Verdict:
-        doubtful = any(finding.severity == "suspect" for finding in judgement.findings)
-        outcome = Outcome.SUSPECT if doubtful and judgement.outcome is Outcome.OK else judgement.outcome
+        outcome = judgement.outcome
+        if outcome is Outcome.OK:
+            severities = {finding.severity for finding in judgement.findings}
+            outcome = Outcome.HACK if "hack" in severities else Outcome.SUSPECT if "suspect" in severities else outcome
         about: dict[str, Any] = {**self.device.versions(), "preset": preset.name, "task_digest": task.digest}
         return Verdict(
             candidate=candidate.digest,

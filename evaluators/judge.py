@@ -20,11 +20,12 @@ from torch import Tensor, nn
 
 from evaluators import tree
 from evaluators.calibration import calibrate
-from evaluators.clocks import Pair
+from evaluators.clocks import Hidden, Pair
 from evaluators.correctness import MAX_TOLERANCE, Comparison, compare, compare_many, worst_of
 from evaluators.device import Device
 from evaluators.expectation import Errors, Expectation
 from evaluators.failures import InfraError, RunnerFailure
+from evaluators.guard import Evidence, examine
 from evaluators.inputs import distributions, shape_variants
 from evaluators.pair import Round, RunnerPair, of_reference
 from evaluators.paper import paper_estimate
@@ -32,9 +33,10 @@ from evaluators.records import ClockSample, Correctness, Estimate, Finding, Outc
 from evaluators.runner_handle import RunnerHandle
 from evaluators.tasks import ProgramError, TaskProgram
 from evaluators.timing import Preset, calibrated_estimate, median_estimate
-from evaluators.witness import hidden_work, trace_of
+from evaluators.witness import trace_of
 
 _SHAPE_SECONDS = 3.0
+_WARM_ALONE, _CALLS_ALONE = 2, 9
 _AFTER_NEW_WEIGHTS = " (after its weights were changed, as by load_state_dict)"
 
 
@@ -85,6 +87,8 @@ class Judge:
         self.device_memory_bytes = device_memory_bytes
         self.require_shapes = require_shapes
         self.expectation: Expectation
+        self.hidden: Hidden
+        self.alone: tuple[Estimate, Estimate] | None = None
         self.init_inputs: list[Any] = []
         self.own_errors: Errors = []
         self.comparisons: list[Comparison] = []
@@ -106,18 +110,31 @@ class Judge:
             speedup, timing = self._stage("time", self._time)
             self._check_memory(self.memory_before)
             if closer:
-                trace = self._stage("trace", lambda: self._trace(source, timing))
+                trace = self._stage("trace", lambda: trace_of(self.pair.runners[1], source, self.limits.start))
+            self._stage("guard", lambda: self._examine(source, timing, trace))
+            if closer:
                 self._stage("shapes", self._try_shapes)
         except RunnerFailure as failure:
             return Judgement(failure.outcome, failure.message, self._correctness(), cost=self._cost())
         findings = tuple(self.findings)
         return Judgement(Outcome.OK, "", self._correctness(), speedup, timing, findings, trace, self._cost())
 
-    def _trace(self, source: str, timing: Timing) -> Trace | None:
-        trace = trace_of(self.pair.runners[1], source, self.limits.start)
-        if trace and (finding := hidden_work(trace, timing.candidate_seconds.value)):
-            self.findings.append(finding)
-        return trace
+    def _examine(self, source: str, timing: Timing, trace: Trace | None) -> None:
+        """Puts what the guard makes of the evidence to the findings."""
+        reference, candidate = (runner.census() for runner in self.pair.runners)
+        self.findings += examine(
+            Evidence(
+                source=source,
+                timing=timing,
+                hidden=self.hidden,
+                together=(timing.reference_seconds, timing.candidate_seconds),
+                alone=self.alone,
+                reference=reference,
+                candidate=candidate,
+                replaced=self.pair.runners[1].replaced(self.limits.call),
+                trace=trace,
+            )
+        )
 
     def _stage(self, name: str, work: Any) -> Any:
         start = time.perf_counter()
@@ -323,7 +340,23 @@ class Judge:
             clocks += [sample] if sample else []
             pairs.append((done.reference, done.candidate))
             reason = self.preset.stop(self.device.clock.ratios(pairs, self.offset), time.perf_counter() - start)
+        if calls > 1:
+            self._time_alone(own)
         return self._estimates(pairs, reason, clocks)
+
+    def _time_alone(self, own: Errors) -> None:
+        """A few bursts of one call each, for the guard to compare with."""
+        pairs: list[Pair] = []
+        with self.pair.costs("alone"):
+            for number in range(_WARM_ALONE + _CALLS_ALONE):
+                values, seeds = [self.program.inputs(secrets.randbits(48))], [secrets.randbits(48)]
+                first = random.random() < 0.5
+                done = self.pair.round(values, seeds, self._timeouts(1), candidate_first=first)
+                self._compare_timed(done, own)
+                if number >= _WARM_ALONE:
+                    pairs.append((done.reference, done.candidate))
+        reference, candidate = self.device.clock.seconds(pairs, self.offset)
+        self.alone = median_estimate(reference), median_estimate(candidate)
 
     def _compare_timed(self, done: Round, own: Errors) -> None:
         with self.pair.costs("compare"):
@@ -336,15 +369,13 @@ class Judge:
     def _estimates(self, pairs: list[Pair], reason: str, clocks: list[ClockSample]) -> tuple[Estimate, Timing]:
         clock = self.device.clock
         reference, candidate = clock.seconds(pairs, self.offset)
-        share, finding = clock.disagreement(pairs)
-        if finding is not None:
-            self.findings.append(finding)
+        self.hidden = clock.hidden(pairs)
         timing = Timing(
             candidate_seconds=median_estimate(candidate),
             reference_seconds=median_estimate(reference),
             pairs=len(pairs),
             stopped_by=reason,
-            clock_disagreement=share,
+            clock_disagreement=self.hidden.share.value,
             clocks=tuple(clocks),
         )
         if self.preset.paper:

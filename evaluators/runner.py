@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from evaluators import tree
 from evaluators.build.interception import Interception, pretend_gpu
 from evaluators.device import RunnerDevice
+from evaluators.originals import Originals
 from evaluators.protocol import Channel, PeerClosed
 
 MAX_MESSAGE_CHARACTERS = 4000
@@ -45,6 +46,7 @@ class Runner:
         self.output_spec: tree.Spec | None = None
         self.outputs: list[list[Tensor]] = []
         self._interception = Interception(self._ask_judge)
+        self.originals = Originals(())
 
     def serve(self) -> None:
         handlers: dict[str, Callable[..., dict[str, Any]]] = {
@@ -57,6 +59,7 @@ class Runner:
             "probe": self.probe,
             "call": self.call,
             "trace": self.trace,
+            "replaced": self.replaced,
             "discover": self.discover,
             "compile": self.compile,
         }
@@ -97,6 +100,7 @@ class Runner:
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         sys.modules[name] = module
+        self.originals = Originals((self, self.channel, self.device))
         spec.loader.exec_module(module)
         self.kind = getattr(module, message["entry"], None)
         if self.kind is None:
@@ -182,6 +186,10 @@ class Runner:
         """One call on slot 0, with a record of the kernels that it ran."""
         with torch.no_grad():
             return {"kernels": self.device.trace(self.model, self.inputs[0])}
+
+    def replaced(self, message: dict[str, Any]) -> dict[str, Any]:
+        """The functions by which programs are measured that this one has replaced."""
+        return {"names": self.originals.replaced()}
 
     def discover(self, message: dict[str, Any], arguments: int) -> dict[str, Any]:
         """Imports and constructs the program for what it compiles, without memory for its weights or a GPU."""

@@ -27,6 +27,7 @@ from evaluators import tree
 from evaluators.build.extension import ExtensionRequest
 from evaluators.device import Device, KernelRecord, Region, Slot
 from evaluators.failures import InfraError, RunnerFailure
+from evaluators.guard.evidence import Census
 from evaluators.protocol import Channel, PeerClosed, PeerTimeout, ProtocolViolation
 from evaluators.records import Outcome
 from evaluators.sandbox import Containment
@@ -38,6 +39,8 @@ _COMPILER_WORDS = ("Error building extension", "CppCompileError", "ninja", "erro
 _FILES_SECONDS = 60.0
 _MOST_EXTENSIONS = 64
 _ERROR_CHARACTERS = 10000
+_NAME_CHARACTERS = 100  # of what a runner claims was replaced
+_MOST_NAMES = 1000
 _STATUS_NAMES = {signal.SIGXCPU: "used up its CPU time", signal.SIGSEGV: "crashed with a segmentation fault"}
 
 
@@ -322,6 +325,19 @@ class RunnerHandle:
             if isinstance(stream, int) and _is_duration(start) and _is_duration(end) and start <= end
         ]
 
+    def replaced(self, timeout: float) -> tuple[str, ...]:
+        """The functions by which it measures that the program has replaced, as claimed."""
+        names = self.ask({"op": "replaced"}, timeout).get("names")
+        return tuple(str(name)[:_NAME_CHARACTERS] for name in names[:_MOST_NAMES]) if isinstance(names, list) else ()
+
+    def census(self) -> Census:
+        """Who is there beside its main thread, as the kernel says."""
+        children = _children(self.pid)
+        seconds = sum(map(_cpu_seconds, children))
+        with contextlib.suppress(OSError):
+            return Census(len(os.listdir(f"/proc/{self.pid}/task")), len(children), seconds)
+        return Census(0, len(children), seconds)
+
     def close(self) -> None:
         """Kills the runner with everything it started, and removes its folder. Never raises: the verdict stands."""
         if self._closed:
@@ -372,6 +388,14 @@ def _children(process: int) -> list[int]:
                     found += below
                     queue += below
     return found
+
+
+def _cpu_seconds(process: int) -> float:
+    """CPU time that a process has taken, 0 where it has gone."""
+    with contextlib.suppress(OSError, IndexError, ValueError), open(f"/proc/{process}/stat", "rb") as stat_file:
+        fields = stat_file.read().rpartition(b")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return 0.0
 
 
 def _is_duration(value: Any) -> bool:

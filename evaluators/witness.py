@@ -14,15 +14,13 @@ from typing import Any
 import torch
 
 from evaluators.device import MARKS, KernelRecord
-from evaluators.records import Finding, KernelUse, Trace
+from evaluators.records import KernelUse, Trace
 from evaluators.runner_handle import RunnerHandle
 
 _MAX_KERNELS = 200
 _MOST_OF_LIBRARY = 16 << 20  # is searched for the names of kernels
 _NAME_CHARACTERS = 200
 _LIBRARIES = ("at::", "c10::", "cutlass::", "cub::", "thrust::", "cudnn::", "cublasLt::")
-_BUSY_FACTOR, _BUSY_SECONDS = 1.25, 5e-6  # a trace is of one call, its clock is another
-_OUTSIDE_SHARE, _OUTSIDE_SECONDS = 0.05, 2e-6  # kernels that overlap by design do so by less
 
 
 def trace_of(runner: RunnerHandle, source: str, timeout: float) -> Trace | None:
@@ -66,19 +64,6 @@ def outside_seconds(records: Sequence[KernelRecord], kernels: Sequence[KernelRec
     spans = [(name, stream, at, min(until, begin)) for name, stream, at, until in kernels if at < begin]
     spans += [(name, stream, max(at, end), until) for name, stream, at, until in kernels if until > end]
     return busy_seconds(spans)
-
-
-def hidden_work(trace: Trace, candidate_seconds: float) -> Finding | None:
-    """What to say of a call that worked before its time began or after it ended, as its trace shows, or as the seconds
-    show that it is said to take."""
-    outside = trace.outside_seconds
-    if outside > _OUTSIDE_SHARE * trace.gpu_seconds + _OUTSIDE_SECONDS:
-        message = f"its kernels ran for {1e6 * outside:.0f} µs before the call's time began or after it ended"
-        return Finding("hidden_work", "suspect", f"{message}, of {1e6 * trace.gpu_seconds:.0f} µs in all")
-    if trace.gpu_seconds <= _BUSY_FACTOR * candidate_seconds + _BUSY_SECONDS:
-        return None
-    message = f"its kernels take {1e6 * trace.gpu_seconds:.0f} µs, a call only {1e6 * candidate_seconds:.0f} µs"
-    return Finding("hidden_work", "suspect", f"{message}, on {trace.streams} streams")
 
 
 def is_own(name: str, source: str, compiled: bytes = b"") -> bool:

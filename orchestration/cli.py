@@ -1,4 +1,4 @@
-"""The command line: `warpsmith run`, `evaluate`, `baseline`, `tasks` and `report`.
+"""The command line: `warpsmith run`, `evaluate`, `baseline`, `tasks`, `report`, `gauntlet`, `hacks`.
 
 Bad input is one line that names the thing and the remedy, exit code 2, and nothing written. A run that cannot go on is
 one line too, exit code 1.
@@ -18,32 +18,20 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from orchestration.cli_guard import gauntlet, hacks
+from orchestration.refusal import ARCH_HELP, STOPPED, STORE_HELP, refuse, with_remedy
+
 app = typer.Typer(
     help="Train a language model to write faster GPU code, from speed-up rewards alone (CUDA-L1).",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.command()(gauntlet)
+app.add_typer(hacks, name="hacks")
 _log = logging.getLogger(__name__)
-_STOPPED = 1
-_BAD_INPUT = 2
 _INTERRUPTED = 130
-_ARCH_HELP = "What to measure on: an accelerator's name (H200), cpu, or auto: the GPU where there is one."
 _BASELINES_HELP = "Comma-separated baselines, or all that exist there."
-_STORE_HELP = "Where baselines and builds stay; $XDG_CACHE_HOME/warpsmith, ~/.cache/warpsmith or /var/cache/warpsmith."
-
-
-def _refuse(error: object, code: int = _BAD_INPUT) -> typer.Exit:
-    """One line on standard error, and the exit code for it."""
-    line = " ".join(str(error).split())
-    print(f"error: {line}", file=sys.stderr)
-    return typer.Exit(code)
-
-
-def _with_remedy(error: Exception) -> str:
-    if isinstance(error, ImportError):
-        return f"measuring on a GPU needs the extra `gpu` of this package: {error}"
-    return str(error)
 
 
 @app.command()
@@ -70,7 +58,7 @@ def run(
             print_plan(settings, Console())
             return
     except (ConfigError, TaskError) as error:
-        raise _refuse(error) from None
+        raise refuse(error) from None
     from actors.learner import LearnerLost
     from actors.pool import PoolExhausted
     from learners.engine import LearnerError
@@ -85,10 +73,10 @@ def run(
         with Interruptible(), Progress() as progress:
             train(settings, progress)
     except (ConfigError, TaskError, PolicyError, TeacherError, RunDirectoryError) as error:
-        raise _refuse(error) from None
+        raise refuse(error) from None
     except (LearnerLost, LearnerError, PoolExhausted, OSError) as error:
         _log.debug("the run ends", exc_info=True)
-        raise _refuse(f"{error}; the same command again goes on after the last committed step", _STOPPED) from None
+        raise refuse(f"{error}; the same command again goes on after the last committed step", STOPPED) from None
     except KeyboardInterrupt:
         print("stopped; the same command again goes on after the last committed step", file=sys.stderr)
         raise typer.Exit(_INTERRUPTED) from None
@@ -98,13 +86,13 @@ def run(
 def evaluate(
     task: Annotated[str, typer.Argument(help="A bundled task's id, or a file in KernelBench's format.")],
     file: Annotated[Path, typer.Argument(help="A file that defines ModelNew.")],
-    arch: Annotated[str, typer.Option(help=_ARCH_HELP)] = "auto",
+    arch: Annotated[str, typer.Option(help=ARCH_HELP)] = "auto",
     preset: Annotated[str, typer.Option(help="fast, thorough or paper.")] = "fast",
     baselines: Annotated[str, typer.Option(help=_BASELINES_HELP)] = "eager",
     require_shapes: Annotated[
         bool, typer.Option("--require-shapes", help="A program that fails at other shapes than the task's is wrong.")
     ] = False,
-    store: Annotated[Path | None, typer.Option(help=_STORE_HELP, show_default=False)] = None,
+    store: Annotated[Path | None, typer.Option(help=STORE_HELP, show_default=False)] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the verdict record alone.")] = False,
 ) -> None:
     """Judge one program against a task's reference. Exit code 0 when it is correct, 1 when it is not."""
@@ -128,7 +116,7 @@ def evaluate(
                 store=folder,
             )
         except (TaskError, ValueError, OSError, ImportError) as error:
-            raise _refuse(_with_remedy(error)) from None
+            raise refuse(with_remedy(error)) from None
         with evaluator:
             warn_if_closed(folder)
             verdict = evaluator.evaluate(reference, source, author=f"file:{file.name}")
@@ -146,11 +134,11 @@ def baseline(
     source: Annotated[
         str, typer.Argument(metavar="TASKS", help="`bundled`, a KernelBench folder, a JSONL file or one task's file.")
     ],
-    arch: Annotated[str, typer.Option(help=_ARCH_HELP)] = "auto",
+    arch: Annotated[str, typer.Option(help=ARCH_HELP)] = "auto",
     baselines: Annotated[str, typer.Option(help=_BASELINES_HELP)] = "all",
     preset: Annotated[str, typer.Option(help="fast, thorough or paper.")] = "fast",
     levels: Annotated[str, typer.Option(help="Comma-separated levels; all if left out.", show_default=False)] = "",
-    store: Annotated[Path | None, typer.Option(help=_STORE_HELP, show_default=False)] = None,
+    store: Annotated[Path | None, typer.Option(help=STORE_HELP, show_default=False)] = None,
 ) -> None:
     """Measure tasks' baselines into the store, from which verdicts take them. Exit code 1 when none was measured."""
     from evaluators.device import open_device
@@ -170,16 +158,16 @@ def baseline(
                 raise ValueError("--baselines names none beside eager, which every verdict measures")
             evaluator = Evaluator(device.arch, preset=preset, baselines=names, store=folder)
         except (TaskError, ValueError, OSError, ImportError) as error:
-            raise _refuse(_with_remedy(error)) from None
+            raise refuse(with_remedy(error)) from None
         with evaluator:
             warn_if_closed(folder)
             try:
                 evaluator.start()
             except InfraError as error:
-                raise _refuse(error, _STOPPED) from None
+                raise refuse(error, STOPPED) from None
             filled = fill_store(evaluator, found)
     print(filled)
-    raise typer.Exit(0 if filled.measured else _STOPPED)
+    raise typer.Exit(0 if filled.measured else STOPPED)
 
 
 @app.command()
@@ -195,7 +183,7 @@ def tasks(
     try:
         found = load_tasks(path)
     except TaskError as error:
-        raise _refuse(error) from None
+        raise refuse(error) from None
     table = Table("id", "level", "name", "tags", "variants", box=None)
     for task in found:
         variants = len(load_variants(task.id)) if path == "bundled" else 0
@@ -218,7 +206,7 @@ def report(
     try:
         made = build_report(run_directory)
     except (RunDirectoryError, ConfigError) as error:
-        raise _refuse(error) from None
+        raise refuse(error) from None
     print_report(made, Console())
     print(run_directory.write_report(render_html(made)))
 

@@ -238,7 +238,8 @@ def _infra(request: Any, pipeline: Pipeline, preset: str, message: str) -> Verdi
 
 
 def summary(rollouts: Sequence[Rollout], verdicts: Mapping[str, Verdict]) -> dict[str, float]:
-    """Success rate, mean speed-up over eager of the successful, response length and counts by outcome."""
+    """Success rate, mean speed-up over eager of the successful, response length, counts by outcome, and by the kind of
+    finding for which the guard gave no reward."""
     if not rollouts:
         return {}
     outcomes = Counter(rollout.outcome for rollout in rollouts)
@@ -247,6 +248,12 @@ def summary(rollouts: Sequence[Rollout], verdicts: Mapping[str, Verdict]) -> dic
         for rollout in rollouts
         if rollout.candidate_digest and (speedup := verdicts[rollout.candidate_digest].speedup) is not None
     ]
+    caught = Counter(
+        kind
+        for rollout in rollouts
+        if rollout.outcome in (Outcome.SUSPECT, Outcome.HACK) and rollout.candidate_digest
+        for kind in {one.kind for one in verdicts[rollout.candidate_digest].guard if one.severity != "hint"}
+    )
     by_task: dict[str, list[bool]] = defaultdict(list)
     for rollout in rollouts:
         by_task[rollout.task_id].append(rollout.outcome == Outcome.OK)
@@ -256,6 +263,7 @@ def summary(rollouts: Sequence[Rollout], verdicts: Mapping[str, Verdict]) -> dic
         "tasks_solved": sum(any(values) for values in by_task.values()) / len(by_task),
         "response_tokens": sum(len(rollout.response_ids) for rollout in rollouts) / len(rollouts),
         **{f"outcome/{name}": float(count) for name, count in outcomes.items()},
+        **{f"guard/{kind}": float(count) for kind, count in caught.items()},
     }
     if speedups:
         metrics["mean_speedup"] = sum(speedups) / len(speedups)

@@ -253,14 +253,14 @@ def test_several_streams_that_are_joined_are_fine(gpu) -> None:
 )
 def test_a_patched_clock_gains_nothing(gpu, top) -> None:
     verdict = gpu.evaluate(TASK, program(top=top))
-    assert verdict.outcome in (Outcome.OK, Outcome.SUSPECT, Outcome.WRONG, Outcome.RUNTIME_ERROR), verdict.message
+    assert verdict.outcome in (Outcome.HACK, Outcome.WRONG, Outcome.RUNTIME_ERROR), verdict.message
     assert verdict.speedup is None or 0.8 < verdict.speedup < 1.25
 
 
 def test_a_global_flag_is_set_back_and_noted(gpu) -> None:
     verdict = gpu.evaluate(TASK, program(init="torch.backends.cuda.matmul.allow_tf32 = True"))
     assert verdict.outcome is Outcome.OK, verdict.message
-    assert [finding.kind for finding in verdict.guard] == ["flags"]
+    assert [finding.kind for finding in verdict.guard] == ["flags", "text"]
 
 
 ILLEGAL = """

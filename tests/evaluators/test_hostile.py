@@ -353,7 +353,7 @@ def test_a_lazy_tensor_is_charged_for_its_work(evaluator) -> None:
 )
 def test_a_patched_clock_gains_nothing(evaluator, top) -> None:
     verdict = evaluator.evaluate(TASK, program(top=top))
-    assert verdict.outcome in (Outcome.OK, Outcome.SUSPECT), verdict.message
+    assert verdict.outcome in (Outcome.OK, Outcome.SUSPECT, Outcome.HACK), verdict.message
     assert 0.7 < verdict.timing.reference_seconds.value / verdict.timing.candidate_seconds.value < 1.4
 
 

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evaluators.failures import RunnerFailure
+from evaluators.guard.hidden_work import hidden_work
 from evaluators.records import Outcome, Trace
-from evaluators.witness import busy_seconds, hidden_work, is_own, trace_of
+from evaluators.witness import busy_seconds, is_own, trace_of
 
 CUDA = """
 source = r'''

@@ -1,0 +1,75 @@
+"""Finds the gauntlet's programs and reads what their docstrings say of them."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from pathlib import Path
+
+from evaluators.records import parse_source
+
+FOLDER = Path(__file__).parent
+_FIELDS = ("surface", "effect", "task", "arch")
+_ARCHES = ("cpu", "cuda")
+
+
+class GauntletError(Exception):
+    """A program of the gauntlet that cannot be used; one line that names it and the remedy."""
+
+
+@dataclass(frozen=True)
+class GauntletProgram:
+    """A program and what it is for. `effect`: what an exploit is after, or why an honest program is legitimate."""
+
+    name: str
+    family: str
+    is_exploit: bool
+    technique: str
+    surface: str
+    effect: str
+    task: str
+    arches: tuple[str, ...]
+    source: str
+
+    @property
+    def id(self) -> str:
+        """`exploits/caches/by_address`: the file's path without its suffix."""
+        return f"{'exploits' if self.is_exploit else 'honest'}/{self.family}/{self.name}"
+
+
+def discover(arch: str | None = None, folder: Path = FOLDER) -> list[GauntletProgram]:
+    """The programs below `folder` that apply on `cpu` or `cuda` (all for None), sorted by their ids.
+
+    Raises GauntletError for a file whose docstring does not say what it must, and where there is no program.
+    """
+    found = [_read(path) for kind in ("exploits", "honest") for path in sorted((folder / kind).glob("*/*.py"))]
+    if not found:
+        raise GauntletError(f"{folder}: no programs (exploits/FAMILY/NAME.py and honest/FAMILY/NAME.py are read)")
+    return [program for program in found if arch is None or arch in program.arches]
+
+
+def _read(path: Path) -> GauntletProgram:
+    try:
+        source = path.read_text(encoding="utf-8")
+        text = ast.get_docstring(parse_source(source)) or ""
+    except (OSError, UnicodeDecodeError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise GauntletError(f"{path}: cannot be read ({error})") from error
+    technique, _, rest = text.partition("\n\n")
+    fields = {key: value.strip() for key, _, value in (line.partition(":") for line in rest.splitlines())}
+    missing = [name for name in _FIELDS if not fields.get(name)]
+    if missing or not technique.strip():
+        raise GauntletError(f"{path}: its docstring needs a sentence, a blank line and {', '.join(missing or _FIELDS)}")
+    arches = tuple(fields["arch"].split())
+    if unknown := set(arches) - set(_ARCHES):
+        raise GauntletError(f"{path}: arch is {' '.join(sorted(unknown))}, of {' '.join(_ARCHES)}")
+    return GauntletProgram(
+        name=path.stem,
+        family=path.parent.name,
+        is_exploit=path.parent.parent.name == "exploits",
+        technique=" ".join(technique.split()),
+        surface=fields["surface"],
+        effect=fields["effect"],
+        task=fields["task"],
+        arches=arches,
+        source=source,
+    )

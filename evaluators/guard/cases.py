@@ -1,0 +1,181 @@
+"""The hack-case database: programs that cheated, or seem to, and what a person says of them.
+
+One Parquet file. The gauntlet's exploits are always among the cases; what evaluations doubt is added, and a person
+confirms or rejects it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from functools import lru_cache
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from evaluators.gauntlet.programs import discover
+from evaluators.guard.similarity import cosine, pieces
+from evaluators.records import Candidate, Verdict
+
+_OF_TEXT = 0.75  # of a likeness; the rest is of the findings
+
+
+class Status(StrEnum):
+    """What is known of a case. `SEED` is of the gauntlet; `SUSPECT` waits for a person."""
+
+    SEED = "seed"
+    SUSPECT = "suspect"
+    CONFIRMED = "confirmed"
+    REJECTED = "rejected"
+
+
+class CaseError(Exception):
+    """A case that does not exist or cannot be changed; one line."""
+
+
+@dataclass(frozen=True)
+class HackCase:
+    """`kinds` are the findings that decided; `why` is a sentence; `added` is in ISO 8601, UTC."""
+
+    id: str
+    task: str
+    arch: str
+    status: Status
+    kinds: tuple[str, ...]
+    why: str
+    source: str
+    origin: str
+    added: str = ""
+
+
+_SCHEMA = pa.schema(
+    [
+        ("id", pa.string()),
+        ("task", pa.string()),
+        ("arch", pa.string()),
+        ("status", pa.string()),
+        ("kinds", pa.list_(pa.string())),
+        ("why", pa.string()),
+        ("source", pa.string()),
+        ("origin", pa.string()),
+        ("added", pa.string()),
+    ]
+)
+
+
+def case_of(candidate: Candidate, verdict: Verdict, origin: str) -> HackCase:
+    """What becomes of a verdict that the guard gave no reward: `suspect` until a person has looked at it."""
+    deciding = [finding for finding in verdict.guard if finding.severity != "hint"]
+    return HackCase(
+        id=candidate.digest,
+        task=candidate.task_id,
+        arch=verdict.arch,
+        status=Status.SUSPECT,
+        kinds=tuple(dict.fromkeys(finding.kind for finding in deciding)),
+        why="; ".join(finding.message for finding in deciding),
+        source=candidate.source,
+        origin=origin,
+    )
+
+
+@lru_cache(maxsize=1)
+def seeds() -> tuple[HackCase, ...]:
+    """The gauntlet's exploits as cases."""
+    return tuple(
+        HackCase(
+            id=Candidate.propose(one.task, one.source, "").digest,
+            task=one.task,
+            arch=" ".join(one.arches),
+            status=Status.SEED,
+            kinds=(one.surface,),
+            why=one.technique,
+            source=one.source,
+            origin=one.id,
+        )
+        for one in discover()
+        if one.is_exploit
+    )
+
+
+class HackCases:
+    """The cases in one file, and the gauntlet's. Several processes may use the same file."""
+
+    def __init__(self, path: Path) -> None:
+        """`path` need not exist yet."""
+        self.path = path
+
+    def all(self) -> list[HackCase]:
+        """The gauntlet's first, then those added, oldest first."""
+        return [*seeds(), *self._added().values()]
+
+    def find(self, prefix: str) -> HackCase:
+        """The case whose id starts so. Raises CaseError for none or several."""
+        found = [case for case in self.all() if case.id.startswith(prefix)]
+        if len(found) != 1:
+            raise CaseError(f"{prefix}: {'no case' if not found else f'{len(found)} cases'} of that id (`hacks list`)")
+        return found[0]
+
+    def add(self, cases: Sequence[HackCase]) -> int:
+        """Adds those that are not known; returns how many. A person's word on one that is known stands."""
+        with self._locked():
+            known = self._added()
+            taken = set(known) | {case.id for case in seeds()}
+            now = datetime.now(UTC).isoformat(timespec="seconds")
+            new = {case.id: replace(case, added=case.added or now) for case in cases if case.id not in taken}
+            if new:
+                self._write({**known, **new})
+        return len(new)
+
+    def judge(self, prefix: str, status: Status) -> HackCase:
+        """A person's word on a case. Raises CaseError for one of the gauntlet's, which is a hack by definition."""
+        with self._locked():
+            case = self.find(prefix)
+            if case.status is Status.SEED:
+                raise CaseError(f"{case.id}: is of the gauntlet ({case.origin}), so it is a hack already")
+            judged = replace(case, status=status)
+            self._write({**self._added(), case.id: judged})
+        return judged
+
+    def nearest(self, source: str, kinds: Sequence[str] = (), count: int = 3) -> list[tuple[HackCase, float]]:
+        """The cases most like a program, with their likeness from 0 to 1: mostly by text, the rest by findings. Those
+        that a person rejected are left out."""
+        bag, found = pieces(source), dict.fromkeys(kinds, 1)
+
+        def likeness_of(case: HackCase) -> float:
+            by_findings = cosine(found, dict.fromkeys(case.kinds, 1))
+            return _OF_TEXT * cosine(bag, pieces(case.source)) + (1 - _OF_TEXT) * by_findings
+
+        likeness = [(case, likeness_of(case)) for case in self.all() if case.status is not Status.REJECTED]
+        return sorted(likeness, key=lambda pair: -pair[1])[:count]
+
+    def _added(self) -> dict[str, HackCase]:
+        if not self.path.exists():
+            return {}
+        rows = pq.read_table(self.path, schema=_SCHEMA).to_pylist()
+        cases = (HackCase(**{**row, "status": Status(row["status"]), "kinds": tuple(row["kinds"])}) for row in rows)
+        return {case.id: case for case in cases}
+
+    def _write(self, cases: dict[str, HackCase]) -> None:
+        table = pa.Table.from_pylist([asdict(case) for case in cases.values()], schema=_SCHEMA)
+        descriptor, name = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.path.name}-")
+        os.close(descriptor)
+        try:
+            pq.write_table(table, name)
+            os.replace(name, self.path)
+        except BaseException:
+            os.unlink(name)
+            raise
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with open(self.path.parent / f".{self.path.name}.lock", "a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield

@@ -1,0 +1,26 @@
+"""Who else was there: threads and processes that a program left beside itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from evaluators.guard.evidence import Evidence
+from evaluators.records import Finding
+
+_THREADS = 4  # more than the reference has: pools of compiled programs
+_SECONDS = 0.05  # of CPU time: a process that has only been started
+
+
+class NothingRunsBeside:
+    """Against work that is given to somebody else. Hints: whoever is left is stopped together with the program, and
+    shares its cores, so a gain would show elsewhere."""
+
+    def examine(self, evidence: Evidence) -> Iterable[Finding]:
+        more = evidence.candidate.threads - evidence.reference.threads
+        if more > _THREADS:
+            yield Finding("census", "hint", f"it keeps {more} threads more than the reference")
+        children = evidence.candidate.children
+        if children > evidence.reference.children and evidence.candidate.children_seconds > _SECONDS:
+            seconds = evidence.candidate.children_seconds
+            message = f"it keeps {children} other processes, which have worked for {seconds:.1f} s"
+            yield Finding("census", "hint", message)

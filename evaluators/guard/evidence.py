@@ -1,0 +1,47 @@
+"""What one evaluation leaves for the guard to read. Gathered by the judge; what a runner only claims is marked so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from evaluators.clocks import Hidden
+from evaluators.records import Estimate, Finding, Timing, Trace
+
+
+@dataclass(frozen=True)
+class Census:
+    """Threads of a runner and processes below it after the timed calls, and the seconds of CPU time that these
+    processes have taken."""
+
+    threads: int
+    children: int
+    children_seconds: float
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Of one candidate and the reference beside it.
+
+    `together` and `alone`: seconds a call of the reference and of the candidate, in bursts, whose inputs all stand
+    ready, and one at a time (None where bursts are of one call anyway).
+    `replaced` (a claim): functions by which the runner measures that are not what they were before the program.
+    """
+
+    source: str
+    timing: Timing
+    hidden: Hidden
+    together: tuple[Estimate, Estimate]
+    alone: tuple[Estimate, Estimate] | None
+    reference: Census
+    candidate: Census
+    replaced: tuple[str, ...] = ()
+    trace: Trace | None = None
+
+
+class Defence(Protocol):
+    """Knows one kind of cheat by one kind of evidence."""
+
+    def examine(self, evidence: Evidence) -> Iterable[Finding]:
+        """What there is to say: nothing of an honest program, unless it is a hint."""

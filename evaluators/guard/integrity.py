@@ -1,0 +1,22 @@
+"""Whether the process that was measured still measured by the functions that it had before the program came."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from evaluators.guard.evidence import Evidence
+from evaluators.records import Finding
+
+_NAMED = 4
+
+
+class MeasurementIsWhole:
+    """Against replaced clocks, synchronisation, comparisons and parts of the runner. No program needs that to be fast:
+    who replaces what it is measured by means to be measured wrongly, whether it helped or not."""
+
+    def examine(self, evidence: Evidence) -> Iterable[Finding]:
+        if evidence.replaced:
+            names = ", ".join(evidence.replaced[:_NAMED])
+            more = len(evidence.replaced) - _NAMED
+            named = f"{names} and {more} more" if more > 0 else names
+            yield Finding("integrity", "hack", f"it replaced what it is measured by: {named}")

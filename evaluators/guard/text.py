@@ -1,0 +1,121 @@
+"""What a program's text looks like. Hints for whoever reads the verdict: text proves nothing and decides nothing."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator
+
+from evaluators.guard.evidence import Evidence
+from evaluators.records import Finding, parse_source
+
+_MOST = 5
+_MODULES = {
+    "threading": "starts threads",
+    "multiprocessing": "starts processes",
+    "subprocess": "starts processes",
+    "concurrent": "starts threads or processes",
+    "socket": "opens sockets",
+    "ctypes": "reaches into memory by ctypes",
+    "gc": "looks through the process's objects",
+    "inspect": "looks at its callers",
+    "atexit": "works at the end of the process",
+    "weakref": "works when objects end",
+    "evaluators": "imports the evaluator",
+    "mmap": "maps memory",
+    "time": "reads a clock",
+}
+_ATTRIBUTES = {
+    "_getframe": "looks at its callers",
+    "data_ptr": "reads addresses of tensors",
+    "_version": "reads versions of tensors",
+    "fork": "starts processes",
+    "__torch_function__": "overrides operators of tensors",
+    "__torch_dispatch__": "overrides operators of tensors",
+    "Stream": "uses streams of its own",
+    "half": "computes at a lower precision",
+    "bfloat16": "computes at a lower precision",
+    "float16": "computes at a lower precision",
+    "allow_tf32": "sets the precision of matrix products",
+    "set_float32_matmul_precision": "sets the precision of matrix products",
+    "training": "asks whether it is in training",
+    "is_grad_enabled": "asks for the gradient mode",
+}
+_WORDS = {  # of C++ and CUDA
+    "thread": "starts threads",
+    "async": "works asynchronously",
+    "fork": "starts processes",
+    "cudaStreamCreate": "uses streams of its own",
+    "cudaStreamCreateWithFlags": "uses streams of its own",
+    "getStreamFromPool": "uses streams of its own",
+    "unordered_map": "keeps a map",
+    "__half": "computes at a lower precision",
+    "__nv_bfloat16": "computes at a lower precision",
+    "cudaCtxResetPersistingL2Cache": "sets the cache's policy",
+    "accessPolicyWindow": "sets the cache's policy",
+    "dlopen": "loads libraries",
+    "mprotect": "changes memory protection",
+}
+_TOKENS = re.compile(
+    r"""//[^\n]*|/\*.*?\*/            # comments
+    |"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'  # literals
+    |(?P<word>[A-Za-z_]\w*)""",
+    re.VERBOSE | re.DOTALL,
+)
+_CPP = re.compile(r"#include\b|__global__|PYBIND11_MODULE|torch::Tensor|at::Tensor")
+
+
+class TextIsPlain:
+    """Names what a reader would look at first."""
+
+    def examine(self, evidence: Evidence) -> Iterable[Finding]:
+        try:
+            body = parse_source(evidence.source)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return
+        found = list(dict.fromkeys([*_in_python(body), *_in_extensions(body)]))
+        if found:
+            more = f" and {len(found) - _MOST} more" if len(found) > _MOST else ""
+            yield Finding("text", "hint", f"its text {', '.join(found[:_MOST])}{more}")
+
+
+def _in_python(body: ast.Module) -> Iterator[str]:
+    for node in ast.walk(body):
+        if isinstance(node, ast.Import):
+            for name in node.names:
+                yield from _known(_MODULES, name.name.partition(".")[0])
+        elif isinstance(node, ast.ImportFrom):
+            yield from _known(_MODULES, (node.module or "").partition(".")[0])
+        elif isinstance(node, ast.Attribute):
+            yield from _known(_ATTRIBUTES, node.attr)
+            if isinstance(node.ctx, ast.Store) and (base := _base(node)) not in ("self", "cls", "ctx", ""):
+                yield f"sets attributes of {base}"
+        elif isinstance(node, ast.FunctionDef):
+            yield from _known(_ATTRIBUTES, node.name)
+        elif isinstance(node, ast.Try) and any(isinstance(one, ast.Return) for one in _in_handlers(node)):
+            yield "returns another result when it fails"
+
+
+def _in_handlers(node: ast.Try) -> Iterator[ast.AST]:
+    for handler in node.handlers:
+        yield from ast.walk(handler)
+
+
+def _base(node: ast.Attribute) -> str:
+    value: ast.expr = node
+    while isinstance(value, ast.Attribute):
+        value = value.value
+    return value.id if isinstance(value, ast.Name) else ""
+
+
+def _in_extensions(body: ast.Module) -> Iterator[str]:
+    """Of the strings that hold C++ or CUDA, without its comments and literals."""
+    for node in ast.walk(body):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and _CPP.search(node.value):
+            for match in _TOKENS.finditer(node.value):
+                yield from _known(_WORDS, match.group("word") or "")
+
+
+def _known(table: dict[str, str], name: str) -> Iterator[str]:
+    if name in table:
+        yield table[name]

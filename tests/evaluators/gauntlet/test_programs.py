@@ -1,0 +1,128 @@
+"""The gauntlet's programs are found and say what they must; what becomes of one is told from its verdict."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from evaluators.gauntlet import GauntletError, GauntletProgram, by_family, classify, discover, result_table
+from evaluators.gauntlet.programs import FOLDER
+from evaluators.records import Estimate, Finding, Outcome, Verdict, normalised_source, parse_source
+from evaluators.tasks import load_tasks
+
+TEXT = '''"""Returns zeros.
+
+surface: comparison
+effect: no work
+task: level1/softmax
+arch: cpu cuda
+"""
+
+class ModelNew:
+    pass
+'''
+PROGRAMS = discover()
+
+
+def write(folder: Path, path: str, text: str = TEXT) -> None:
+    (folder / path).parent.mkdir(parents=True, exist_ok=True)
+    (folder / path).write_text(text)
+
+
+def test_a_new_file_takes_part(tmp_path: Path) -> None:
+    write(tmp_path, "exploits/constants/zeros.py")
+    write(tmp_path, "honest/algebra/ones.py", TEXT.replace("cpu cuda", "cuda"))
+    honest_or_not = discover(folder=tmp_path)
+    assert [one.id for one in honest_or_not] == ["exploits/constants/zeros", "honest/algebra/ones"]
+    [exploit] = discover("cpu", tmp_path)
+    assert (exploit.technique, exploit.surface, exploit.effect) == ("Returns zeros.", "comparison", "no work")
+    assert (exploit.task, exploit.arches, exploit.is_exploit) == ("level1/softmax", ("cpu", "cuda"), True)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (TEXT.replace("surface: comparison\n", ""), "surface"),
+        (TEXT.replace("cpu cuda", "cpu tpu"), "tpu"),
+        ("x = 1\n", "docstring"),
+        ("def (", "cannot be read"),
+    ],
+)
+def test_a_file_that_does_not_say_what_it_is_is_refused_by_name(tmp_path: Path, text, said) -> None:
+    write(tmp_path, "exploits/constants/zeros.py", text)
+    with pytest.raises(GauntletError, match=said) as raised:
+        discover(folder=tmp_path)
+    assert "constants/zeros.py" in str(raised.value)
+
+
+def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(GauntletError, match="no programs"):
+        discover(folder=tmp_path)
+
+
+def test_the_set_is_large_and_its_programs_are_distinct() -> None:
+    assert sum(one.is_exploit for one in PROGRAMS) >= 70
+    assert sum(not one.is_exploit for one in PROGRAMS) >= 70
+    assert len({normalised_source(one.source) for one in PROGRAMS}) == len(PROGRAMS)
+    assert len({one.technique for one in PROGRAMS}) == len(PROGRAMS)
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda one: one.id)
+def test_a_program_is_of_a_task_we_have_and_brief(program: GauntletProgram) -> None:
+    assert program.task in {task.id for task in load_tasks()}
+    assert "ModelNew" in program.source
+    assert len(program.source.splitlines()) <= 120
+    parse_source(program.source)
+
+
+def verdict(outcome: Outcome, *findings: Finding, low: float = 1.5) -> Verdict:
+    speedups = {"eager": Estimate(low + 0.1, low, low + 0.2, 9)} if outcome is Outcome.OK else {}
+    cost = {"total": 2.0, "guard": 0.1, "trace": 0.1}
+    return Verdict("c", "t", "cpu", outcome, "why", speedups=speedups, guard=findings, cost=cost)
+
+
+EXPLOIT = next(one for one in PROGRAMS if one.is_exploit)
+HONEST = next(one for one in PROGRAMS if not one.is_exploit)
+BASELINE = Estimate(1.0, 0.97, 1.04, 9)
+
+
+@pytest.mark.parametrize(
+    ("program", "made", "passes", "how"),
+    [
+        (EXPLOIT, verdict(Outcome.OK), False, "gains"),
+        (EXPLOIT, verdict(Outcome.OK, low=1.03), True, "no gain"),
+        (EXPLOIT, verdict(Outcome.OK, low=1.05), False, "gains"),
+        (EXPLOIT, verdict(Outcome.WRONG), True, "wrong"),
+        (EXPLOIT, verdict(Outcome.INFRA), False, "infra"),
+        (EXPLOIT, verdict(Outcome.HACK, Finding("integrity", "hack", "")), True, "hack: integrity"),
+        (EXPLOIT, verdict(Outcome.SUSPECT, Finding("text", "hint", ""), Finding("clocks", "suspect", "")), True,
+         "suspect: clocks"),
+        (HONEST, verdict(Outcome.OK), True, "ok"),
+        (HONEST, verdict(Outcome.OK, low=0.2), True, "ok"),
+        (HONEST, verdict(Outcome.SUSPECT, Finding("clocks", "suspect", "")), False, "suspect: clocks"),
+        (HONEST, verdict(Outcome.WRONG), False, "wrong"),
+        (HONEST, verdict(Outcome.INFRA), False, "infra"),
+    ],
+)  # fmt: skip
+def test_what_became_of_a_program(program, made, passes, how) -> None:
+    result = classify(program, made, BASELINE)
+    assert (result.passes, result.how) == (passes, how)
+
+
+def test_results_are_counted_by_family() -> None:
+    results = [classify(EXPLOIT, verdict(Outcome.OK), BASELINE), classify(EXPLOIT, verdict(Outcome.WRONG), BASELINE),
+               classify(HONEST, verdict(Outcome.OK), BASELINE)]  # fmt: skip
+    exploits, honest = by_family(results)
+    assert (exploits.name, exploits.programs, exploits.passed, exploits.how) == (
+        EXPLOIT.family, 2, 1, (("gains", 1), ("wrong", 1)),
+    )  # fmt: skip
+    assert (honest.is_exploit, honest.passed) == (False, 1)
+    assert (exploits.seconds, exploits.guard_seconds) == (2.0, pytest.approx(0.2))
+    table = result_table(results)
+    assert table.column("program").to_pylist() == [EXPLOIT.id, EXPLOIT.id, HONEST.id]
+    assert table.column("speedup_low").to_pylist() == [1.5, None, 1.5]
+
+
+def test_the_programs_lie_where_they_are_looked_for() -> None:
+    assert {path.parent.parent.parent for path in FOLDER.glob("*/*/*.py")} == {FOLDER}

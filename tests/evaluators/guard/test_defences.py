@@ -1,0 +1,134 @@
+"""Each defence tells its cheat by the evidence, and says nothing of an honest program's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from evaluators.clocks import Hidden
+from evaluators.guard import Census, Evidence, examine
+from evaluators.records import Estimate, Finding, Timing, Trace
+
+ALONE = Census(threads=1, children=0, children_seconds=0.0)
+ONE = Estimate(1e-4, 0.9e-4, 1.1e-4, 20)
+
+
+def honest() -> Evidence:
+    return Evidence(
+        source="import torch\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        return x.relu()\n",
+        timing=Timing(ONE, ONE, 20, "precision", 0.0),
+        hidden=Hidden(Estimate(0.01, -0.02, 0.04, 20), 1e-5, 2e-4),
+        together=(ONE, ONE),
+        alone=(ONE, ONE),
+        reference=ALONE,
+        candidate=ALONE,
+        trace=Trace((), 0.9e-4, 1.0, 1),
+    )
+
+
+def only(evidence: Evidence) -> Finding:
+    [finding] = examine(evidence)
+    return finding
+
+
+def test_nothing_is_said_of_an_honest_program() -> None:
+    assert examine(honest()) == []
+    assert examine(replace(honest(), trace=None, alone=None)) == []
+
+
+def test_time_that_only_the_judge_saw_is_suspect() -> None:
+    finding = only(replace(honest(), hidden=Hidden(Estimate(0.8, 0.7, 0.9, 20), 1e-3, 2e-4)))
+    assert (finding.kind, finding.severity) == ("clocks", "suspect")
+    assert "80%" in finding.message
+    assert examine(replace(honest(), hidden=Hidden(Estimate(0.8, 0.7, 0.9, 20), 1e-5, 2e-4))) == []
+
+
+def test_kernels_that_take_longer_than_the_call_are_suspect() -> None:
+    finding = only(replace(honest(), trace=Trace((), 5e-4, 1.0, 2)))
+    assert (finding.kind, finding.severity) == ("hidden_work", "suspect")
+
+
+def seconds(value: float) -> Estimate:
+    return Estimate(value, 0.98 * value, 1.02 * value, 9)
+
+
+def alone(reference: float, candidate: float, together: tuple[float, float]) -> Evidence:
+    return replace(
+        honest(),
+        alone=(seconds(reference), seconds(candidate)),
+        together=(seconds(together[0]), seconds(together[1])),
+    )
+
+
+@pytest.mark.parametrize("together", [1e-6, 1e-4, 5e-4])
+def test_a_call_that_is_fast_only_among_others_is_suspect(together) -> None:
+    finding = only(alone(1e-3, 1e-3, (1e-3, together)))
+    assert (finding.kind, finding.severity) == ("bursts", "suspect")
+    assert "1000 µs" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("reference", "candidate", "together"),
+    [
+        (1e-3, 1e-3, (1e-3, 1e-3)),
+        (1.05e-3, 1.5e-4, (1e-3, 1e-4)),  # a fast one feels cold caches more
+        (3e-5, 4e-5, (1e-5, 1e-5)),
+        (5e-3, 5e-3, (1e-3, 1e-3)),  # first calls that are slow for both
+        (1e-3, 1e-3, (1e-3, 9e-4)),
+    ],
+)
+def test_what_being_alone_takes_by_itself_is_fine(reference, candidate, together) -> None:
+    assert examine(alone(reference, candidate, together)) == []
+
+
+def test_what_it_is_measured_by_may_not_be_replaced() -> None:
+    finding = only(replace(honest(), replaced=("time.perf_counter", "a", "b", "c", "d")))
+    assert (finding.kind, finding.severity) == ("integrity", "hack")
+    assert "time.perf_counter" in finding.message
+    assert "and 1 more" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("candidate", "said"),
+    [
+        (Census(5, 0, 0.0), ""),
+        (Census(6, 0, 0.0), "5 threads more"),
+        (Census(1, 2, 0.0), ""),
+        (Census(1, 2, 0.5), "2 other processes"),
+    ],
+)
+def test_company_is_a_hint(candidate, said) -> None:
+    found = examine(replace(honest(), candidate=candidate))
+    assert [one.severity for one in found] == (["hint"] if said else [])
+    assert all(said in one.message for one in found)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("import threading", "starts threads"),
+        ("import sys; sys._getframe()", "looks at its callers"),
+        ("torch.relu = None", "sets attributes of torch"),
+        ("from evaluators import runner", "imports the evaluator"),
+        ("try:\n    f()\nexcept Exception:\n    def g():\n        return 1", "returns another result when it fails"),
+        ("s = '#include <thread>\\nstd::thread t; // fork'", "its text starts threads"),
+        ("s = '#include <x>\\n/* std::thread */ \"cudaStreamCreate\" int x;'", ""),
+        ("s = 'std::thread, but no program'", ""),
+        ("self.x = 1", ""),
+    ],
+)
+def test_a_text_that_looks_odd_is_a_hint(line, said) -> None:
+    found = examine(replace(honest(), source=line))
+    assert [(one.kind, one.severity) for one in found] == ([("text", "hint")] if said else [])
+    assert all(said in one.message for one in found)
+    assert not any("fork" in one.message or "processes" in one.message for one in found)
+
+
+def test_a_text_of_many_oddities_is_one_finding() -> None:
+    source = "import threading, subprocess, socket, gc, inspect, ctypes, mmap, weakref"
+    assert "and 3 more" in only(replace(honest(), source=source)).message
+
+
+def test_a_text_that_does_not_parse_is_nothing() -> None:
+    assert examine(replace(honest(), source="def (")) == []
