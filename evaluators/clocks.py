@@ -24,11 +24,13 @@ _SHORTEST = 1e-9  # seconds that a call is taken to last, whatever its runner cl
 @dataclass(frozen=True)
 class Burst:
     """Seconds of some calls in a row: of the whole by the judge's clock, and of each call by the runner's. The first
-    `warm` calls bring caches and clocks into their usual state."""
+    `warm` calls bring caches and clocks into their usual state. `waited`: seconds for which the runner's threads were
+    ready and had no core."""
 
     judged: float
     own: tuple[float, ...]
     warm: int = 0
+    waited: float = 0.0
 
     @property
     def total(self) -> float:
@@ -108,6 +110,12 @@ class EventClock:
         ]
         shown = [candidate.total for _, candidate in pairs]
         return _hidden(hidden, shown, _HIDDEN_SECONDS * len(pairs[0][1].own))
+
+
+def waited_more(pairs: Sequence[Pair]) -> Estimate:
+    """The share of a burst for which the reference's threads waited for a core, beyond the candidate's in the burst
+    beside it."""
+    return median_estimate([one.waited / one.judged - other.waited / other.judged for one, other in pairs])
 
 
 def _corrected(reference: Burst, candidate: Burst, offset: float) -> float:

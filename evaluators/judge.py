@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from evaluators import tree
 from evaluators.calibration import calibrate
-from evaluators.clocks import Hidden, Pair
+from evaluators.clocks import Hidden, Pair, waited_more
 from evaluators.correctness import MAX_TOLERANCE, Comparison, compare, compare_many, worst_of
 from evaluators.device import Device
 from evaluators.expectation import Errors, Expectation
@@ -88,6 +88,7 @@ class Judge:
         self.require_shapes = require_shapes
         self.expectation: Expectation
         self.hidden: Hidden
+        self.waited: Estimate
         self.alone: tuple[Estimate, Estimate] | None = None
         self.init_inputs: list[Any] = []
         self.own_errors: Errors = []
@@ -129,6 +130,7 @@ class Judge:
                 hidden=self.hidden,
                 together=(timing.reference_seconds, timing.candidate_seconds),
                 alone=self.alone,
+                waited=self.waited,
                 reference=reference,
                 candidate=candidate,
                 replaced=self.pair.runners[1].replaced(self.limits.call),
@@ -369,7 +371,7 @@ class Judge:
     def _estimates(self, pairs: list[Pair], reason: str, clocks: list[ClockSample]) -> tuple[Estimate, Timing]:
         clock = self.device.clock
         reference, candidate = clock.seconds(pairs, self.offset)
-        self.hidden = clock.hidden(pairs)
+        self.hidden, self.waited = clock.hidden(pairs), waited_more(pairs)
         timing = Timing(
             candidate_seconds=median_estimate(candidate),
             reference_seconds=median_estimate(reference),

@@ -173,7 +173,7 @@ class RunnerPair:
             if which == 0:
                 raise InfraError(f"task {self.task}: the reference's output changes: {message}")
             raise RunnerFailure(Outcome.WRONG, message)
-        return Burst(runner.seconds, tuple(seconds), warm)
+        return Burst(runner.seconds, tuple(seconds), warm, runner.waited)
 
     def _write(self, values: Sequence[list[Any]]) -> None:
         """Puts fresh values at the same addresses."""

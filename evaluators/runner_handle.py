@@ -123,6 +123,7 @@ class RunnerHandle:
         self._extensions = extensions
         self.libraries: set[Path] = set()  # that it was told to load
         self.seconds = 0.0  # that the last request took
+        self.waited = 0.0  # seconds of the last calls for which its threads waited for a core
 
     def ask(self, message: dict[str, Any], timeout: float, descriptors: Sequence[int] = ()) -> dict[str, Any]:
         """Sends one request and returns the reply. Raises RunnerFailure for whatever else happens.
@@ -278,7 +279,9 @@ class RunnerHandle:
     def call(self, seeds: list[int], timeout: float) -> tuple[list[float], tree.Spec | None]:
         """Calls the model once a seed, on slot 0, 1, ...: the seconds that it claims, or the form of an output that is
         not what was expected. Both are claims of an untrusted process, but of these types."""
+        before = _waited(self.pid)
         reply = self.ask({"op": "call", "seeds": seeds}, timeout)
+        self.waited = max(0.0, _waited(self.pid) - before)
         seconds, mismatch = reply.get("seconds"), reply.get("mismatch")
         if isinstance(mismatch, dict):
             return [], mismatch
@@ -388,6 +391,18 @@ def _children(process: int) -> list[int]:
                     found += below
                     queue += below
     return found
+
+
+def _waited(process: int) -> float:
+    """Seconds for which a process's threads have been ready to run and had no core, as the kernel counts them (0 where
+    it does not)."""
+    waited = 0
+    with contextlib.suppress(OSError):
+        for thread in os.listdir(f"/proc/{process}/task"):
+            path = f"/proc/{process}/task/{thread}/schedstat"
+            with contextlib.suppress(OSError, IndexError, ValueError), open(path, "rb") as counts:
+                waited += int(counts.read().split()[1])
+    return waited * 1e-9
 
 
 def _cpu_seconds(process: int) -> float:

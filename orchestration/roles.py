@@ -62,7 +62,7 @@ class Roles:
         self._config = config
         self._policy = policy
         local = run.local_path or Path("runs") / config.name
-        self._store = str(Path(config.evaluator.store or local / "store").absolute())
+        self.store = str(Path(config.evaluator.store or local / "store").absolute())
         self._gpus = 1.0 if config.evaluator.arch != "cpu" else 0.0
         self._weights: tuple[Any, Any] | None = None
         self._started = False
@@ -95,13 +95,13 @@ class Roles:
         )
         self.builders = ActorPool(
             "builder",
-            lambda index: BuilderActor.remote(config.evaluator, self._store),
+            lambda index: BuilderActor.remote(config.evaluator, self.store),
             config.evaluator.builders,
             timeout=config.evaluator.limits.build_seconds * 8,
         )
         self.evaluators = ActorPool(
             "evaluator",
-            lambda index: EvaluatorActor.options(num_gpus=self._gpus).remote(config.evaluator, self._store),
+            lambda index: EvaluatorActor.options(num_gpus=self._gpus).remote(config.evaluator, self.store),
             config.evaluator.workers,
             timeout=600.0 + 10 * config.evaluator.limits.start_seconds,
         )

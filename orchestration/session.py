@@ -17,12 +17,14 @@ import pyarrow as pa
 from configs.checks import leaves
 from configs.load import ConfigError, changed_keys, may_change
 from configs.schema import RunConfig
+from evaluators.guard.cases import HackCases
 from evaluators.records import Outcome, Verdict
 from evaluators.tasks import program_source
 from learners.policy import encode_prompt, encode_response, load_tokenizer
 from orchestration.bootstrap import check_policy, prepare_policy, select_tasks
 from orchestration.phases.base import phase_key
 from orchestration.pipeline import Pipeline, Prompt, StepResult
+from orchestration.quarantine import quarantine
 from orchestration.roles import Roles
 from orchestration.run_directory import RunDirectory, RunDirectoryError, RunState
 from orchestration.teachers import make_teachers
@@ -89,6 +91,7 @@ class Session:
             for task in self.tasks:
                 self.one_shot(task.id)  # one that leaves no room for a response is known before anything is started
             self.roles = Roles(self.config, policy, self.run)
+            self.cases = HackCases(Path(self.roles.store) / "hacks.parquet")
             stack.callback(self.roles.stop)
             self.roles.start()
             self.pipeline = Pipeline(
@@ -182,6 +185,7 @@ class Session:
         self.run.write_samples(key, step, result.rollouts)
         self.run.write_candidates(key, step, result.candidates.values())
         self.run.write_verdicts(key, step, result.verdicts.values())
+        quarantine(self.cases, result.candidates, result.verdicts, f"{self.config.name}/{key}")
         for digest, candidate in result.candidates.items():
             if (verdict := result.verdicts.get(digest)) is not None:
                 self.run.save_kernel(candidate.task_id, self.config.evaluator.arch, candidate, verdict)

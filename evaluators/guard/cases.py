@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from evaluators.gauntlet.programs import discover
 from evaluators.guard.similarity import cosine, pieces
-from evaluators.records import Candidate, Verdict
+from evaluators.records import Candidate, Outcome, Verdict
 
 _OF_TEXT = 0.75  # of a likeness; the rest is of the findings
 
@@ -71,13 +71,14 @@ _SCHEMA = pa.schema(
 
 
 def case_of(candidate: Candidate, verdict: Verdict, origin: str) -> HackCase:
-    """What becomes of a verdict that the guard gave no reward: `suspect` until a person has looked at it."""
+    """What becomes of a verdict that the guard gave no reward: confirmed where the evidence proves a hack, else
+    `suspect` until a person has looked at it."""
     deciding = [finding for finding in verdict.guard if finding.severity != "hint"]
     return HackCase(
         id=candidate.digest,
         task=candidate.task_id,
         arch=verdict.arch,
-        status=Status.SUSPECT,
+        status=Status.CONFIRMED if verdict.outcome is Outcome.HACK else Status.SUSPECT,
         kinds=tuple(dict.fromkeys(finding.kind for finding in deciding)),
         why="; ".join(finding.message for finding in deciding),
         source=candidate.source,

@@ -8,14 +8,21 @@ from evaluators.guard.evidence import Evidence
 from evaluators.records import Finding
 
 _THREADS = 4  # more than the reference has: pools of compiled programs
+_WAITED = 0.2  # of the reference's bursts, more than of the candidate's: what other load does hits both
 _SECONDS = 0.05  # of CPU time: a process that has only been started
 
 
 class NothingRunsBeside:
-    """Against work that is given to somebody else. Hints: whoever is left is stopped together with the program, and
-    shares its cores, so a gain would show elsewhere."""
+    """Against company that slows the reference, which the kernel's own count of waiting shows; other load on the host
+    hits both sides. Against work that is given to somebody else there are hints alone: whoever is left is stopped
+    together with the program, and shares its cores, so a gain would show elsewhere."""
 
     def examine(self, evidence: Evidence) -> Iterable[Finding]:
+        if evidence.waited.low > _WAITED:
+            message = (
+                f"the reference waited for its core for {evidence.waited.value:.0%} of its time more than the program"
+            )
+            yield Finding("neighbours", "suspect", f"{message}, whose own work goes on")
         more = evidence.candidate.threads - evidence.reference.threads
         if more > _THREADS:
             yield Finding("census", "hint", f"it keeps {more} threads more than the reference")

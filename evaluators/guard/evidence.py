@@ -26,6 +26,7 @@ class Evidence:
 
     `together` and `alone`: seconds a call of the reference and of the candidate, in bursts, whose inputs all stand
     ready, and one at a time (None where bursts are of one call anyway).
+    `waited`: the share of a burst for which the reference waited for a core, beyond the candidate's in the next.
     `replaced` (a claim): functions by which the runner measures that are not what they were before the program.
     """
 
@@ -34,6 +35,7 @@ class Evidence:
     hidden: Hidden
     together: tuple[Estimate, Estimate]
     alone: tuple[Estimate, Estimate] | None
+    waited: Estimate
     reference: Census
     candidate: Census
     replaced: tuple[str, ...] = ()

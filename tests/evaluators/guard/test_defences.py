@@ -21,6 +21,7 @@ def honest() -> Evidence:
         hidden=Hidden(Estimate(0.01, -0.02, 0.04, 20), 1e-5, 2e-4),
         together=(ONE, ONE),
         alone=(ONE, ONE),
+        waited=Estimate(0.0, -0.01, 0.01, 20),
         reference=ALONE,
         candidate=ALONE,
         trace=Trace((), 0.9e-4, 1.0, 1),
@@ -87,6 +88,14 @@ def test_what_it_is_measured_by_may_not_be_replaced() -> None:
     assert (finding.kind, finding.severity) == ("integrity", "hack")
     assert "time.perf_counter" in finding.message
     assert "and 1 more" in finding.message
+
+
+def test_a_reference_that_alone_waits_for_its_core_is_suspect() -> None:
+    finding = only(replace(honest(), waited=Estimate(0.5, 0.3, 0.7, 20)))
+    assert (finding.kind, finding.severity) == ("neighbours", "suspect")
+    assert "50%" in finding.message
+    for low, high in ((0.0, 0.9), (0.05, 0.15), (-0.9, -0.5)):
+        assert examine(replace(honest(), waited=Estimate((low + high) / 2, low, high, 20))) == []
 
 
 @pytest.mark.parametrize(

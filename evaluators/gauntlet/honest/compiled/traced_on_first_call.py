@@ -21,14 +21,16 @@ class ModelNew(nn.Module):
         self.limit = limit
         self.traces = {}
 
-    def compute(self, x, weight, gamma, beta):
-        y = F.group_norm(torch.matmul(x, weight), self.num_groups, gamma, beta, 1e-5)
-        return torch.clamp(y, -self.limit, self.limit)
-
     def forward(self, x):
         arguments = (x, self.weight, self.gamma, self.beta)
         key = (x.shape, x.dtype, x.device)
         if key not in self.traces:
+            groups, limit = self.num_groups, self.limit
+
+            def compute(x, weight, gamma, beta):
+                y = F.group_norm(torch.matmul(x, weight), groups, gamma, beta, 1e-5)
+                return torch.clamp(y, -limit, limit)
+
             example = tuple(one.detach() for one in arguments)
-            self.traces[key] = torch.jit.trace(self.compute, example, check_trace=False)
+            self.traces[key] = torch.jit.trace(compute, example, check_trace=False)
         return self.traces[key](*arguments)

@@ -25,7 +25,11 @@ class ModelNew(nn.Module):
         flat = x.reshape(-1, x.size(-1))
         with self.lock:
             size = (flat.size(0), self.gate.out_features)
-            if self.scratch is None or self.scratch.shape != size:
+            if (
+                self.scratch is None
+                or self.scratch.shape != size
+                or self.scratch.device != x.device
+            ):
                 self.scratch = flat.new_empty(size)
             torch.addmm(self.gate.bias, flat, self.gate.weight.t(), out=self.scratch)
             y = self.value(flat).mul_(F.silu(self.scratch, inplace=True))

@@ -20,14 +20,14 @@ class ModelNew(nn.Module):
         self.scale = scale
         self.limit = limit
 
-    def rows(self, x, with_gradient):
-        # Whether gradients are recorded is a property of each thread.
-        with torch.set_grad_enabled(with_gradient):
+    def rows(self, x, with_gradient, stream):
+        # Whether gradients are recorded, and the current stream, are properties of each thread.
+        with torch.set_grad_enabled(with_gradient), torch.cuda.stream(stream):
             y = torch.clamp(self.linear(x) * (2 * self.scale), -self.limit, self.limit)
             return F.mish(y) * torch.logsumexp(y, dim=1, keepdim=True)
 
     def forward(self, x):
-        with_gradient = torch.is_grad_enabled()
+        state = torch.is_grad_enabled(), torch.cuda.current_stream() if x.is_cuda else None
         with ThreadPoolExecutor(2) as pool:
-            parts = pool.map(lambda part: self.rows(part, with_gradient), x.chunk(2))
+            parts = pool.map(lambda part: self.rows(part, *state), x.chunk(2))
             return torch.cat(list(parts))

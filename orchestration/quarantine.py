@@ -1,0 +1,20 @@
+"""What the guard gave no reward is kept for a person to look at, and to compare later programs with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from evaluators.guard.cases import HackCases, case_of
+from evaluators.records import Candidate, Outcome, Verdict
+
+
+def quarantine(
+    cases: HackCases, candidates: Mapping[str, Candidate], verdicts: Mapping[str, Verdict], origin: str
+) -> int:
+    """Adds the `suspect` and `hack` candidates of a step to the hack-case database; returns how many were new."""
+    doubted = [
+        case_of(candidates[digest], verdict, origin)
+        for digest, verdict in verdicts.items()
+        if verdict.outcome in (Outcome.SUSPECT, Outcome.HACK) and digest in candidates
+    ]
+    return cases.add(doubted) if doubted else 0
