@@ -18,12 +18,12 @@ from evaluators import tree
 from evaluators.records import Task
 from evaluators.tasks import program_source
 
-_SPREAD = 4.0
+_SPREAD, _FAR = 4.0, 64.0  # times the task's own; the exponential of 89 overflows single precision
 
 
 def distributions(values: list[Any], generator: torch.Generator) -> Iterator[tuple[str, list[Any]]]:
     """The same inputs with other values in their floating-point tensors: standard normal ones where the task's own are
-    never negative, then its own times four. Integers stay, since they are often indices."""
+    never negative, then its own times 4 and times 64. Integers stay, since they are often indices."""
     _, tensors = tree.flatten(values)
     if any(_is_positive(one) for one in tensors):
         drawn = [_normal(one, generator) if _is_positive(one) else one for one in tensors]
@@ -31,6 +31,8 @@ def distributions(values: list[Any], generator: torch.Generator) -> Iterator[tup
     if any(one.is_floating_point() for one in tensors):
         wide = [one * _SPREAD if one.is_floating_point() else one for one in tensors]
         yield f"{_SPREAD:.0f} times larger", tree.unflatten(values, wide)
+        far = [one * _FAR if one.is_floating_point() else one for one in tensors]
+        yield f"{_FAR:.0f} times larger", tree.unflatten(values, far)
 
 
 def _is_positive(tensor: Tensor) -> bool:

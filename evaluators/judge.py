@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -36,7 +37,7 @@ from evaluators.timing import Preset, calibrated_estimate, median_estimate
 from evaluators.witness import trace_of
 
 _SHAPE_SECONDS = 3.0
-_WARM_ALONE, _CALLS_ALONE = 2, 9
+_CALLS_ALONE = 11
 _AFTER_NEW_WEIGHTS = " (after its weights were changed, as by load_state_dict)"
 
 
@@ -89,6 +90,7 @@ class Judge:
         self.expectation: Expectation
         self.hidden: Hidden
         self.waited: Estimate
+        self.missing_weights: tuple[str, ...] = ()
         self.alone: tuple[Estimate, Estimate] | None = None
         self.init_inputs: list[Any] = []
         self.own_errors: Errors = []
@@ -131,6 +133,8 @@ class Judge:
                 together=(timing.reference_seconds, timing.candidate_seconds),
                 alone=self.alone,
                 waited=self.waited,
+                beside_seconds=self.pair.beside,
+                missing_weights=self.missing_weights,
                 reference=reference,
                 candidate=candidate,
                 replaced=self.pair.runners[1].replaced(self.limits.call),
@@ -212,6 +216,7 @@ class Judge:
         with self.pair.costs("load_candidate"):
             theirs, their_flags = self.pair.runners[1].construct(seed, self.init_inputs, limit, on_host=on_host)
         self._compare_flags(flags, their_flags)
+        self.missing_weights = _missing(state, theirs)
         return sorted(map(repr, state)) == sorted(map(repr, theirs))
 
     def _give_weights(self, model: nn.Module) -> None:
@@ -318,12 +323,18 @@ class Judge:
 
     def _time(self) -> tuple[Estimate, Timing]:
         """Bursts of both sides in random order until the preset's criteria are met; every output checked."""
+        if self.new_weights:  # what was computed ahead from the weights of the first calls is wrong now
+            with self.pair.costs("new_weights"):
+                model = self.program.model(secrets.randbits(48), self.init_inputs)
+                self._give_weights(model)
+                self.expectation = Expectation(self.program, model)
         # A timed output is compared with the reference's at the task's dtype: both carry rounding errors.
         own = [(2 * rms, 2 * largest) for rms, largest in self.own_errors]
         with self.pair.costs("warm_up"):
             self.device.warm_up()
         calls, warm = self.device.calls(self.reference_seconds, self.pair.slots)
         pairs: list[Pair] = []
+        alone: list[Pair] = []
         clocks: list[ClockSample] = []
         start, warmup, reason = time.perf_counter(), self.preset.warmup, None
         while reason is None:
@@ -341,24 +352,21 @@ class Judge:
                 continue
             clocks += [sample] if sample else []
             pairs.append((done.reference, done.candidate))
+            if calls > 1 and len(alone) < _CALLS_ALONE:  # in between, so that what disturbs one disturbs the other
+                alone.append(self._time_alone(own))
             reason = self.preset.stop(self.device.clock.ratios(pairs, self.offset), time.perf_counter() - start)
-        if calls > 1:
-            self._time_alone(own)
+        if alone:
+            sides = self.device.clock.seconds(alone, self.offset)
+            self.alone = median_estimate(sides[0]), median_estimate(sides[1])
         return self._estimates(pairs, reason, clocks)
 
-    def _time_alone(self, own: Errors) -> None:
-        """A few bursts of one call each, for the guard to compare with."""
-        pairs: list[Pair] = []
+    def _time_alone(self, own: Errors) -> Pair:
+        """A burst of one call a side, for the guard to compare with."""
         with self.pair.costs("alone"):
-            for number in range(_WARM_ALONE + _CALLS_ALONE):
-                values, seeds = [self.program.inputs(secrets.randbits(48))], [secrets.randbits(48)]
-                first = random.random() < 0.5
-                done = self.pair.round(values, seeds, self._timeouts(1), candidate_first=first)
-                self._compare_timed(done, own)
-                if number >= _WARM_ALONE:
-                    pairs.append((done.reference, done.candidate))
-        reference, candidate = self.device.clock.seconds(pairs, self.offset)
-        self.alone = median_estimate(reference), median_estimate(candidate)
+            values, seeds = [self.program.inputs(secrets.randbits(48))], [secrets.randbits(48)]
+            done = self.pair.round(values, seeds, self._timeouts(1), candidate_first=random.random() < 0.5)
+            self._compare_timed(done, own)
+        return done.reference, done.candidate
 
     def _compare_timed(self, done: Round, own: Errors) -> None:
         with self.pair.costs("compare"):
@@ -421,6 +429,17 @@ class Judge:
             self.findings.append(Finding("shapes", "hint", f"not tried: {error}"))
         finally:
             self.comparisons = comparisons
+
+
+def _missing(state: list[list[Any]], theirs: list[list[Any]]) -> tuple[str, ...]:
+    """The reference's weights of whose dtype and shape the candidate has none (or fewer), whatever their names."""
+    left = Counter(repr(entry[1:]) for entry in theirs)
+    missing = []
+    for name, *form in state:
+        left[repr(form)] -= 1
+        if left[repr(form)] < 0:
+            missing.append(str(name))
+    return tuple(missing)
 
 
 def _same_bits(one: Tensor, other: Tensor) -> bool:

@@ -79,6 +79,7 @@ class RunnerPair:
         self.costs = Costs()
         self.spec: tree.Spec = {}
         self.slots = 0
+        self.beside = 0.0  # seconds of CPU time that the candidate took while only the reference was asked
         self._all_float = False
         self._master: Slots  # of the inputs, in memory that only the judge has
         self._inputs: Slots  # of the inputs, as both runners see them
@@ -165,7 +166,9 @@ class RunnerPair:
     def _burst(self, which: int, seeds: list[int], timeout: float, warm: int) -> Burst:
         runner = self.runners[which]
         if which == 0:
+            before = self.runners[1].cpu_seconds()
             seconds, mismatch = of_reference(self.task, lambda: runner.call(seeds, timeout))
+            self.beside += max(0.0, self.runners[1].cpu_seconds() - before)
         else:
             seconds, mismatch = runner.call(seeds, timeout)
         if mismatch is not None:

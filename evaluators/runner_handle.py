@@ -28,6 +28,7 @@ from evaluators.build.extension import ExtensionRequest
 from evaluators.device import Device, KernelRecord, Region, Slot
 from evaluators.failures import InfraError, RunnerFailure
 from evaluators.guard.evidence import Census
+from evaluators.process_counts import children_of, cpu_seconds_of, scheduled
 from evaluators.protocol import Channel, PeerClosed, PeerTimeout, ProtocolViolation
 from evaluators.records import Outcome
 from evaluators.sandbox import Containment
@@ -37,6 +38,8 @@ _log = logging.getLogger(__name__)
 _FIRST_USER = 61000
 _COMPILER_WORDS = ("Error building extension", "CppCompileError", "ninja", "error: ", "compiler")
 _FILES_SECONDS = 60.0
+# Solutions of tasks, and of how evaluators are cheated, are not for candidates.
+_HIDDEN = tuple(str(Path(__file__).parent / name) for name in ("tasks/bundled", "gauntlet"))
 _MOST_EXTENSIONS = 64
 _ERROR_CHARACTERS = 10000
 _NAME_CHARACTERS = 100  # of what a runner claims was replaced
@@ -85,6 +88,7 @@ class RunnerHandle:
             user,
             str(self._folder),
             slot.cores,
+            _HIDDEN,
             tuple(map(str, writable)),
             device.own_memory,
         )
@@ -181,7 +185,7 @@ class RunnerHandle:
         """Stops the runner and the processes that it started."""
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._process, signal.SIGSTOP)
-        for child in _children(self.pid):
+        for child in children_of(self.pid):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(child, signal.SIGSTOP)
                 self._paused.append(child)
@@ -279,9 +283,9 @@ class RunnerHandle:
     def call(self, seeds: list[int], timeout: float) -> tuple[list[float], tree.Spec | None]:
         """Calls the model once a seed, on slot 0, 1, ...: the seconds that it claims, or the form of an output that is
         not what was expected. Both are claims of an untrusted process, but of these types."""
-        before = _waited(self.pid)
+        before = scheduled(self.pid)[1]
         reply = self.ask({"op": "call", "seeds": seeds}, timeout)
-        self.waited = max(0.0, _waited(self.pid) - before)
+        self.waited = max(0.0, scheduled(self.pid)[1] - before)
         seconds, mismatch = reply.get("seconds"), reply.get("mismatch")
         if isinstance(mismatch, dict):
             return [], mismatch
@@ -333,10 +337,14 @@ class RunnerHandle:
         names = self.ask({"op": "replaced"}, timeout).get("names")
         return tuple(str(name)[:_NAME_CHARACTERS] for name in names[:_MOST_NAMES]) if isinstance(names, list) else ()
 
+    def cpu_seconds(self) -> float:
+        """CPU time of its threads so far, as the kernel counts it."""
+        return scheduled(self.pid)[0]
+
     def census(self) -> Census:
         """Who is there beside its main thread, as the kernel says."""
-        children = _children(self.pid)
-        seconds = sum(map(_cpu_seconds, children))
+        children = children_of(self.pid)
+        seconds = sum(map(cpu_seconds_of, children))
         with contextlib.suppress(OSError):
             return Census(len(os.listdir(f"/proc/{self.pid}/task")), len(children), seconds)
         return Census(0, len(children), seconds)
@@ -376,41 +384,6 @@ def remove_folder(folder: Path) -> None:
     except (OSError, RecursionError):
         for command in (["chmod", "--recursive", "u+rwx", str(folder)], ["rm", "-rf", str(folder)]):
             subprocess.run(command, stderr=subprocess.DEVNULL, timeout=_FILES_SECONDS, check=False)
-
-
-def _children(process: int) -> list[int]:
-    """Process ids below `process`, as the kernel lists them by thread (so, unlike a walk of /proc, in microseconds)."""
-    found: list[int] = []
-    queue = [process]
-    while queue:
-        tasks = f"/proc/{queue.pop()}/task"
-        with contextlib.suppress(OSError):
-            for thread in os.listdir(tasks):
-                with contextlib.suppress(OSError), open(f"{tasks}/{thread}/children") as listed:
-                    below = [int(one) for one in listed.read().split()]
-                    found += below
-                    queue += below
-    return found
-
-
-def _waited(process: int) -> float:
-    """Seconds for which a process's threads have been ready to run and had no core, as the kernel counts them (0 where
-    it does not)."""
-    waited = 0
-    with contextlib.suppress(OSError):
-        for thread in os.listdir(f"/proc/{process}/task"):
-            path = f"/proc/{process}/task/{thread}/schedstat"
-            with contextlib.suppress(OSError, IndexError, ValueError), open(path, "rb") as counts:
-                waited += int(counts.read().split()[1])
-    return waited * 1e-9
-
-
-def _cpu_seconds(process: int) -> float:
-    """CPU time that a process has taken, 0 where it has gone."""
-    with contextlib.suppress(OSError, IndexError, ValueError), open(f"/proc/{process}/stat", "rb") as stat_file:
-        fields = stat_file.read().rpartition(b")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-    return 0.0
 
 
 def _is_duration(value: Any) -> bool:

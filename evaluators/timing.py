@@ -156,7 +156,7 @@ class Preset:
     trials: int
     warmup: int
     criteria: tuple[StoppingCriterion, ...]
-    distributions: int = 1
+    distributions: int = 2
     shapes: int = 1
     pairs_of_processes: int = 1
     paper: bool = False
@@ -169,8 +169,8 @@ class Preset:
 PRESETS = {
     "cpu": {
         "fast": Preset("fast", 2, 2, (IntervalTight(0.08, 10), PairBudget(60), TimeBudget(1.5))),
-        "thorough": Preset("thorough", 5, 5, (IntervalTight(0.02, 30), PairBudget(600), TimeBudget(15.0, 12)), 2, 2),
-        "paper": Preset("paper", 5, 5, (TimeBudget(PAPER_SECONDS, 7 * 6),), 2, 2, paper=True),
+        "thorough": Preset("thorough", 5, 5, (IntervalTight(0.02, 30), PairBudget(600), TimeBudget(15.0, 12)), 3, 2),
+        "paper": Preset("paper", 5, 5, (TimeBudget(PAPER_SECONDS, 7 * 6),), 3, 2, paper=True),
     },
     "cuda": {
         "fast": Preset("fast", 2, 2, (IntervalTight(0.008, 16), PairBudget(24), TimeBudget(0.8))),
@@ -179,11 +179,11 @@ PRESETS = {
             5,
             3,
             (IntervalTight(0.003, 40), PairBudget(200), TimeBudget(8.0, 20)),
-            2,
+            3,
             2,
             pairs_of_processes=3,
         ),
-        "paper": Preset("paper", 5, 3, (TimeBudget(PAPER_SECONDS, 7 * 6),), 2, 2, paper=True),
+        "paper": Preset("paper", 5, 3, (TimeBudget(PAPER_SECONDS, 7 * 6),), 3, 2, paper=True),
     },
 }
 

@@ -19,6 +19,7 @@ from evaluators.records import Estimate, Outcome, Verdict
 from evaluators.tasks import find_task, profile_of, program_source
 
 LIMITS = LimitsConfig(start_seconds=20.0, call_seconds=5.0)
+_ATTEMPTS = 3
 _AS_CANDIDATE = "\n\nclass ModelNew(Model):\n    pass\n"
 _evaluator: Evaluator
 
@@ -38,7 +39,19 @@ def run(
         jobs = {pool.submit(_judge, program.task, program.source): program for program in programs}
         for job in as_completed(jobs):
             program = jobs[job]
-            yield classify(program, job.result(), baselines.get(program.task, Estimate(1.0, 1.0, 1.0, 0)))
+            baseline = baselines.get(program.task, Estimate(1.0, 1.0, 1.0, 0))
+            results = [classify(program, job.result(), baseline)]
+            if program.is_exploit and not results[0].passes:
+                # As rewards that jump are: a program that seems to gain is judged again, and the majority decides.
+                sources = [f"{program.source}\nattempt = {number}\n" for number in range(_ATTEMPTS - 1)]
+                again = list(pool.map(_judge, [program.task] * len(sources), sources))
+                results += [classify(program, verdict, baseline) for verdict in again]
+            yield _majority(results)
+
+
+def _majority(results: Sequence[Result]) -> Result:
+    passes = 2 * sum(one.passes for one in results) > len(results)
+    return next(one for one in results if one.passes == passes)
 
 
 def run_all(programs: Sequence[GauntletProgram], arch: str, store: Path, workers: int) -> list[Result]:

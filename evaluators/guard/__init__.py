@@ -16,6 +16,7 @@ from evaluators.guard.evidence import Census, Defence, Evidence
 from evaluators.guard.hidden_work import NothingIsHidden
 from evaluators.guard.integrity import MeasurementIsWhole
 from evaluators.guard.text import TextIsPlain
+from evaluators.guard.weights import WeightsAreThere
 from evaluators.records import Finding
 
 DEFENCES: tuple[Defence, ...] = (
@@ -24,6 +25,7 @@ DEFENCES: tuple[Defence, ...] = (
     EveryCallPays(),
     NothingRunsBeside(),
     MeasurementIsWhole(),
+    WeightsAreThere(),
     TextIsPlain(),
 )
 

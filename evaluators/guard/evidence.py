@@ -27,6 +27,8 @@ class Evidence:
     `together` and `alone`: seconds a call of the reference and of the candidate, in bursts, whose inputs all stand
     ready, and one at a time (None where bursts are of one call anyway).
     `waited`: the share of a burst for which the reference waited for a core, beyond the candidate's in the next.
+    `beside_seconds`: of CPU time that the candidate took while it had not been asked for anything.
+    `missing_weights`: names of the reference's parameters and buffers of whose form the candidate has none.
     `replaced` (a claim): functions by which the runner measures that are not what they were before the program.
     """
 
@@ -38,6 +40,8 @@ class Evidence:
     waited: Estimate
     reference: Census
     candidate: Census
+    beside_seconds: float = 0.0
+    missing_weights: tuple[str, ...] = ()
     replaced: tuple[str, ...] = ()
     trace: Trace | None = None
 

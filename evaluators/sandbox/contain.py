@@ -35,8 +35,9 @@ _CAPABILITY_VERSION_3 = 0x20080522
 class Containment:
     """Limits of one runner. Bytes, counts and seconds; `user` is the uid it gets when we are root.
 
-    It may write in `folder` and in the `writable` ones, and nowhere else where the host lets us mount. `maps_device`:
-    address space is not memory (CUDA reserves terabytes of it), so what the process can write to is limited instead.
+    It may write in `folder` and in the `writable` ones, and nowhere else, and does not see what is in the `hidden`
+    ones, where the host lets us mount. `maps_device`: address space is not memory (CUDA reserves terabytes of it), so
+    what the process can write to is limited instead.
     """
 
     memory_bytes: int
@@ -46,6 +47,7 @@ class Containment:
     user: int
     folder: str
     cores: Sequence[int] = ()
+    hidden: Sequence[str] = ()
     writable: Sequence[str] = ()
     maps_device: bool = False
 
@@ -210,6 +212,9 @@ def _restrict_mounts(containment: Containment, pid_namespace: bool) -> bool:
     memory = [containment.folder, "/dev/shm"]
     made = [_mount("tmpfs", place, "tmpfs", _MS_NOSUID | _MS_NODEV, options) for place in memory]
     made += [_mount(place, place, "none", _MS_BIND) for place in containment.writable]
+    made += [
+        _mount("tmpfs", place, "tmpfs", _MS_NOSUID | _MS_NODEV, "size=4k,mode=0755") for place in containment.hidden
+    ]
     if not all(made) or not _set_read_only("/", True, recursive=True):
         return False
     for place in (*memory, *containment.writable):

@@ -30,20 +30,22 @@ def task_of(top: str, inputs: str, arguments: str = "[]", body: str = "    def f
 # Values
 
 
-def test_positive_inputs_become_normal_and_then_four_times_larger() -> None:
+def test_positive_inputs_become_normal_and_then_larger() -> None:
     given = [torch.rand(200, 50)]
-    (first, [normal]), (second, [wide]) = distributions(given, generator())
+    (first, [normal]), (second, [wide]), (third, [far]) = distributions(given, generator())
     assert first == "normally distributed"
     assert float(normal.mean()) == pytest.approx(0.0, abs=0.05)
     assert float(normal.std()) == pytest.approx(1.0, abs=0.05)
     assert second == "4 times larger"
     assert torch.equal(wide, 4 * given[0])
+    assert third == "64 times larger"
+    assert torch.equal(far, 64 * given[0])
     assert float(given[0].amin()) >= 0  # the task's own are left alone
 
 
 def test_inputs_that_are_negative_somewhere_only_become_larger() -> None:
     given = [torch.randn(200)]
-    [(name, [wide])] = distributions(given, generator())
+    (name, [wide]), _ = distributions(given, generator())
     assert name == "4 times larger"
     assert torch.equal(wide, 4 * given[0])
 
@@ -51,7 +53,7 @@ def test_inputs_that_are_negative_somewhere_only_become_larger() -> None:
 def test_integers_stay_in_every_distribution() -> None:
     indices, mask = torch.arange(12), torch.tensor([True, False])
     found = list(distributions([indices, torch.rand(3), mask], generator()))
-    assert len(found) == 2
+    assert len(found) == 3
     for _, (same, changed, same_mask) in found:
         assert torch.equal(same, indices)
         assert torch.equal(same_mask, mask)
@@ -94,7 +96,7 @@ def test_values_depend_on_the_generator() -> None:
 
 
 def test_no_elements_make_no_distribution_of_their_own() -> None:
-    assert [name for name, _ in distributions([torch.empty(0)], generator())] == ["4 times larger"]
+    assert [name for name, _ in distributions([torch.empty(0)], generator())] == ["4 times larger", "64 times larger"]
 
 
 # Shapes

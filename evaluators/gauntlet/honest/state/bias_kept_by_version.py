@@ -1,7 +1,7 @@
 """Computes what depends on weights alone once, and keeps it until their version changes.
 
 surface: weights
-effect: timed calls do not do the work that the task asks of every call
+effect: right for any weights, however they were changed: each change gives another version
 task: level2/alibi_attention_scores
 arch: cpu cuda
 """

@@ -1,0 +1,21 @@
+"""Weights are drawn anew after construction and before timing; a program that has none to replace is not checked so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from evaluators.guard.evidence import Evidence
+from evaluators.records import Finding
+
+_NAMED = 3
+
+
+class WeightsAreThere:
+    """Against work on the weights that is done once, in the constructor, and would be wrong for any other weights."""
+
+    def examine(self, evidence: Evidence) -> Iterable[Finding]:
+        missing = evidence.missing_weights
+        if missing:
+            more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
+            message = f"its state holds nothing of the form of {', '.join(missing[:_NAMED])}{more}"
+            yield Finding("weights", "suspect", f"{message}, so that no other weights could be tried")
