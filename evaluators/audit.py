@@ -28,6 +28,7 @@ from evaluators.tasks import ProgramError, TaskProgram
 _INPUT_SEEDS = 3
 _ROUNDING = 1e-4  # a float64 output that much smaller than the task's own: that is rounding error alone
 _AFFINE = 1e-9  # relative, in float64
+_ELSEWHERE = -3.0  # times other inputs: into what the task's own may never reach
 _MUCH_LESS = 4.0  # times less work: a collapse, beyond what tiling or fusing saves
 
 
@@ -152,7 +153,13 @@ class _Call:
 
 
 class _Cheat(list[Comparison]):
-    """How a cheat's outputs compare with what is expected, call by call."""
+    """How a cheat's outputs compare with what is expected, call by call, up to the first that fails."""
+
+    def __init__(self, comparisons: Iterable[Comparison]) -> None:
+        for one in comparisons:
+            self.append(one)
+            if not one.passes:
+                break
 
     @property
     def passes(self) -> bool:
@@ -213,10 +220,10 @@ class _Audit:
     def findings(self) -> list[AuditFinding]:
         """All findings; a constant output stands alone, since it explains every other."""
         other = self._new_model(self._seed + 1)
-        theirs = [self._with(other, call) for call in self._calls[:2]]
+        theirs = [self._with(other, call) for call in self._calls]
         before = self._calls[-1:] + self._calls[:-1]
-        inputs = _Cheat([one.compared(last.expected) for one, last in zip(self._calls, before, strict=True)])
-        weights = _Cheat([one.compared(their.given, True) for one, their in zip(self._calls, theirs, strict=False)])
+        inputs = _Cheat(one.compared(last.expected) for one, last in zip(self._calls, before, strict=True))
+        weights = _Cheat(one.compared(their.given, True) for one, their in zip(self._calls, theirs, strict=True))
         last_place = self._calls[0].last_place
         ignores_inputs = inputs.is_exact(last_place) and theirs[0].compared(theirs[1].given).passes
         if ignores_inputs and weights.is_exact(last_place):
@@ -267,9 +274,9 @@ class _Audit:
     def _tiny(self, inputs: _Cheat, before: list[_Call]) -> AuditFinding | None:
         """Whether outputs vary so little that other outputs, or a constant, pass for them."""
         calls = list(zip(self._calls, before, strict=True))
-        zeros = [call.compared([torch.zeros_like(one) for one in call.expected]) for call in self._calls]
-        means = [call.compared([_filled_with_mean(one) for one in last.expected]) for call, last in calls]
-        cheats = {"zeros pass": _Cheat(zeros), "a constant passes": _Cheat(means), "other inputs' passes": inputs}
+        zeros = _Cheat(call.compared([torch.zeros_like(one) for one in call.expected]) for call in self._calls)
+        means = _Cheat(call.compared([_filled_with_mean(one) for one in last.expected]) for call, last in calls)
+        cheats = {"zeros pass": zeros, "a constant passes": means, "other inputs' passes": inputs}
         for what, cheat in cheats.items():
             if cheat.passes:
                 return _finding(FindingKind.TINY, f"the output hardly varies: {what} for it", cheat)
@@ -287,17 +294,23 @@ class _Audit:
             for _, one in parameters:
                 if one.is_floating_point():
                     one.add_(torch.randn_like(one) * (0.5 * one.square().mean().sqrt() + 0.1))
-        return _Cheat([call.compared(self._with(other, call).given, with_given=True) for call in self._calls[:2]])
+        return _Cheat(call.compared(self._with(other, call).given, with_given=True) for call in self._calls)
 
     def _repeats(self, calls: list[_Call]) -> str | None:
         """Of an output that is one slice over and over, in every call, or None."""
+        if any(_has_another_form(call.expected, self._calls[0].expected) for call in calls):
+            return None
         sentences = []
         for index, first in enumerate(self._calls[0].expected):
-            axes = [axis for axis, size in enumerate(first.shape) if size > 1]
-            axis = next((axis for axis in axes if all(_is_repeated(call, index, axis) for call in calls)), None)
-            if axis is None:
+            for axis in (axis for axis, size in enumerate(first.shape) if size > 1):
+                found = _Cheat(_repeated(call, index, axis) for call in calls)
+                if found.passes:
+                    error = max(one.error for one in found)
+                    what = f"along axis {axis} all {first.shape[axis]} slices of the output are the same"
+                    sentences.append(f"{what} (relative error {error:.1e} in {len(calls)} calls)")
+                    break
+            else:
                 return None
-            sentences.append(f"along axis {axis} all {first.shape[axis]} slices of the output are the same")
         return "; ".join(sentences)
 
     def _affine(self) -> str | None:
@@ -320,15 +333,19 @@ class _Audit:
         return f"the output is affine in the inputs: {needed:,} multiply-adds give it, the reference does {done:,}"
 
     def _is_affine(self, model: nn.Module, dtype: torch.dtype, tolerance: float) -> bool:
-        """Whether f(x) + f(y) = f(x + y) + f(0) for the floating-point inputs, and f is not constant."""
-        first, second = self._calls[0].inputs, self._calls[-1].inputs
+        """Whether f(x) + f(y) = f(x + y) + f(0) for the floating-point inputs, and f is not constant; not where the
+        program does not take one of these."""
+        first, second = (call.inputs for call in self._calls[:2])
         pairs = list(zip(tree.flatten(first)[1], tree.flatten(second)[1], strict=True))
         if any(x.shape != y.shape for x, y in pairs):
             return False
         points = []
-        for x_share, y_share in ((1, 0), (0, 1), (1, 1), (0, 0)):
+        for x_share, y_share in ((1, 0), (0, _ELSEWHERE), (1, _ELSEWHERE), (0, 0)):
             mixed = [x.to(dtype) * x_share + y.to(dtype) * y_share if is_inexact(x.dtype) else x for x, y in pairs]
-            points.append(self._run(model, tree.unflatten(first, mixed), dtype))
+            try:
+                points.append(self._run(model, tree.unflatten(first, mixed), dtype))
+            except ProgramError:
+                return False
         at_x, at_y, at_sum, at_zero = points
         if not all(is_inexact(one.dtype) for one in at_x) or any(map(_has_another_form, points, points[1:])):
             return False
@@ -338,7 +355,7 @@ class _Audit:
 
     def _samples(self, outputs: list[Tensor]) -> int:
         """How many samples the leading axes hold, along which no input of the first call affects another's output."""
-        x, y = (tree.flatten(call.inputs)[1] for call in (self._calls[0], self._calls[-1]))
+        x, y = (tree.flatten(call.inputs)[1] for call in self._calls[:2])
         samples = 1
         for axis in range(min(one.dim() for one in (*x, *outputs))):
             size = x[0].shape[axis]
@@ -369,13 +386,11 @@ def _has_another_form(one: Sequence[Tensor], other: Sequence[Tensor]) -> bool:
     return [some.shape for some in one] != [some.shape for some in other]
 
 
-def _is_repeated(call: _Call, index: int, axis: int) -> bool:
-    """Whether the first slice along an axis passes for all of an output."""
+def _repeated(call: _Call, index: int, axis: int) -> Comparison:
+    """How the first slice along an axis compares, taken for all of an output."""
     expected = call.expected[index]
-    if expected.dim() <= axis or expected.shape[axis] < 2:
-        return False
     repeated = expected.narrow(axis, 0, 1).expand_as(expected)
-    return compare(repeated, expected, call.own[index], call.given[index].dtype).passes
+    return compare(repeated, expected, call.own[index], call.given[index].dtype)
 
 
 def _distance(actual: Sequence[Tensor], expected: Sequence[Tensor]) -> float:

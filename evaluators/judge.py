@@ -125,6 +125,7 @@ class Judge:
     def _examine(self, source: str, timing: Timing, trace: Trace | None) -> None:
         """Puts what the guard makes of the evidence to the findings."""
         reference, candidate = (runner.census() for runner in self.pair.runners)
+        (_, expected), (replaced, flags) = (runner.replaced(self.limits.call) for runner in self.pair.runners)
         self.findings += examine(
             Evidence(
                 source=source,
@@ -137,7 +138,8 @@ class Judge:
                 missing_weights=self.missing_weights,
                 reference=reference,
                 candidate=candidate,
-                replaced=self.pair.runners[1].replaced(self.limits.call),
+                replaced=replaced,
+                flags=tuple(f"{name} = {value}" for name, value in flags.items() if expected.get(name) != value),
                 trace=trace,
             )
         )

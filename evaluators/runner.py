@@ -192,8 +192,9 @@ class Runner:
             return {"kernels": self.device.trace(self.model, self.inputs[0])}
 
     def replaced(self, message: dict[str, Any]) -> dict[str, Any]:
-        """The functions by which programs are measured that this one has replaced."""
-        return {"names": self.originals.replaced()}
+        """The functions by which programs are measured that this one has replaced, and the numeric flags as its last
+        call left them."""
+        return {"names": self.originals.replaced(), "flags": self.device.flags()}
 
     def discover(self, message: dict[str, Any], arguments: int) -> dict[str, Any]:
         """Imports and constructs the program for what it compiles, without memory for its weights or a GPU."""

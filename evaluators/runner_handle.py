@@ -332,10 +332,16 @@ class RunnerHandle:
             if isinstance(stream, int) and _is_duration(start) and _is_duration(end) and start <= end
         ]
 
-    def replaced(self, timeout: float) -> tuple[str, ...]:
-        """The functions by which it measures that the program has replaced, as claimed."""
-        names = self.ask({"op": "replaced"}, timeout).get("names")
-        return tuple(str(name)[:_NAME_CHARACTERS] for name in names[:_MOST_NAMES]) if isinstance(names, list) else ()
+    def replaced(self, timeout: float) -> tuple[tuple[str, ...], dict[str, str]]:
+        """The functions by which it measures that the program has replaced, and the global numeric flags as its last
+        call left them: both as claimed."""
+        reply = self.ask({"op": "replaced"}, timeout)
+        names, flags = reply.get("names"), reply.get("flags")
+        known = (
+            {str(key): str(value)[:_NAME_CHARACTERS] for key, value in flags.items()} if isinstance(flags, dict) else {}
+        )
+        named = names[:_MOST_NAMES] if isinstance(names, list) else []
+        return tuple(str(name)[:_NAME_CHARACTERS] for name in named), known
 
     def cpu_seconds(self) -> float:
         """CPU time of its threads so far, as the kernel counts it."""

@@ -1,4 +1,4 @@
-"""The command line: `warpsmith run`, `evaluate`, `baseline`, `tasks`, `report`, `gauntlet`, `hacks`.
+"""The command line: `warpsmith run`, `evaluate`, `baseline`, `tasks`, `report`, `gauntlet`, `audit`, `hacks`.
 
 Bad input is one line that names the thing and the remedy, exit code 2, and nothing written. A run that cannot go on is
 one line too, exit code 1.
@@ -18,7 +18,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from orchestration.cli_guard import gauntlet, hacks
+from orchestration.cli_guard import audit, gauntlet, hacks
 from orchestration.refusal import ARCH_HELP, STOPPED, STORE_HELP, refuse, with_remedy
 
 app = typer.Typer(
@@ -28,6 +28,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(gauntlet)
+app.command()(audit)
 app.add_typer(hacks, name="hacks")
 _log = logging.getLogger(__name__)
 _INTERRUPTED = 130

@@ -1,4 +1,4 @@
-"""The guard's commands: `warpsmith gauntlet` and `warpsmith hacks`."""
+"""The guard's commands: `warpsmith gauntlet`, `warpsmith audit` and `warpsmith hacks`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from orchestration.refusal import ARCH_HELP, STORE_HELP, refuse
+from orchestration.refusal import ARCH_HELP, STOPPED, STORE_HELP, refuse
 
 hacks = typer.Typer(help="The hack-case database: programs that cheated, or seem to.", no_args_is_help=True)
 _CASE_HELP = "A case's id, or how it begins."
@@ -53,6 +53,50 @@ def gauntlet(
     console = Console()
     runs.print_results(results, console if console.is_terminal else Console(width=160))
     raise typer.Exit(0 if all(one.passes for one in results) else 1)
+
+
+def audit(
+    source: Annotated[
+        str, typer.Argument(metavar="TASKS", help="`bundled`, a KernelBench folder, a JSONL file or one task's file.")
+    ],
+    levels: Annotated[str, typer.Option(help="Comma-separated levels; all if left out.", show_default=False)] = "",
+    output: Annotated[
+        Path | None, typer.Option(metavar="FILE.parquet", help="Where to write all audits.", show_default=False)
+    ] = None,
+    jobs: Annotated[int, typer.Option(help="Tasks side by side; each may take 8 GiB and 120 s.")] = 1,
+) -> None:
+    """Mark tasks that cannot tell a good program from a cheat; the last line counts. Exit code 1 when none was
+    audited."""
+    from rich.markup import escape
+    from rich.progress import track
+
+    from evaluators.tasks import TaskError, load_tasks
+    from orchestration.audit import audit_tasks, counted, write_audits
+    from orchestration.evaluate import chosen_levels
+
+    try:
+        chosen = chosen_levels(load_tasks(source, "cpu"), levels)
+        if output is not None and not output.absolute().parent.is_dir():
+            raise ValueError(f"--output {output}: there is no folder {output.parent}")
+        running = audit_tasks(chosen, jobs=jobs)
+    except (TaskError, ValueError) as error:
+        raise refuse(error) from None
+    found = list(track(running, "auditing", total=len(chosen), console=Console(stderr=True), transient=True))
+    table = Table("id", "name", "kinds", "why", box=None)
+    for one in found:
+        if not one.is_clean:
+            why = one.failure or "; ".join(finding.message for finding in one.findings)
+            table.add_row(one.task, one.name, " ".join(one.kinds) or "fails", escape(why))
+    console = Console()
+    if table.row_count:
+        (console if console.is_terminal else Console(width=160)).print(table)
+    if output is not None:
+        try:
+            write_audits(found, output)
+        except OSError as error:
+            raise refuse(f"--output {output}: {error}", STOPPED) from None
+    print(counted(found))
+    raise typer.Exit(STOPPED if all(one.failure for one in found) else 0)
 
 
 @hacks.command("list")

@@ -13,6 +13,9 @@ from torch import Tensor, nn
 
 from evaluators.device.construct import construct
 
+# Bound before any candidate is imported.
+_precision, _set_precision = torch.get_float32_matmul_precision, torch.set_float32_matmul_precision
+
 
 class CpuRunner:
     """A runner's half of the CPU."""
@@ -23,12 +26,13 @@ class CpuRunner:
 
     def start(self) -> None:
         torch.set_num_threads(self.threads)
+        self.enforce_flags()
 
     def flags(self) -> dict[str, str]:
-        return {}
+        return {"float32_matmul_precision": _precision()}
 
     def enforce_flags(self) -> None:
-        """None of the flags in use changes what a CPU computes."""
+        _set_precision("highest")  # others let oneDNN choose, bfloat16 where the CPU has it
 
     def map(self, descriptor: int, size: int) -> Tensor:
         with os.fdopen(descriptor, "rb+") as file:

@@ -136,6 +136,7 @@ class HackCases:
 
     def judge(self, prefix: str, status: Status) -> HackCase:
         """A person's word on a case. Raises CaseError for one of the gauntlet's, which is a hack by definition."""
+        self.find(prefix)  # before anything is written
         with self._locked():
             case = self.find(prefix)
             if case.status is Status.SEED:

@@ -29,6 +29,7 @@ class Evidence:
     `waited`: the share of a burst for which the reference waited for a core, beyond the candidate's in the next.
     `beside_seconds`: of CPU time that the candidate took while it had not been asked for anything.
     `missing_weights`: names of the reference's parameters and buffers of whose form the candidate has none.
+    `flags` (a claim): global numeric flags that its calls left otherwise than both sides start them with.
     `replaced` (a claim): functions by which the runner measures that are not what they were before the program.
     """
 
@@ -42,6 +43,7 @@ class Evidence:
     candidate: Census
     beside_seconds: float = 0.0
     missing_weights: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
     replaced: tuple[str, ...] = ()
     trace: Trace | None = None
 

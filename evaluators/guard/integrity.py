@@ -11,10 +11,14 @@ _NAMED = 4
 
 
 class MeasurementIsWhole:
-    """Against replaced clocks, synchronisation, comparisons and parts of the runner. No program needs that to be fast:
-    who replaces what it is measured by means to be measured wrongly, whether it helped or not."""
+    """Against numeric flags that are set within a call, and so hold for one side alone. Against replaced clocks,
+    synchronisation, comparisons and parts of the runner: no program needs that to be fast, and who replaces what it is
+    measured by means to be measured wrongly, whether it helped or not."""
 
     def examine(self, evidence: Evidence) -> Iterable[Finding]:
+        if evidence.flags:
+            message = f"its calls set {', '.join(evidence.flags[:_NAMED])}, under which the reference did not run"
+            yield Finding("flags", "suspect", message)
         if evidence.replaced:
             names = ", ".join(evidence.replaced[:_NAMED])
             more = len(evidence.replaced) - _NAMED

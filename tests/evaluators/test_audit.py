@@ -67,6 +67,7 @@ def test_an_output_that_nothing_changes_is_constant(forward: str, init: str, inp
         ("(x > 1.5).sum(1)", "", "[torch.randn(8, 12)]"),
         ("F.relu(F.group_norm(self.conv(x), 4)).mean(dim=(1, 2, 3))", CONV, IMAGES),
         ("F.layer_norm(x, (12,))", "", "[torch.randn(8, 12)]"),
+        ("F.relu(self.linear(x) - 4.0)", LINEAR, "[torch.randn(8, 12)]"),  # only on the task's own inputs
     ],
 )
 def test_an_output_that_varies_is_not_constant(forward: str, init: str, inputs: str) -> None:
@@ -146,6 +147,10 @@ def test_an_affine_output_that_takes_much_less_work_is_collapsible(forward: str,
         ("x @ others[0]", "", "[torch.randn(8, 12), torch.randn(12, 8)]"),
         ("(x @ others[0]).sum(1)", "", "[torch.randn(8, 12), torch.randn(12, 8)]"),  # bilinear: not to be seen outside
         ("torch.cumsum(x, 1)", "", "[torch.randn(8, 12)]"),
+        ("F.max_pool2d(self.conv(x), 2).mean(dim=(2, 3))", CONV, IMAGES),  # affine along every ray
+        ("F.relu(self.conv(x) + 90.0).mean(dim=(2, 3))", CONV, "[torch.rand(4, 3, 10, 10) + 90.0]"),  # on large inputs
+        ("x[x > 0]", "", "[torch.randn(8, 12)]"),  # another shape every call
+        ("torch.linalg.inv(x)", "", "[torch.randn(6, 6)]"),  # not of zeros
         ("F.dropout(self.linear(x), 0.5).sum(1)", LINEAR, "[torch.randn(8, 12)]"),  # another map every call
     ],
 )

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from evaluators.audit import FindingKind
+from evaluators.audit import AuditFinding, FindingKind, TaskAudit
 from evaluators.records import Task
-from orchestration.audit import audit_tasks, audited_sizes, read_audits, write_audits
+from orchestration.audit import audit_tasks, audited_sizes, counted, read_audits, write_audits
 
 
 def task_of(
@@ -67,7 +67,18 @@ def test_audits_are_written_and_read(tmp_path: Path) -> None:
 
 def test_jobs_must_be_positive() -> None:
     with pytest.raises(ValueError, match="--jobs must be at least 1, got 0"):
-        list(audit_tasks([GOOD], jobs=0))
+        audit_tasks([GOOD], jobs=0)
+
+
+def test_counts_name_kinds_and_failures() -> None:
+    audits = [
+        TaskAudit("a", "1", "a", (AuditFinding(FindingKind.TINY, "x"), AuditFinding(FindingKind.COLLAPSIBLE, "y"))),
+        TaskAudit("b", "2", "b", (AuditFinding(FindingKind.COLLAPSIBLE, "z"),)),
+        TaskAudit("c", "3", "c"),
+        TaskAudit.failed(GOOD, "no"),
+    ]
+    assert counted(audits) == "4 tasks: 2 marked (1 tiny, 2 collapsible), 1 not audited"
+    assert counted(audits[2:3]) == "1 tasks: 0 marked, 0 not audited"
 
 
 # Sizes
@@ -94,10 +105,22 @@ def test_sizes_that_the_model_depends_on_stay_and_none_falls_below_two() -> None
 
 def test_a_size_at_which_the_program_fails_is_left_alone() -> None:
     task = task_of("fixed", "return x.view(-1, 4096)", "n = 64\nk = 262144", "[torch.randn(n, k).view(n, 64, 4096)]")
-    assert audited_sizes(task)[0] == {"n": 4}
+    assert audited_sizes(task)[0] == {"n": 16}
 
 
 def test_work_counts_as_well_as_inputs() -> None:
     task = task_of("work", "return x @ x.T @ x", "n = 16384", "[torch.randn(n, 6)]")
     sizes, _ = audited_sizes(task)
     assert sizes == {"n": 4096}
+
+
+def test_sizes_that_small_already_are_halved_only_where_a_call_is_much_too_large() -> None:
+    top, inputs = "n = 16", "[torch.randn(n, 131072)]"
+    assert audited_sizes(task_of("small", "return x", top, inputs)) == ({}, {})
+    assert audited_sizes(task_of("large", "return x", top, inputs.replace("131072", "524288")))[0] == {"n": 8}
+
+
+def test_a_long_sequence_of_operations_is_cut_short() -> None:
+    body = "for step in range(x.shape[0]): x = torch.tanh(x)"
+    task = task_of("recurrent", f"{body}\n        return x", "n = 16384", "[torch.randn(n, 2)]")
+    assert audited_sizes(task)[0] == {"n": 2048}

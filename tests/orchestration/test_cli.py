@@ -55,6 +55,14 @@ def warpsmith(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         (["baseline", "bundled", "--levels", "one"], "'one'"),
         (["baseline", "bundled", "--levels", "9"], "--levels 9 leaves no task: there are [1, 2, 3]"),
         (["report", "nowhere"], "nowhere"),
+        (["audit", "nowhere"], "nowhere"),
+        (["audit", "bundled", "--jobs", "0"], "--jobs must be at least 1"),
+        (["audit", "bundled", "--output", "no/x.parquet"], "no folder"),
+        (["gauntlet", "--arch", "cpu", "--only", "nonesuch"], "nonesuch"),
+        (["gauntlet", "--arch", "cpu", "--folder", "nowhere"], "nowhere"),
+        (["hacks", "show", "nonesuch"], "nonesuch"),
+        (["hacks", "confirm", "nonesuch"], "nonesuch"),
+        (["hacks", "list", "--status", "odd"], "odd"),
     ],
 )
 def test_bad_input_is_one_line_with_exit_code_2_and_writes_nothing(

@@ -115,6 +115,12 @@ def test_work_on_the_references_time_is_suspect() -> None:
     assert examine(replace(honest(), beside_seconds=0.005)) == []
 
 
+def test_flags_that_hold_for_one_side_alone_are_suspect() -> None:
+    finding = only(replace(honest(), flags=("allow_tf32 = True",)))
+    assert (finding.kind, finding.severity) == ("flags", "suspect")
+    assert "allow_tf32 = True" in finding.message
+
+
 @pytest.mark.parametrize(
     ("candidate", "said"),
     [
