@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from evaluators.guard.evidence import Evidence
 from evaluators.records import Finding
 
-_SHARE = 0.1  # of a call alone
+_SHARE = 0.2  # of a call alone
 _SECONDS = 5e-5  # what a call alone takes longer for by itself: cold caches, the way to the runner
 _FACTOR = 2.0  # as much longer as the reference's
 
