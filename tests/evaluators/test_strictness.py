@@ -83,7 +83,7 @@ def test_failing_at_another_shape_is_wrong_where_shapes_are_required(strict) -> 
     assert verdict.speedups == {}
     general = strict.evaluate(TASK, program(0.001))
     assert general.outcome is Outcome.OK, general.message
-    assert general.guard == ()
+    assert [one.kind for one in general.guard] == ["text"]  # it reads a clock
 
 
 def test_an_ordinary_speedup_needs_no_second_opinion(strict, second_device, short_paper) -> None:
@@ -148,4 +148,4 @@ def test_buckets_that_differ_make_a_result_suspect(strict, short_paper, monkeypa
     monkeypatch.setattr(paper, "MAX_VARIANCE", 0.0)  # no machine is as steady
     verdict = strict.evaluate(TASK, program(0.0102), preset="paper")
     assert verdict.outcome is Outcome.SUSPECT
-    assert [one.kind for one in verdict.guard] == ["variance"]
+    assert [one.kind for one in verdict.guard if one.severity != "hint"] == ["variance"]
