@@ -45,18 +45,24 @@ def _normal(like: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def shape_variants(task: Task) -> list[dict[str, int]]:
-    """Size overrides that change the shapes of the inputs and nothing else: the module-level integers that `get_inputs`
-    depends on and neither `get_init_inputs` nor `Model` does. The first at 5/8 of every such size, the second odd."""
-    body = ast.parse(program_source(task)).body
-    sizes, uses = _constants(body), _names_used(body)
-    free = _reachable("get_inputs", uses) - _reachable("get_init_inputs", uses) - _reachable("Model", uses)
-    known = {name: sizes[name] for name in sorted(free & set(sizes)) if sizes[name] >= 2}
+    """Size overrides that change the shapes of the inputs and nothing else (`input_sizes`). The first at 5/8 of every
+    such size, the second odd."""
+    known = input_sizes(task)
     if not known:
         return []
     return [
         {name: max(1, 5 * value // 8) for name, value in known.items()},
         {name: max(1, 5 * value // 8 - 1 | 1) for name, value in known.items()},
     ]
+
+
+def input_sizes(task: Task) -> dict[str, int]:
+    """The sizes of at least 2 that belong to the inputs alone: module-level integers that `get_inputs` depends on and
+    neither `get_init_inputs` nor `Model` does, by name."""
+    body = ast.parse(program_source(task)).body
+    sizes, uses = _constants(body), _names_used(body)
+    free = _reachable("get_inputs", uses) - _reachable("get_init_inputs", uses) - _reachable("Model", uses)
+    return {name: sizes[name] for name in sorted(free & set(sizes)) if sizes[name] >= 2}
 
 
 def _constants(body: list[ast.stmt]) -> dict[str, int]:

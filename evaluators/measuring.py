@@ -24,7 +24,7 @@ from evaluators.build.farm import Extensions
 from evaluators.device import Device, Slot
 from evaluators.incidents import Incidents
 from evaluators.judge import CallLimits, Judge, Judgement
-from evaluators.records import Artifact, Estimate, Outcome
+from evaluators.records import Artifact, Estimate, Finding, Outcome
 from evaluators.runner_handle import RunnerHandle
 from evaluators.tasks import TaskProgram
 from evaluators.timing import Preset, combined
@@ -98,14 +98,14 @@ class MeasuringSlot:
         if judgement.speedup is None or judgement.timing is None or preset.paper:
             return judgement, active
         spread = self.device.spread(judgement.timing.reference_seconds.value)
-        found, findings = [judgement.speedup], {finding.kind: finding for finding in judgement.findings}
+        found, findings = [judgement.speedup], {_name(finding): finding for finding in judgement.findings}
         start = time.perf_counter()
         while len(found) < preset.pairs_of_processes and _is_close(judgement.speedup, spread):
             again, _ = self._once(slot, program, source, preset, artifact, closer=False)
             if again.speedup is None:
                 return again, active  # it works at times
             found.append(again.speedup)
-            findings = {**{finding.kind: finding for finding in again.findings}, **findings}
+            findings = {**{_name(finding): finding for finding in again.findings}, **findings}
         cost = {**judgement.cost, "fresh_processes": time.perf_counter() - start} if len(found) > 1 else judgement.cost
         settled = replace(judgement, speedup=combined(found, spread), findings=tuple(findings.values()), cost=cost)
         return settled, active
@@ -173,6 +173,11 @@ class MeasuringSlot:
             start = time.perf_counter()
             self.device.check_health()
             judgement.cost["health"] = time.perf_counter() - start
+
+
+def _name(finding: Finding) -> tuple[str, str]:
+    """What makes two findings one: a hint never stands for a suspicion of its kind."""
+    return finding.kind, finding.severity
 
 
 def _is_close(speedup: Estimate, spread: float) -> bool:

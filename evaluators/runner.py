@@ -60,7 +60,7 @@ class Runner:
             "probe": self.probe,
             "call": self.call,
             "trace": self.trace,
-            "replaced": self.replaced,
+            "integrity": self.integrity,
             "discover": self.discover,
             "compile": self.compile,
         }
@@ -191,7 +191,7 @@ class Runner:
         with torch.no_grad():
             return {"kernels": self.device.trace(self.model, self.inputs[0])}
 
-    def replaced(self, message: dict[str, Any]) -> dict[str, Any]:
+    def integrity(self, message: dict[str, Any]) -> dict[str, Any]:
         """The functions by which programs are measured that this one has replaced, and the numeric flags as its last
         call left them."""
         return {"names": self.originals.replaced(), "flags": self.device.flags()}

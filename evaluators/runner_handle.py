@@ -332,10 +332,10 @@ class RunnerHandle:
             if isinstance(stream, int) and _is_duration(start) and _is_duration(end) and start <= end
         ]
 
-    def replaced(self, timeout: float) -> tuple[tuple[str, ...], dict[str, str]]:
+    def integrity(self, timeout: float) -> tuple[tuple[str, ...], dict[str, str]]:
         """The functions by which it measures that the program has replaced, and the global numeric flags as its last
         call left them: both as claimed."""
-        reply = self.ask({"op": "replaced"}, timeout)
+        reply = self.ask({"op": "integrity"}, timeout)
         names, flags = reply.get("names"), reply.get("flags")
         known = (
             {str(key): str(value)[:_NAME_CHARACTERS] for key, value in flags.items()} if isinstance(flags, dict) else {}

@@ -25,13 +25,13 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from evaluators import tree
 from evaluators.audit import FindingKind, TaskAudit, audit_table, audit_task
-from evaluators.inputs import _constants, shape_variants
-from evaluators.records import Task, parse_source
-from evaluators.tasks import TaskProgram, program_source
+from evaluators.inputs import input_sizes
+from evaluators.records import Task
+from evaluators.tasks import TaskProgram
 
 _SECONDS = 120.0
 _MEMORY_BYTES = 8 << 30
-_PRELOADED = [__name__, "torch._dynamo", "torch.fx.experimental.symbolic_shapes"]  # what shapes alone need: 3 s
+_PRELOADED = [__name__, "torch._dynamo", "torch.fx.experimental.symbolic_shapes"]  # slow to import
 _LEAST_SIZE = 2  # so that batch statistics exist
 _SMALL = 16  # such a size is halved only where a call would be four times what follows:
 _MORE_WHERE_SMALL = 4.0
@@ -150,9 +150,7 @@ def audited_sizes(task: Task) -> tuple[Mapping[str, int], Mapping[str, int]]:
     """Two overrides of the sizes that only `get_inputs` depends on. The first halves the largest of these again and
     again until inputs, outputs and work are small, the second stops one halving earlier: what is an accident of the
     first is not found there. Both are empty where nothing has to be, or can be, reduced."""
-    variants = shape_variants(task)
-    known = _constants(parse_source(program_source(task)).body)
-    sizes = {name: known[name] for name in (variants[0] if variants else ())}
+    sizes = input_sizes(task)
     reduced: dict[str, int] = {}
     before = reduced
     load = _load(task)

@@ -212,13 +212,12 @@ def _restrict_mounts(containment: Containment, pid_namespace: bool) -> bool:
     memory = [containment.folder, "/dev/shm"]
     made = [_mount("tmpfs", place, "tmpfs", _MS_NOSUID | _MS_NODEV, options) for place in memory]
     made += [_mount(place, place, "none", _MS_BIND) for place in containment.writable]
-    made += [
-        _mount("tmpfs", place, "tmpfs", _MS_NOSUID | _MS_NODEV, "size=4k,mode=0755") for place in containment.hidden
-    ]
     if not all(made) or not _set_read_only("/", True, recursive=True):
         return False
     for place in (*memory, *containment.writable):
         _set_read_only(place, False, recursive=False)
+    for place in containment.hidden:
+        _mount("tmpfs", place, "tmpfs", _MS_NOSUID | _MS_NODEV, "size=4k,mode=0755")
     if pid_namespace:
         _mount("proc", "/proc", "proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
     return True

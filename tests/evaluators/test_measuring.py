@@ -80,6 +80,12 @@ def test_evidence_of_a_later_pair_counts(slot, monkeypatch) -> None:
     assert sorted(finding.message for finding in found.findings) == ["first", "third"]
 
 
+def test_a_hint_does_not_stand_for_a_suspicion_of_its_kind(slot, monkeypatch) -> None:
+    hint, doubt = Finding("flags", "hint", "set back"), Finding("flags", "suspect", "set in a call")
+    found, _ = judge(slot, monkeypatch, judgement(1.0, hint), judgement(1.0, doubt), judgement(1.0))
+    assert sorted(finding.severity for finding in found.findings) == ["hint", "suspect"]
+
+
 def test_real_processes_settle_a_close_call(slot) -> None:
     task = find_task("level1/softmax")
     source = task.source.replace("class Model(", "class ModelNew(").replace("super(Model,", "super(ModelNew,")

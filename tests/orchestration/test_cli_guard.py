@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from evaluators.gauntlet import discover
-from evaluators.guard.cases import HackCases, seeds
+from evaluators.guard.cases import HackCase, HackCases, Status, seeds
 from orchestration.cli import app
 
 PROGRAM = '''"""{technique}
@@ -64,7 +64,7 @@ def test_cases_are_listed_shown_and_judged(tmp_path: Path) -> None:
     refused = CliRunner().invoke(app, ["hacks", "reject", seeds()[0].id, *store])
     assert refused.exit_code == 2
     honest = next(one for one in discover("cpu") if not one.is_exploit)
-    case = seeds()[0].__class__("abc", honest.task, "cpu", "suspect", ("clocks",), "late", honest.source, "run")
+    case = HackCase("abc", honest.task, "cpu", Status.SUSPECT, ("clocks",), "late", honest.source, "run")
     HackCases(tmp_path / "hacks.parquet").add([case])
     assert CliRunner().invoke(app, ["hacks", "reject", "ab", *store]).output == "abc  rejected\n"
     assert CliRunner().invoke(app, ["hacks", "list", "--status", "suspect", *store]).output.endswith("0 cases\n")

@@ -144,6 +144,7 @@ def test_no_group_is_sampled_while_too_many_candidates_wait_to_be_judged(
     ]
     pipeline = make_pipeline({SOFTMAX.id: [*map(fenced, sources[:2])], GELU.id: [*map(fenced, sources[2:])]})
     pipeline.max_backlog = 1
+    monkeypatch.setattr("orchestration.pipeline._POLL_SECONDS", 30.0)  # on a busy machine, a group is begun meanwhile
     events = []
     sample, build = pipeline.engines.submit, pipeline.builders.submit
 
@@ -159,9 +160,7 @@ def test_no_group_is_sampled_while_too_many_candidates_wait_to_be_judged(
     monkeypatch.setattr(pipeline.builders, "submit", built)
     result = run(pipeline, SOFTMAX.id, GELU.id)
     assert len(result.rollouts) == 4
-    # The second group may be sampled before the first has come back, but never while some of it waits to be judged.
-    assert [event for event in events if event != "build"] == [(SOFTMAX.id, 0), (GELU.id, 0)]
-    assert events.count("build") == 4
+    assert events == [(SOFTMAX.id, 0), "build", "build", (GELU.id, 0), "build", "build"]
 
 
 def test_our_own_failure_is_not_remembered_as_the_candidates(make_pipeline: Callable[..., Pipeline]) -> None:
