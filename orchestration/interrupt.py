@@ -1,9 +1,9 @@
 """Ctrl-C that arrives, at a moment when it does no harm.
 
 A signal's handler runs between any two instructions of the main thread. Python's own raises KeyboardInterrupt there,
-and that may be inside a library's destructor or callback, where it is printed and dropped, and the run goes on (3 of 100
-runs that were interrupted while they started); or within an import or a call of `logging`, whose lock then stays taken
-for ever, and a thread that needs it waits as long.
+and that may be inside a library's destructor or callback, where it is printed and dropped, and the run goes on (3 of
+100 runs that were interrupted while they started); or within an import or a call of `logging`, whose lock then stays
+taken for ever, and a thread that needs it waits as long.
 """
 
 from __future__ import annotations
