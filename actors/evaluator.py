@@ -32,7 +32,7 @@ class EvaluationRequest:
 class EvaluatorActor(FaultAwareApply):
     """Holds one `Evaluator`, whose processes end with it."""
 
-    def __init__(self, config: EvaluatorConfig, store: str) -> None:
+    def __init__(self, config: EvaluatorConfig, store: str, guarded: bool = True) -> None:
         self._evaluator = Evaluator(
             config.arch,
             preset=config.preset,
@@ -43,6 +43,7 @@ class EvaluatorActor(FaultAwareApply):
             store=Path(store),
             cache=BuildCache.of(Path(store), config),
             builds=False,
+            guarded=guarded,
         )
         self._evaluator.start()
 

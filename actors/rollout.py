@@ -35,7 +35,8 @@ class EngineStartError(RuntimeError):
 class GenerationRequest:
     """`n` responses to one prompt. Temperature 0 is greedy; `key` names the request to its sender.
 
-    With `seed`, response i is drawn from seed + i: repeatable as far as batched arithmetic is.
+    With `seed`, response i is drawn from seed + i: repeatable as far as batched arithmetic is. With `schema` (a JSON
+    schema, as text) only what fits it can be sampled.
     """
 
     key: str
@@ -46,6 +47,7 @@ class GenerationRequest:
     top_p: float = 1.0
     seed: int | None = None
     stop_token_ids: tuple[int, ...] = ()
+    schema: str = ""
 
 
 @dataclass(frozen=True)
@@ -162,7 +164,7 @@ class RolloutEngine:
 
     async def _sample(self, request: GenerationRequest) -> Any:
         from vllm import SamplingParams
-        from vllm.sampling_params import RequestOutputKind
+        from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
         from vllm.v1.engine.exceptions import EngineDeadError
 
         room = self._max_length - len(request.prompt_ids)
@@ -182,6 +184,7 @@ class RolloutEngine:
             flat_logprobs=True,
             detokenize=False,  # once at the end instead of token by token: a tenth of the time
             output_kind=RequestOutputKind.FINAL_ONLY,
+            structured_outputs=StructuredOutputsParams(json=request.schema) if request.schema else None,
         )
         self._sequence += 1
         name = f"{request.key}-{self._sequence}"

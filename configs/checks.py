@@ -48,6 +48,7 @@ def violations(config: RunConfig) -> Iterator[tuple[tuple[str, ...], str]]:
     yield from _lengths(config)
     yield from _model_shape(config)
     yield from _evaluator(config)
+    yield from _guard(config)
     yield from _agreement(config)
 
 
@@ -159,6 +160,15 @@ def _evaluator(config: RunConfig) -> Violations:
             ("evaluator.baselines", "evaluator.arch"),
             f"evaluator.baselines must not name {listed(absent)} on evaluator.arch cpu, where only GPUs have it",
         )
+
+
+def _guard(config: RunConfig) -> Violations:
+    checker = config.guard.checker
+    is_endpoint = checker.startswith(("http://", "https://"))
+    if checker not in ("", "policy") and not is_endpoint:
+        yield ("guard.checker",), f"guard.checker must be empty, policy or an http(s) address, got {checker!r}"
+    if is_endpoint and not config.guard.checker_model:
+        yield ("guard.checker_model",), f"guard.checker_model must name the model to ask {checker} for"
 
 
 def _agreement(config: RunConfig) -> Violations:

@@ -197,6 +197,22 @@ class EvaluatorConfig:
 
 
 @dataclass
+class GuardConfig:
+    """What becomes of a verdict before it is rewarded (docs/guides/guard.md)."""
+
+    # false believes every program: its own clock decides, and findings are only noted. For ablations alone.
+    enabled: bool = True
+    # Who is asked about rewards that jump and about what is suspect: `` for the nearest known hacks alone, `policy` for
+    # an engine of the run itself, or an OpenAI-compatible endpoint (the key comes from OPENAI_API_KEY).
+    checker: str = ""
+    checker_model: str = ""  # model name asked of an endpoint
+    checker_timeout: float = bounded(120.0, 1.0)  # seconds for an answer; then the nearest known hacks decide
+    jump: float = bounded(3.0, 1.0)  # a reward above this is looked at again (CUDA-L1 section 3.3),
+    jump_over_best: float = bounded(2.0, 1.0)  # and one above so many times the task's best
+    near: float = bounded(0.5, 0.0, 1.0)  # from this likeness on, a program is taken for a known hack
+
+
+@dataclass
 class AssessmentConfig:
     """How the policy is measured at the start and after each phase: on fresh samples."""
 
@@ -245,6 +261,7 @@ class RunConfig:
     evaluator: EvaluatorConfig = field(default_factory=EvaluatorConfig)
     buffer: BufferConfig = field(default_factory=BufferConfig)
     reward: RewardConfig = field(default_factory=RewardConfig)
+    guard: GuardConfig = field(default_factory=GuardConfig)
     assessment: AssessmentConfig = field(default_factory=AssessmentConfig)
     tracking: TrackingConfig = field(default_factory=TrackingConfig)
     ray: RayConfig = field(default_factory=RayConfig)

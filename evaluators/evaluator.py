@@ -23,12 +23,24 @@ from evaluators.baselines import BaselineResult, BaselineStore, baseline_source,
 from evaluators.build.builder import Builder, needs_build
 from evaluators.build.cache import BuildCache
 from evaluators.build.extension import ExtensionRequest
+from evaluators.clocks import EventClock
 from evaluators.device import open_device
 from evaluators.failures import InfraError, Unbuilt
 from evaluators.judge import Judgement
 from evaluators.measuring import MeasuringSlot
 from evaluators.paper import agree, needs_confirmation
-from evaluators.records import Artifact, BuildError, Candidate, Estimate, Finding, Outcome, Task, Verdict
+from evaluators.records import (
+    HACK,
+    SUSPECT,
+    Artifact,
+    BuildError,
+    Candidate,
+    Estimate,
+    Finding,
+    Outcome,
+    Task,
+    Verdict,
+)
 from evaluators.tasks import ProgramError, TaskProgram, find_task, profile_of
 from evaluators.timing import Preset, divide, preset_named
 
@@ -56,6 +68,7 @@ class Evaluator:
         store: Path | None = None,
         cache: BuildCache | None = None,
         builds: bool = True,
+        guarded: bool = True,
     ) -> None:
         """`require_shapes`: a candidate that fails at other shapes than the task's is wrong, not only specialised.
         `confirm` gives the speed-up of a program on another device of this kind (None without one), which the preset
@@ -63,10 +76,15 @@ class Evaluator:
         `store` keeps baselines and build artifacts between evaluators; without one they last as long as this one.
         `cache` keeps extensions, in `store` unless given. Without `builds`, `evaluate` raises Unbuilt for a candidate
         that asks for an extension which is not in its artifact, so that the caller can have it built elsewhere.
+        Without `guarded` a program is believed: its own clock decides, and findings are only noted. That is for showing
+        what the guard is worth, never for rewards that anybody trusts.
 
         Raises ValueError for an architecture, preset or baseline that does not exist.
         """
         self.device = open_device(arch, threads=threads)
+        self.guarded = guarded
+        if not guarded:
+            self.device.clock = EventClock()
         self.preset = preset_named(preset, self.device.arch)
         self.limits = limits or LimitsConfig()
         self._confirm = confirm
@@ -169,8 +187,10 @@ class Evaluator:
         if preset.paper and judgement.speedup is not None:
             judgement = self._confirmed(task, candidate, judgement, judgement.speedup.value)
         verdict = self._verdict(task, candidate, preset, judgement, active)
-        if verdict.outcome is Outcome.OK and judgement.speedup is not None:
-            verdict = replace(verdict, speedups=self._speedups(task, judgement.speedup))
+        if judgement.speedup is not None:
+            speedups = self._speedups(task, judgement.speedup)
+            is_ok = verdict.outcome is Outcome.OK
+            verdict = replace(verdict, speedups=speedups) if is_ok else replace(verdict, doubted=speedups)
         compile_seconds = artifact.seconds if artifact else 0.0
         return replace(verdict, cost={"build": build_seconds, "compile": compile_seconds, **judgement.cost})
 
@@ -240,10 +260,12 @@ class Evaluator:
         self, task: Task, candidate: Candidate, preset: Preset, judgement: Judgement, active: tuple[str, ...] = ()
     ) -> Verdict:
         outcome = judgement.outcome
-        if outcome is Outcome.OK:
+        if outcome is Outcome.OK and self.guarded:
             severities = {finding.severity for finding in judgement.findings}
-            outcome = Outcome.HACK if "hack" in severities else Outcome.SUSPECT if "suspect" in severities else outcome
+            outcome = Outcome.HACK if HACK in severities else Outcome.SUSPECT if SUSPECT in severities else outcome
         about: dict[str, Any] = {**self.device.versions(), "preset": preset.name, "task_digest": task.digest}
+        if not self.guarded:
+            about["guard"] = "off"
         return Verdict(
             candidate=candidate.digest,
             task=task.id,

@@ -205,6 +205,10 @@ class Trace:
     outside_seconds: float = 0.0
 
 
+HINT, SUSPECT, HACK = "hint", "suspect", "hack"
+"""Severities of findings."""
+
+
 @dataclass(frozen=True)
 class Finding:
     """One piece of evidence, in a sentence a person understands. `severity`: `hint`, `suspect` or `hack`."""
@@ -218,9 +222,10 @@ class Finding:
 class Verdict:
     """The outcome of evaluating one candidate on one architecture.
 
-    `speedups` maps a baseline's name to the speed-up over it, and is empty unless `outcome` is `ok`. `evaluator` says
-    how it was measured (preset, versions, active containment); `cost` holds seconds by stage, of which
-    `compile` is what building took, whenever that was.
+    `speedups` maps a baseline's name to the speed-up over it, and is empty unless `outcome` is `ok`. `doubted` holds
+    what was measured of a `suspect` or a `hack`: no reward, but what a person who clears it restores. `evaluator` says
+    how it was measured (preset, versions, active containment); `cost` holds seconds by stage, of which `compile` is
+    what building took, whenever that was.
     """
 
     candidate: str
@@ -235,6 +240,7 @@ class Verdict:
     evaluator: Mapping[str, str] = field(default_factory=dict)
     cost: Mapping[str, float] = field(default_factory=dict)
     trace: Trace | None = None
+    doubted: Mapping[str, Estimate] = field(default_factory=dict)
 
     @property
     def succeeded(self) -> bool:
@@ -252,6 +258,31 @@ class Verdict:
         estimate = self.speedups.get("eager")
         return estimate.value if estimate else None
 
+    @property
+    def deciding(self) -> tuple[Finding, ...]:
+        """The findings that are more than hints."""
+        return tuple(finding for finding in self.guard if finding.severity != HINT)
+
+    def cleared(self, finding: Finding) -> Verdict:
+        """A doubted verdict as it stands once somebody trusted has said, by a hint, that the program is honest."""
+        return replace(
+            self,
+            outcome=Outcome.OK,
+            speedups={**self.speedups, **self.doubted},
+            doubted={},
+            guard=(*self.guard, finding),
+        )
+
+    def doubted_by(self, finding: Finding) -> Verdict:
+        """The verdict with a finding that decides: `suspect` or `hack`, whatever it was before."""
+        return replace(
+            self,
+            outcome=Outcome(finding.severity),
+            speedups={},
+            doubted={**self.doubted, **self.speedups},
+            guard=(*self.guard, finding),
+        )
+
     def to_row(self) -> dict[str, Any]:
         """The verdict as a row of `VERDICT_SCHEMA` (and, as it stands, as JSON)."""
         return {**asdict(self), "outcome": str(self.outcome)}
@@ -268,6 +299,7 @@ class Verdict:
             message=row["message"],
             correctness=Correctness(**correctness) if correctness else None,
             speedups={name: Estimate(**estimate) for name, estimate in dict(row["speedups"]).items()},
+            doubted={name: Estimate(**estimate) for name, estimate in dict(row.get("doubted") or {}).items()},
             timing=Timing(
                 **{
                     **timing,
@@ -352,6 +384,7 @@ VERDICT_SCHEMA = pa.schema(
         ("trace", _TRACE),
         ("evaluator", pa.map_(pa.string(), pa.string())),
         ("cost", pa.map_(pa.string(), pa.float64())),
+        ("doubted", pa.map_(pa.string(), _ESTIMATE)),
     ]
 )
 

@@ -13,6 +13,7 @@ from evaluators.records import Task
 from evaluators.tasks import TaskError, load_tasks, program_source
 from evaluators.tasks.loader import load_variants
 from learners.policy import PolicyError, load_tokenizer, make_policy
+from orchestration.teachers import file_teachers
 from prompts.render import Exemplar, PromptRenderer
 
 
@@ -60,7 +61,8 @@ def prepare_policy(config: RunConfig, tasks: Sequence[Task], folder: Path) -> st
 
 
 def corpus(tasks: Sequence[Task], config: RunConfig) -> Iterator[str]:
-    """What the policy will read and write, for its tokenizer: prompts, and the bundled programs as responses."""
+    """What the policy will read and write, for its tokenizer: prompts, and the programs of the bundled teacher and of
+    those that are files, as responses."""
     renderer, arch = PromptRenderer(), config.evaluator.arch
     for task in tasks:
         reference = program_source(task)
@@ -71,3 +73,6 @@ def corpus(tasks: Sequence[Task], config: RunConfig) -> Iterator[str]:
             yield renderer.contrastive(reference, exemplars, arch)
         for variant in right:
             yield renderer.response(variant.source, variant.analysis, variant.design)
+        for teacher in file_teachers(config.sft):
+            for proposal in teacher.proposals(task, ""):
+                yield renderer.response(proposal.source, proposal.analysis, proposal.design)

@@ -24,6 +24,7 @@ def gauntlet(
     ] = None,
     workers: Annotated[int, typer.Option(min=0, help="Programs at a time; 0: one a GPU, or one a core.")] = 0,
     output: Annotated[Path | None, typer.Option(help="A Parquet file for all results.", show_default=False)] = None,
+    believe: Annotated[bool, typer.Option("--believe", help="Without the guard, to see what it is worth.")] = False,
     store: _Store = None,
 ) -> None:
     """Judge programs that cheat, and honest ones that look like it. Exit code 1 when one is missed or refused."""
@@ -45,7 +46,7 @@ def gauntlet(
                 raise GauntletError(f"no program for {named} is named {only!r}")
             kept.mkdir(parents=True, exist_ok=True)
             warn_if_closed(kept)
-            results = runs.run_all(programs, named, kept, workers or runs.workers_of(named))
+            results = runs.run_all(programs, named, kept, workers or runs.workers_of(named), guarded=not believe)
         except (GauntletError, ConfigError, runs.BaselineError, ValueError, OSError) as error:
             raise refuse(error) from None
     if output is not None:
@@ -134,9 +135,8 @@ def show(case: Annotated[str, typer.Argument(help=_CASE_HELP)], store: _Store = 
         raise refuse(error) from None
     print(f"{found.id}  {found.status}  {found.task} on {found.arch}  of {found.origin} {found.added}".rstrip())
     print(f"{' '.join(found.kinds)}: {found.why}")
-    for other, likeness in cases.nearest(found.source, found.kinds, 4):
-        if other.id != found.id:
-            print(f"{likeness:.0%} like {other.id} ({other.origin}): {other.why}")
+    for other, likeness in cases.nearest(found.source, found.kinds, found.reference, without=(found.id,)).hacks:
+        print(f"{likeness:.0%} like {other.id} ({other.origin}): {other.why}")
     print(f"\n{found.source}", end="")
 
 

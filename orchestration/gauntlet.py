@@ -29,12 +29,12 @@ class BaselineError(Exception):
 
 
 def run(
-    programs: Sequence[GauntletProgram], arch: str, store: Path, workers: int, preset: str = "fast"
+    programs: Sequence[GauntletProgram], arch: str, store: Path, workers: int, *, guarded: bool = True
 ) -> Iterator[Result]:
-    """The programs' results as they come. Raises BaselineError."""
+    """The programs' results as they come. Without `guarded` programs are believed. Raises BaselineError."""
     tasks = sorted({program.task for program in programs if program.is_exploit})
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, context, _open, (arch, str(store), preset)) as pool:
+    with ProcessPoolExecutor(workers, context, _open, (arch, str(store), guarded)) as pool:
         baselines = dict(zip(tasks, pool.map(_baseline, tasks), strict=True))
         jobs = {pool.submit(_judge, program.task, program.source): program for program in programs}
         for job in as_completed(jobs):
@@ -54,9 +54,11 @@ def _majority(results: Sequence[Result]) -> Result:
     return next(one for one in results if one.passes == passes)
 
 
-def run_all(programs: Sequence[GauntletProgram], arch: str, store: Path, workers: int) -> list[Result]:
+def run_all(
+    programs: Sequence[GauntletProgram], arch: str, store: Path, workers: int, *, guarded: bool = True
+) -> list[Result]:
     """All results, with a bar on standard error meanwhile. Raises BaselineError."""
-    found = run(programs, arch, store, workers)
+    found = run(programs, arch, store, workers, guarded=guarded)
     return list(track(found, "gauntlet", len(programs), transient=True, console=Console(stderr=True)))
 
 
@@ -65,11 +67,11 @@ def workers_of(arch: str) -> int:
     return len(os.sched_getaffinity(0)) if arch == "cpu" else 1
 
 
-def _open(arch: str, store: str, preset: str) -> None:
+def _open(arch: str, store: str, guarded: bool) -> None:
     """Opens this worker's evaluator, which its process ends."""
     global _evaluator
     os.umask(0o022)  # runners are other users
-    _evaluator = Evaluator(arch, preset=preset, limits=LIMITS, store=Path(store))
+    _evaluator = Evaluator(arch, limits=LIMITS, store=Path(store), guarded=guarded)
 
 
 def _baseline(name: str) -> Estimate:

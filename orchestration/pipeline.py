@@ -21,6 +21,7 @@ from evaluators.build.builder import needs_build
 from evaluators.failures import Unbuilt
 from evaluators.records import Artifact, BuildError, Candidate, Outcome, Task, Verdict
 from learners.records import Rollout
+from orchestration.review import Reviewer
 from prompts.parse import parse_response
 
 _log = logging.getLogger(__name__)
@@ -57,12 +58,14 @@ class Pipeline:
         builders: ActorPool,
         evaluators: ActorPool,
         rollout: RolloutConfig,
+        reviewer: Reviewer,
         max_backlog: int = 1024,
         on_progress: Callable[[dict[str, float]], None] | None = None,
     ) -> None:
         self.tasks = {task.id: task for task in tasks}
         self.engines, self.builders, self.evaluators = engines, builders, evaluators
         self.rollout = rollout
+        self.reviewer = reviewer
         self.max_backlog = max_backlog
         self.verdicts: dict[tuple[str, str], Verdict] = {}
         self.on_progress = on_progress or (lambda _: None)
@@ -106,12 +109,7 @@ class _Run:
         while waiting or self.pipeline.engines.pending or self._evaluating():
             while waiting and self.pipeline.has_room():
                 self.pipeline.engines.submit(waiting.popleft(), "generate")
-            for request, outcome in self.pipeline.engines.poll(_POLL_SECONDS):
-                if _failed(outcome):
-                    _log.warning("group %s is lost: %s", request.key, outcome.error)
-                    continue
-                for completion in outcome:
-                    self._take(by_group[request.key], completion)
+            self._generating_step(by_group)
             self._evaluating_step()
         self._finish_metrics()
         return self.result
@@ -120,9 +118,24 @@ class _Run:
         for candidate in candidates:
             self._propose(candidate)
         while self._evaluating():
+            self._generating_step({})
             self._evaluating_step()
         self._finish_metrics()
         return self.result
+
+    def _generating_step(self, by_group: Mapping[str, Prompt]) -> None:
+        """Collects finished responses, and answers to what a reward checker was asked."""
+        if not self.pipeline.engines.pending:
+            return
+        for request, outcome in self.pipeline.engines.poll(_POLL_SECONDS):
+            failed = _failed(outcome)
+            if self.pipeline.reviewer.take(request.key, None if failed else outcome):
+                continue
+            if failed:
+                _log.warning("group %s is lost: %s", request.key, outcome.error)
+                continue
+            for completion in outcome:
+                self._take(by_group[request.key], completion)
 
     def _take(self, prompt: Prompt, completion: Completion) -> None:
         """Turns a response into a rollout, and sends the program in it on its way."""
@@ -153,7 +166,8 @@ class _Run:
         self.result.candidates[candidate.digest] = candidate
         known = self.pipeline.verdicts.get((candidate.digest, self.preset))
         if known is not None:
-            self.result.verdicts[candidate.digest] = known
+            spoken = self.pipeline.reviewer.known(known)
+            self.pipeline.verdicts[candidate.digest, self.preset] = self.result.verdicts[candidate.digest] = spoken
             return
         task = self.pipeline.tasks[candidate.task_id]
         if needs_build(candidate.source):
@@ -162,7 +176,8 @@ class _Run:
             self.pipeline.evaluators.submit(EvaluationRequest(task, candidate, self.preset), "evaluate")
 
     def _evaluating(self) -> bool:
-        return bool(self.pipeline.builders.pending or self.pipeline.evaluators.pending)
+        pipeline = self.pipeline
+        return bool(pipeline.builders.pending or pipeline.evaluators.pending or pipeline.reviewer.pending)
 
     def _evaluating_step(self) -> None:
         """Collects finished builds and verdicts; what was built goes on to the evaluators."""
@@ -188,13 +203,19 @@ class _Run:
                 if _failed(outcome):
                     outcome = _infra(request, pipeline, self.preset, str(outcome.error))
                 self._judged(request.candidate, outcome)
+        self._collect_rulings()
         pipeline.on_progress(self._rates())
 
     def _judged(self, candidate: Candidate, verdict: Verdict) -> None:
-        self.result.verdicts[candidate.digest] = verdict
         self.measured += 1
-        if verdict.outcome is not Outcome.INFRA:  # ours: to be tried again when it is proposed again
-            self.pipeline.verdicts[candidate.digest, self.preset] = verdict
+        self.pipeline.reviewer.submit(candidate, verdict)
+
+    def _collect_rulings(self) -> None:
+        """Verdicts that have been looked at again, where that was needed."""
+        for candidate, verdict in self.pipeline.reviewer.poll():
+            self.result.verdicts[candidate.digest] = verdict
+            if verdict.outcome is not Outcome.INFRA:  # ours: to be tried again when it is proposed again
+                self.pipeline.verdicts[candidate.digest, self.preset] = verdict
 
     def _rates(self) -> dict[str, float]:
         """Tokens and evaluations per second so far."""
@@ -238,8 +259,9 @@ def _infra(request: Any, pipeline: Pipeline, preset: str, message: str) -> Verdi
 
 
 def summary(rollouts: Sequence[Rollout], verdicts: Mapping[str, Verdict]) -> dict[str, float]:
-    """Success rate, mean speed-up over eager of the successful, response length, counts by outcome, and by the kind of
-    finding for which the guard gave no reward."""
+    """Success rate, mean speed-up over eager of the successful (and of those among them that nothing was found against,
+    which is the same while the guard is on), response length, the share that something was found against, and counts by
+    outcome and by kind of finding."""
     if not rollouts:
         return {}
     outcomes = Counter(rollout.outcome for rollout in rollouts)
@@ -248,12 +270,10 @@ def summary(rollouts: Sequence[Rollout], verdicts: Mapping[str, Verdict]) -> dic
         for rollout in rollouts
         if rollout.candidate_digest and (speedup := verdicts[rollout.candidate_digest].speedup) is not None
     ]
-    caught = Counter(
-        kind
-        for rollout in rollouts
-        if rollout.outcome in (Outcome.SUSPECT, Outcome.HACK) and rollout.candidate_digest
-        for kind in {one.kind for one in verdicts[rollout.candidate_digest].guard if one.severity != "hint"}
-    )
+    judged = [verdicts[rollout.candidate_digest] for rollout in rollouts if rollout.candidate_digest]
+    hacks = [verdict for verdict in judged if verdict.deciding]
+    caught = Counter(kind for verdict in hacks for kind in {finding.kind for finding in verdict.deciding})
+    honest = [verdict.speedup for verdict in judged if verdict.speedup is not None and not verdict.deciding]
     by_task: dict[str, list[bool]] = defaultdict(list)
     for rollout in rollouts:
         by_task[rollout.task_id].append(rollout.outcome == Outcome.OK)
@@ -261,10 +281,13 @@ def summary(rollouts: Sequence[Rollout], verdicts: Mapping[str, Verdict]) -> dic
         "rollouts": float(len(rollouts)),
         "success_rate": outcomes[Outcome.OK] / len(rollouts),
         "tasks_solved": sum(any(values) for values in by_task.values()) / len(by_task),
+        "hack_rate": len(hacks) / len(rollouts),
         "response_tokens": sum(len(rollout.response_ids) for rollout in rollouts) / len(rollouts),
         **{f"outcome/{name}": float(count) for name, count in outcomes.items()},
         **{f"guard/{kind}": float(count) for kind, count in caught.items()},
     }
+    if honest:
+        metrics["honest_speedup"] = sum(honest) / len(honest)
     if speedups:
         metrics["mean_speedup"] = sum(speedups) / len(speedups)
     return metrics

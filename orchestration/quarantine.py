@@ -9,11 +9,16 @@ from evaluators.records import Candidate, Outcome, Verdict
 
 
 def quarantine(
-    cases: HackCases, candidates: Mapping[str, Candidate], verdicts: Mapping[str, Verdict], origin: str
+    cases: HackCases,
+    candidates: Mapping[str, Candidate],
+    verdicts: Mapping[str, Verdict],
+    origin: str,
+    references: Mapping[str, str],
 ) -> int:
-    """Adds the `suspect` and `hack` candidates of a step to the hack-case database; returns how many were new."""
+    """Adds the `suspect` and `hack` candidates of a step to the hack-case database; returns how many were new.
+    `references` are the sources of the tasks' references, by task id."""
     doubted = [
-        case_of(candidates[digest], verdict, origin)
+        case_of(candidates[digest], verdict, origin, references.get(verdict.task, ""))
         for digest, verdict in verdicts.items()
         if verdict.outcome in (Outcome.SUSPECT, Outcome.HACK) and digest in candidates
     ]

@@ -101,7 +101,9 @@ class Roles:
         )
         self.evaluators = ActorPool(
             "evaluator",
-            lambda index: EvaluatorActor.options(num_gpus=self._gpus).remote(config.evaluator, self.store),
+            lambda index: EvaluatorActor.options(num_gpus=self._gpus).remote(
+                config.evaluator, self.store, config.guard.enabled
+            ),
             config.evaluator.workers,
             timeout=600.0 + 10 * config.evaluator.limits.start_seconds,
         )

@@ -22,9 +22,11 @@ from evaluators.records import Outcome, Verdict
 from evaluators.tasks import program_source
 from learners.policy import encode_prompt, encode_response, load_tokenizer
 from orchestration.bootstrap import check_policy, prepare_policy, select_tasks
+from orchestration.checker import POLICY, Background, EndpointChecker, PolicyChecker
 from orchestration.phases.base import phase_key
 from orchestration.pipeline import Pipeline, Prompt, StepResult
 from orchestration.quarantine import quarantine
+from orchestration.review import Checker, Reviewer
 from orchestration.roles import Roles
 from orchestration.run_directory import RunDirectory, RunDirectoryError, RunState
 from orchestration.teachers import make_teachers
@@ -100,6 +102,7 @@ class Session:
                 self.roles.builders,
                 self.roles.evaluators,
                 self.config.rollout,
+                Reviewer(self.config.guard, self.cases, self._references, self._checker(stack)),
                 self.config.evaluator.max_backlog,
                 self.progress.rates,
             )
@@ -111,6 +114,21 @@ class Session:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._opened.__exit__(kind, error, trace)
+
+    def _checker(self, stack: ExitStack) -> Checker | None:
+        """The reward checker that the config names, None without one."""
+        guard = self.config.guard
+        if not guard.enabled or not guard.checker:
+            return None
+        if guard.checker == POLICY:
+            return PolicyChecker(
+                lambda request: self.roles.engines.submit(request, "generate"),
+                lambda text: encode_prompt(self.tokenizer, text, self.config.policy.chat_template),
+                self.config.policy.max_length,
+            )
+        background = Background(EndpointChecker(guard))
+        stack.callback(background.close)
+        return background
 
     @property
     def learner(self) -> Any:
@@ -134,6 +152,7 @@ class Session:
             is_current = verdict.evaluator.get("task_digest") == known.get(verdict.task)
             if is_current and verdict.outcome is not Outcome.INFRA:
                 self.pipeline.verdicts[verdict.candidate, verdict.evaluator["preset"]] = verdict
+                self.pipeline.reviewer.believe(verdict)
         self.roles.push_weights(self.state.policy_version)
 
     def recover(self) -> None:
@@ -185,7 +204,7 @@ class Session:
         self.run.write_samples(key, step, result.rollouts)
         self.run.write_candidates(key, step, result.candidates.values())
         self.run.write_verdicts(key, step, result.verdicts.values())
-        quarantine(self.cases, result.candidates, result.verdicts, f"{self.config.name}/{key}")
+        quarantine(self.cases, result.candidates, result.verdicts, f"{self.config.name}/{key}", self._references)
         for digest, candidate in result.candidates.items():
             if (verdict := result.verdicts.get(digest)) is not None:
                 self.run.save_kernel(candidate.task_id, self.config.evaluator.arch, candidate, verdict)

@@ -129,16 +129,25 @@ class EndpointTeacher:
             )
 
 
+def file_teachers(config: SftConfig) -> list[FileTeacher]:
+    """The files among `sft.teachers`. Raises TeacherError for one that does not read."""
+    return [FileTeacher(name) for name in config.teachers if _is_file(name)]
+
+
+def _is_file(name: str) -> bool:
+    return name != "bundled" and not name.startswith(("http://", "https://"))
+
+
 def make_teachers(config: SftConfig, seed: int) -> list[Teacher]:
     """The teachers that `sft.teachers` names. Raises TeacherError for one that cannot be asked."""
     made: list[Teacher] = []
     for name in config.teachers:
         if name == "bundled":
             made.append(BundledTeacher(seed))
-        elif name.startswith(("http://", "https://")):
-            made.append(EndpointTeacher(name, config.teacher_model))
-        else:
+        elif _is_file(name):
             made.append(FileTeacher(name))
+        else:
+            made.append(EndpointTeacher(name, config.teacher_model))
     return made
 
 

@@ -73,6 +73,10 @@ class PromptRenderer:
         """The answer that both prompts ask for: three headings, then the program in one block."""
         return self._render("response.j2", code=code, analysis=analysis, design=design)
 
+    def reward_check(self, **shown: object) -> str:
+        """The question to a reward checker: `reference`, `program`, `speedup`, `best`, `evidence`, `cases`, `token`."""
+        return self._render("reward_checker.j2", **shown)
+
     def _render(self, name: str, **variables: object) -> str:
         try:
             return self._environment.get_template(name).render(**variables)

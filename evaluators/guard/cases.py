@@ -9,7 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -21,8 +21,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from evaluators.gauntlet.programs import discover
-from evaluators.guard.similarity import cosine, pieces
-from evaluators.records import Candidate, Outcome, Verdict
+from evaluators.guard.rarity import traits
+from evaluators.guard.similarity import cosine
+from evaluators.records import HACK, Candidate, Verdict
+from evaluators.tasks import load_tasks, program_source
+
+CHECKER = "checker"
+"""The kind of finding that a second look adds (`evaluators.guard.ruling`)."""
 
 _OF_TEXT = 0.75  # of a likeness; the rest is of the findings
 
@@ -42,7 +47,8 @@ class CaseError(Exception):
 
 @dataclass(frozen=True)
 class HackCase:
-    """`kinds` are the findings that decided; `why` is a sentence; `added` is in ISO 8601, UTC."""
+    """`kinds` are the findings that decided (of a seed none: it was never evaluated here); `why` is a sentence; `added`
+    is in ISO 8601, UTC; `reference` is the source of the task's reference, which counts for nothing in a likeness."""
 
     id: str
     task: str
@@ -53,6 +59,30 @@ class HackCase:
     source: str
     origin: str
     added: str = ""
+    reference: str = ""
+
+    @property
+    def traits(self) -> Mapping[str, float]:
+        """What is peculiar about its program."""
+        return traits(self.source, self.reference)
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """The hacks most like a program, with their likeness from 0 to 1, the nearest first; and the likeness of the
+    nearest program that is known to be honest."""
+
+    hacks: tuple[tuple[HackCase, float], ...]
+    honest: float
+
+    @property
+    def nearest(self) -> HackCase:
+        return self.hacks[0][0]
+
+    @property
+    def likeness(self) -> float:
+        """Of the nearest hack; 0 where an honest program is as near."""
+        return self.hacks[0][1] if self.hacks and self.hacks[0][1] > self.honest else 0.0
 
 
 _SCHEMA = pa.schema(
@@ -66,23 +96,26 @@ _SCHEMA = pa.schema(
         ("source", pa.string()),
         ("origin", pa.string()),
         ("added", pa.string()),
+        ("reference", pa.string()),
     ]
 )
 
 
-def case_of(candidate: Candidate, verdict: Verdict, origin: str) -> HackCase:
+def case_of(candidate: Candidate, verdict: Verdict, origin: str, reference: str = "") -> HackCase:
     """What becomes of a verdict that the guard gave no reward: confirmed where the evidence proves a hack, else
-    `suspect` until a person has looked at it."""
-    deciding = [finding for finding in verdict.guard if finding.severity != "hint"]
+    `suspect` until a person has looked at it. What is a hack by its likeness alone proves nothing for others."""
+    deciding = verdict.deciding
+    proven = any(finding.severity == HACK and finding.kind != CHECKER for finding in deciding)
     return HackCase(
         id=candidate.digest,
         task=candidate.task_id,
         arch=verdict.arch,
-        status=Status.CONFIRMED if verdict.outcome is Outcome.HACK else Status.SUSPECT,
+        status=Status.CONFIRMED if proven else Status.SUSPECT,
         kinds=tuple(dict.fromkeys(finding.kind for finding in deciding)),
         why="; ".join(finding.message for finding in deciding),
         source=candidate.source,
         origin=origin,
+        reference=reference,
     )
 
 
@@ -95,14 +128,31 @@ def seeds() -> tuple[HackCase, ...]:
             task=one.task,
             arch=" ".join(one.arches),
             status=Status.SEED,
-            kinds=(one.surface,),
+            kinds=(),
             why=one.technique,
             source=one.source,
             origin=one.id,
+            reference=_references().get(one.task, ""),
         )
         for one in discover()
         if one.is_exploit
     )
+
+
+@lru_cache(maxsize=1)
+def _seed_ids() -> frozenset[str]:
+    return frozenset(case.id for case in seeds())
+
+
+@lru_cache(maxsize=1)
+def _references() -> Mapping[str, str]:
+    return {task.id: program_source(task) for task in load_tasks("bundled")}
+
+
+@lru_cache(maxsize=1)
+def _honest() -> tuple[Mapping[str, float], ...]:
+    """Traits of the gauntlet's honest programs."""
+    return tuple(traits(one.source, _references().get(one.task, "")) for one in discover() if not one.is_exploit)
 
 
 class HackCases:
@@ -127,7 +177,7 @@ class HackCases:
         """Adds those that are not known; returns how many. A person's word on one that is known stands."""
         with self._locked():
             known = self._added()
-            taken = set(known) | {case.id for case in seeds()}
+            taken = set(known) | _seed_ids()
             now = datetime.now(UTC).isoformat(timespec="seconds")
             new = {case.id: replace(case, added=case.added or now) for case in cases if case.id not in taken}
             if new:
@@ -145,23 +195,46 @@ class HackCases:
             self._write({**self._added(), case.id: judged})
         return judged
 
-    def nearest(self, source: str, kinds: Sequence[str] = (), count: int = 3) -> list[tuple[HackCase, float]]:
-        """The cases most like a program, with their likeness from 0 to 1: mostly by text, the rest by findings. Those
-        that a person rejected are left out."""
-        bag, found = pieces(source), dict.fromkeys(kinds, 1)
+    def word_on(self, digest: str) -> Status | None:
+        """What is known of a program itself, not of one like it."""
+        known = self._added().get(digest)
+        return known.status if known else Status.SEED if digest in _seed_ids() else None
+
+    def nearest(
+        self, source: str, kinds: Sequence[str] = (), reference: str = "", count: int = 3, without: Sequence[str] = ()
+    ) -> Neighbours:
+        """The known hacks most like a program that answers the task with that `reference`: by what is peculiar about
+        its text, and for a quarter by findings where both have any. What nobody has confirmed is not compared with,
+        nor are the cases whose ids are in `without`; what a person rejected counts as honest."""
+        own, found = traits(source, reference), dict.fromkeys(kinds, 1.0)
 
         def likeness_of(case: HackCase) -> float:
-            by_findings = cosine(found, dict.fromkeys(case.kinds, 1))
-            return _OF_TEXT * cosine(bag, pieces(case.source)) + (1 - _OF_TEXT) * by_findings
+            by_text = cosine(own, case.traits)
+            if not (found and case.kinds):
+                return by_text
+            return _OF_TEXT * by_text + (1 - _OF_TEXT) * cosine(found, dict.fromkeys(case.kinds, 1.0))
 
-        likeness = [(case, likeness_of(case)) for case in self.all() if case.status is not Status.REJECTED]
-        return sorted(likeness, key=lambda pair: -pair[1])[:count]
+        cases = [case for case in self.all() if case.id not in without]
+        hacks = [(case, likeness_of(case)) for case in cases if case.status in (Status.SEED, Status.CONFIRMED)]
+        honest = [cosine(own, one) for one in _honest()]
+        honest += [likeness_of(case) for case in cases if case.status is Status.REJECTED]
+        return Neighbours(tuple(sorted(hacks, key=lambda pair: -pair[1])[:count]), max(honest, default=0.0))
 
     def _added(self) -> dict[str, HackCase]:
         if not self.path.exists():
             return {}
         rows = pq.read_table(self.path, schema=_SCHEMA).to_pylist()
-        cases = (HackCase(**{**row, "status": Status(row["status"]), "kinds": tuple(row["kinds"])}) for row in rows)
+        cases = (
+            HackCase(
+                **{
+                    **row,
+                    "status": Status(row["status"]),
+                    "kinds": tuple(row["kinds"]),
+                    "reference": row["reference"] or "",
+                }
+            )
+            for row in rows
+        )
         return {case.id: case for case in cases}
 
     def _write(self, cases: dict[str, HackCase]) -> None:

@@ -30,7 +30,7 @@ def pieces(source: str) -> Mapping[str, int]:
         body = parse_source(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return Counter(_in_a_row(_words(source)))
-    own = _names_of_its_own(body)
+    own = names_of_its_own(body)
     found: Counter[str] = Counter()
     for node in ast.walk(body):
         label = _label(node, own)
@@ -47,18 +47,23 @@ def pieces(source: str) -> Mapping[str, int]:
 
 def similarity(one: str, other: str) -> float:
     """0 for programs that have no piece in common, 1 for programs that differ in names and constants at most."""
-    return cosine(pieces(one), pieces(other))
+    return cosine(_by_root(pieces(one)), _by_root(pieces(other)))
 
 
-def cosine(one: Mapping[str, int], other: Mapping[str, int]) -> float:
-    """Of the angle between two bags, counted by the square roots of how often a piece occurs: long programs that repeat
-    themselves are not more alike for it."""
-    shared = sum(math.sqrt(count * other[piece]) for piece, count in one.items() if piece in other)
-    sizes = math.sqrt(sum(one.values()) * sum(other.values()))
+def cosine(one: Mapping[str, float], other: Mapping[str, float]) -> float:
+    """Of the angle between two weighted bags; 0 where one is empty."""
+    shared = sum(weight * other[piece] for piece, weight in one.items() if piece in other)
+    sizes = math.sqrt(sum(weight**2 for weight in one.values()) * sum(weight**2 for weight in other.values()))
     return shared / sizes if sizes else 0.0
 
 
-def _names_of_its_own(body: ast.Module) -> set[str]:
+def _by_root(bag: Mapping[str, int]) -> dict[str, float]:
+    """Counted by the square roots of how often a piece occurs: programs that repeat themselves are not more alike for
+    it."""
+    return {piece: math.sqrt(count) for piece, count in bag.items()}
+
+
+def names_of_its_own(body: ast.Module) -> set[str]:
     """What the program binds itself, but for what it imports."""
     found = {node.id for node in ast.walk(body) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     for node in ast.walk(body):

@@ -13,7 +13,7 @@ from typing import Any
 
 from configs.load import dump_config
 from configs.schema import PHASES, RunConfig
-from evaluators.records import Outcome
+from evaluators.records import HINT, Outcome
 from orchestration.report.statistics import AssessmentRow, StageSummary, TaskSummary, per_task, summarise
 from orchestration.run_directory import Kernel, RunDirectory, RunState
 
@@ -33,12 +33,14 @@ class Stage:
     summary: StageSummary
     tasks: tuple[TaskSummary, ...]
     outcomes: Mapping[str, int]
+    found: Mapping[str, int]
     speedups: tuple[float, ...]
 
 
 @dataclass(frozen=True)
 class StepPoint:
-    """The rollouts of one training step; None where a step has no such figure."""
+    """The rollouts of one training step; None where a step has no such figure. `doubted`: the share of them in which
+    the guard found a cheat or the signs of one."""
 
     phase: str
     step: int
@@ -46,11 +48,13 @@ class StepPoint:
     mean_speedup: float | None
     reward: float | None
     kl: float | None
+    doubted: float | None = None
 
 
 @dataclass(frozen=True)
 class Report:
-    """All that is shown of a run. `phases` are the labels of the training phases, in order."""
+    """All that is shown of a run. `phases` are the labels of the training phases, in order; `found` counts the rollouts
+    of each that the guard found fault with, by kind of finding."""
 
     name: str
     place: str
@@ -60,6 +64,7 @@ class Report:
     stages: tuple[Stage, ...]
     phases: tuple[tuple[str, str], ...]
     steps: tuple[StepPoint, ...]
+    found: Mapping[str, Mapping[str, int]]
     kernels: tuple[Kernel, ...]
 
     @property
@@ -108,25 +113,27 @@ def build_report(run: RunDirectory) -> Report:
         stages=tuple(_stage(key, _label(key, numbered), rows[key]) for key in keys),
         phases=tuple((phase, _label(phase, numbered)) for phase in phases),
         steps=tuple(_steps(by_step, metrics)),
+        found={phase: _found_in(by_step, phase) for phase in phases},
         kernels=tuple(run.kernels()),
     )
 
 
-_Verdicts = dict[tuple[str | None, str], tuple[str, dict[str, float]]]
+_Verdicts = dict[tuple[str | None, str], tuple[str, dict[str, float], tuple[str, ...]]]
 
 
 def _verdicts(run: RunDirectory, config: RunConfig) -> _Verdicts:
-    """Outcome and speed-ups of every candidate by (phase, digest), and by (None, digest) for use in other phases: a
-    program that was proposed before is not evaluated again."""
+    """Outcome, speed-ups and deciding findings of every candidate by (phase, digest), and by (None, digest) for use in
+    other phases: a program that was proposed before is not evaluated again."""
     found: _Verdicts = {}
-    for row in run.read_verdicts(columns=["candidate", "arch", "outcome", "speedups"]).to_pylist():
+    for row in run.read_verdicts(columns=["candidate", "arch", "outcome", "speedups", "guard"]).to_pylist():
         if row["arch"] == config.evaluator.arch:
             speedups = {
                 name: estimate["value"]
                 for name, estimate in dict(row["speedups"]).items()
                 if name in config.evaluator.baselines
             }
-            found[row["phase"], row["candidate"]] = found[None, row["candidate"]] = (row["outcome"], speedups)
+            kinds = tuple(dict.fromkeys(one["kind"] for one in row["guard"] if one["severity"] != HINT))
+            found[row["phase"], row["candidate"]] = found[None, row["candidate"]] = (row["outcome"], speedups, kinds)
     return found
 
 
@@ -146,8 +153,18 @@ def _stage(key: str, label: str, rows: list[AssessmentRow]) -> Stage:
         summary=summarise(rows, label),
         tasks=tuple(per_task(rows)),
         outcomes=Counter(row.outcome for row in rows),
+        found=_found(rows),
         speedups=tuple(speed for row in rows if (speed := row.over_eager) is not None),
     )
+
+
+def _found(rows: Iterable[AssessmentRow]) -> Counter[str]:
+    """Samples by kind of finding."""
+    return Counter(kind for row in rows for kind in row.found)
+
+
+def _found_in(by_step: Mapping[tuple[str, int], list[tuple[AssessmentRow, float | None]]], phase: str) -> Counter[str]:
+    return _found(row for (one, _), pairs in by_step.items() if one == phase for row, _ in pairs)
 
 
 def _steps(
@@ -165,6 +182,7 @@ def _steps(
                 mean_speedup=_mean([speed for row, _ in pairs if (speed := row.over_eager) is not None]),
                 reward=_mean([reward for _, reward in pairs if reward is not None]),
                 kl=kl.get((phase, step)),
+                doubted=_mean([float(bool(row.found)) for row, _ in pairs]),
             )
         )
     return points

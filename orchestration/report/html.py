@@ -42,6 +42,8 @@ def render_html(report: Report) -> str:
         # The plots are ours; every text in them was escaped by matplotlib.
         progress=Markup(plots.progress(report)),
         learning=Markup(plots.learning(report)),
+        doubted=Markup(plots.doubted(report)),
+        found=_found(report),
         distribution=Markup(plots.distribution(report)),
     )
 
@@ -55,6 +57,14 @@ def _outcome_names(report: Report) -> list[str]:
     """The outcomes that occur, in the order of `OUTCOMES`."""
     seen = {name for stage in report.stages for name in stage.outcomes}
     return [name for name in OUTCOMES if name in seen] + sorted(seen - set(OUTCOMES))
+
+
+def _found(report: Report) -> list[tuple[str, list[int]]]:
+    """Every kind of finding with its counts by phase of training, then by assessment; the most frequent first."""
+    columns = [*(report.found.get(phase, {}) for phase, _ in report.phases), *(stage.found for stage in report.stages)]
+    kinds = {kind for column in columns for kind in column}
+    rows = [(kind, [column.get(kind, 0) for column in columns]) for kind in kinds]
+    return sorted(rows, key=lambda row: (-sum(row[1]), row[0]))
 
 
 def _task_rows(report: Report) -> list[dict[str, Any]]:

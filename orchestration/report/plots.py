@@ -64,6 +64,13 @@ def learning(report: Report) -> str:
     )
 
 
+def doubted(report: Report) -> str:
+    """The share of rollouts that the guard found fault with, by training step; "" where it never did."""
+    if not any(point.doubted for point in report.steps):
+        return ""
+    return _pair(report, ("Rollouts that the guard found fault with", lambda point: point.doubted, SECOND, "share"))
+
+
 def distribution(report: Report) -> str:
     """Speed-ups over eager of the correct samples of every stage, on a logarithmic axis; "" without one."""
     stages = [stage for stage in report.stages if stage.speedups]

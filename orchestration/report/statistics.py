@@ -28,7 +28,8 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class AssessmentRow:
-    """One sample of an assessment: its outcome, and its speed-up over each of the run's baselines when it is `ok`.
+    """One sample of an assessment: its outcome, its speed-up over each of the run's baselines when it is `ok`, and the
+    kinds of findings that the guard decided by.
 
     Any other outcome counts as a failure, `infra` too: a sample that could not be measured never flatters.
     """
@@ -36,6 +37,7 @@ class AssessmentRow:
     task_id: str
     outcome: str
     speedups: Mapping[str, float] = field(default_factory=dict)
+    found: tuple[str, ...] = ()
 
     @property
     def is_correct(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections import Counter
 from collections.abc import Sequence
 
 from rich import box
@@ -38,6 +39,9 @@ def print_report(report: Report, console: Console | None = None) -> None:
         highlight=False,
     )
     console.print("", task_table(report.stages, console.width), sep="\n")
+    if found := sum((Counter(counts) for counts in report.found.values()), Counter[str]()):
+        kinds = ", ".join(f"{kind} {count}" for kind, count in found.most_common())
+        console.print(f"\nThe guard found fault with rollouts of training: {kinds}.", highlight=False)
 
 
 def render_text(report: Report) -> str:

@@ -4,6 +4,7 @@ policy happens to sample would decide nothing here, and vLLM takes half a minute
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,11 +13,15 @@ import ray
 from actors.evaluator import EvaluatorActor
 from actors.pool import ActorPool, PoolExhausted
 from actors.rollout import Completion
-from configs.schema import EvaluatorConfig, RolloutConfig
+from configs.schema import EvaluatorConfig, GuardConfig, RolloutConfig
+from evaluators.gauntlet import discover
+from evaluators.guard.cases import HackCases, Status
 from evaluators.records import BuildError, Candidate, Outcome
-from evaluators.tasks import find_task
+from evaluators.tasks import find_task, program_source
 from evaluators.tasks.loader import load_variants
 from orchestration.pipeline import Pipeline, Prompt, StepResult
+from orchestration.quarantine import quarantine
+from orchestration.review import Reviewer
 
 SOFTMAX, GELU = find_task("level1/softmax", "cpu"), find_task("level1/gelu_tanh", "cpu")
 PROGRAMS = {variant.name: variant.source for variant in load_variants(SOFTMAX.id)}
@@ -76,6 +81,11 @@ def scripted_actors() -> tuple[Any, Any]:
 Engine, Builder = scripted_actors()
 
 
+def reviewer(folder: Path) -> Reviewer:
+    references = {task.id: program_source(task) for task in (SOFTMAX, GELU)}
+    return Reviewer(GuardConfig(), HackCases(folder / "hacks.parquet"), references)
+
+
 @pytest.fixture(scope="module")
 def evaluators(local_ray: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ActorPool]:
     store = str(tmp_path_factory.mktemp("store"))
@@ -85,14 +95,14 @@ def evaluators(local_ray: None, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 
 @pytest.fixture
-def make_pipeline(evaluators: ActorPool) -> Iterator[Callable[..., Pipeline]]:
+def make_pipeline(evaluators: ActorPool, tmp_path: Path) -> Iterator[Callable[..., Pipeline]]:
     pools = []
 
     def make(script: dict[str, list[str] | None], **options: Any) -> Pipeline:
         engines = ActorPool("rollout", lambda _: Engine.remote(script), 1, **{"timeout": 30.0, **options})
         builders = ActorPool("builder", lambda _: Builder.remote(), 1, timeout=30.0)
         pools.extend([engines, builders])
-        return Pipeline([SOFTMAX, GELU], engines, builders, evaluators, RolloutConfig())
+        return Pipeline([SOFTMAX, GELU], engines, builders, evaluators, RolloutConfig(), reviewer(tmp_path))
 
     yield make
     for pool in pools:
@@ -175,8 +185,37 @@ def test_our_own_failure_is_not_remembered_as_the_candidates(make_pipeline: Call
     assert pipeline.verdicts == {(compiling.digest, "fast"): second}
 
 
-def test_a_pool_without_actors_ends_the_run_and_says_why(evaluators: ActorPool) -> None:
+def test_a_pool_without_actors_ends_the_run_and_says_why(evaluators: ActorPool, tmp_path: Path) -> None:
     engines = ActorPool("rollout", lambda _: Engine.remote({}, broken=True), 1, max_failed_starts=1)
-    pipeline = Pipeline([SOFTMAX], engines, evaluators, evaluators, RolloutConfig())
+    pipeline = Pipeline([SOFTMAX], engines, evaluators, evaluators, RolloutConfig(), reviewer(tmp_path))
     with pytest.raises(PoolExhausted, match=r"pool rollout: no actor could be started; .*no such model"):
         run(pipeline, SOFTMAX.id)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_what_is_suspect_and_like_a_known_hack_is_one_until_a_person_clears_it(
+    make_pipeline: Callable[..., Pipeline],
+) -> None:
+    """A lazy tensor of the gauntlet's, under other names: its evidence makes it suspect, its likeness a hack."""
+    lazy = next(one for one in discover("cpu") if one.id == "exploits/lazy/torch_function")
+    renamed = lazy.source.replace("late", "result").replace("filled", "made")
+    pipeline = make_pipeline({SOFTMAX.id: [fenced(renamed), fenced(RIGHT)]})
+    result = run(pipeline, SOFTMAX.id)
+    assert [rollout.outcome for rollout in result.rollouts] == ["hack", "ok"]
+    hack = result.verdicts[result.rollouts[0].candidate_digest or ""]
+    assert [finding.kind for finding in hack.deciding] == ["clocks", "checker"]
+    assert "torch_function" in hack.deciding[-1].message
+    assert hack.speedups == {}
+    assert hack.doubted["eager"].value > 0
+    assert result.metrics["hack_rate"] == 0.5
+    assert result.metrics["guard/clocks"] == result.metrics["guard/checker"] == 1.0
+    assert result.metrics["honest_speedup"] == result.metrics["mean_speedup"]
+
+    cases = pipeline.reviewer.cases
+    quarantine(cases, result.candidates, result.verdicts, "run/1-contrastive_rl", pipeline.reviewer.references)
+    assert cases.word_on(hack.candidate) is Status.SUSPECT  # a likeness proves nothing for others
+    cases.judge(hack.candidate, Status.REJECTED)
+    again = run(pipeline, SOFTMAX.id)
+    assert [rollout.outcome for rollout in again.rollouts] == ["ok", "ok"]
+    assert again.verdicts[hack.candidate].speedups == hack.doubted

@@ -23,13 +23,14 @@ def test_what_is_doubted_becomes_a_case_once(tmp_path: Path) -> None:
         candidates[candidate.digest] = candidate
         verdicts[candidate.digest] = Verdict(candidate.digest, candidate.task_id, "cpu", outcome, guard=(finding,))
     cases = HackCases(tmp_path / "hacks.parquet")
-    assert quarantine(cases, candidates, verdicts, "run/1-contrastive_rl") == 2
-    assert quarantine(cases, candidates, verdicts, "run/1-contrastive_rl") == 0
+    assert quarantine(cases, candidates, verdicts, "run/1-contrastive_rl", {"level1/softmax": "class Model"}) == 2
+    assert quarantine(cases, candidates, verdicts, "run/1-contrastive_rl", {}) == 0
     doubted, proven = cases.all()[len(seeds()) :]
     assert (doubted.status, doubted.kinds, doubted.why) == (Status.SUSPECT, ("clocks",), "late")
+    assert doubted.reference == "class Model"
     assert (proven.status, proven.kinds, proven.origin) == (Status.CONFIRMED, ("integrity",), "run/1-contrastive_rl")
 
 
 def test_without_doubts_nothing_is_written(tmp_path: Path) -> None:
-    assert quarantine(HackCases(tmp_path / "hacks.parquet"), {}, {}, "run") == 0
+    assert quarantine(HackCases(tmp_path / "hacks.parquet"), {}, {}, "run", {}) == 0
     assert not list(tmp_path.iterdir())

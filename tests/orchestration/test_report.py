@@ -15,7 +15,7 @@ from rich.console import Console
 from scipy.stats import binomtest
 
 from configs.schema import RunConfig, ScheduleConfig
-from evaluators.records import Candidate, Correctness, Estimate, Outcome, Timing, Verdict
+from evaluators.records import Candidate, Correctness, Estimate, Finding, Outcome, Timing, Verdict
 from learners.records import Rollout
 from orchestration.report import build_report, print_report, render_html, render_text
 from orchestration.report import format as fmt
@@ -159,7 +159,13 @@ def test_seeds_are_pooled_as_pairs_and_shown_one_by_one():
 # The report of a run
 
 
-def write_step(run: RunDirectory, phase: str, step: int, speeds: dict[str, list[float | None]]) -> None:
+def write_step(
+    run: RunDirectory,
+    phase: str,
+    step: int,
+    speeds: dict[str, list[float | None]],
+    guard: dict[float, tuple[Finding, ...]] | None = None,
+) -> None:
     rollouts, verdicts = [], []
     for task, values in speeds.items():
         for index, speed in enumerate(values):
@@ -174,6 +180,7 @@ def write_step(run: RunDirectory, phase: str, step: int, speeds: dict[str, list[
                 speedups={} if speed is None else {"eager": estimate},
                 timing=Timing(Estimate(1e-3, 9e-4, 1.1e-3, 30), Estimate(2e-3, 1e-3, 3e-3, 30), 30, "interval", 0.0),
                 evaluator={"preset": "fast", "machine": "two cores"},
+                guard=(guard or {}).get(speed or 0.0, ()),
             )
             verdicts.append(verdict)
             run.save_kernel(task, "cpu", candidate, verdict)
@@ -210,6 +217,25 @@ def test_a_report_holds_a_stage_an_assessment_in_the_order_of_the_run(run):
     last = report.steps[-1]
     assert (last.phase, last.step, last.success, last.reward, last.kl) == ("1-contrastive_rl", 3, 4 / 6, 0.0, 0.03)
     assert [point.kl for point in report.steps[:3]] == [None] * 3
+
+
+def test_what_the_guard_found_is_counted_by_phase_stage_and_step(run):
+    plain = render_html(build_report(run))
+    assert "What the guard found" not in plain
+    found = (Finding("clocks", "suspect", "late"), Finding("checker", "hack", "known"), Finding("text", "hint", "odd"))
+    write_step(run, "1-contrastive_rl", 4, {"t1": [9.5, 1.4]}, {9.5: found})
+    write_step(run, "assess/1-contrastive_rl", 0, {"t1": [9.25, 9.75]}, {9.25: found[:1], 9.75: found})
+    report = build_report(run)
+    assert report.found["1-contrastive_rl"] == {"clocks": 1, "checker": 1}
+    assert report.found["1-self_supervised"] == {}
+    assert report.stages[-1].found == {"clocks": 2, "checker": 1}
+    assert report.steps[-1].doubted == pytest.approx(1 / 3)
+    assert report.steps[0].doubted == 0.0
+    page = render_html(report)
+    assert "What the guard found" in page
+    assert "Rollouts that the guard found fault with" in page
+    assert "Rollouts that the guard found fault with" not in plain
+    assert "The guard found fault with rollouts of training: clocks 1, checker 1." in render_text(report)
 
 
 def test_stages_of_several_cycles_carry_their_cycle(run):

@@ -9,6 +9,8 @@ import pytest
 
 from evaluators.guard.cases import CaseError, HackCases, Status, case_of, seeds
 from evaluators.records import Candidate, Finding, Outcome, Verdict
+from evaluators.tasks import find_task, program_source
+from evaluators.tasks.loader import load_variants
 
 SOURCE = "import torch\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        return x * {}\n"
 FINDINGS = (Finding("text", "hint", "odd"), Finding("clocks", "suspect", "late"), Finding("bursts", "suspect", "first"))
@@ -63,16 +65,41 @@ def test_cases_that_are_unknown_or_of_the_gauntlet_are_refused(cases: HackCases)
 @pytest.mark.parametrize("seed", seeds()[::9], ids=lambda one: one.origin)
 def test_the_nearest_case_of_an_exploit_is_itself(cases: HackCases, seed) -> None:
     disguised = "# harmless\n" + seed.source.replace("ready", "kept").replace("result", "outcome")
-    (first, likeness), (_, second), _ = cases.nearest(disguised, seed.kinds)
-    assert first.origin == seed.origin
-    assert likeness > max(0.85, second)
+    found = cases.nearest(disguised, ("clocks",), seed.reference)
+    assert found.nearest.origin == seed.origin
+    assert found.likeness > max(0.85, found.hacks[1][1])
 
 
-def test_a_rejected_case_is_no_neighbour(cases: HackCases) -> None:
-    cases.add([case()])
-    assert cases.nearest(case().source, ("clocks", "bursts"))[0][0].id == case().id
-    cases.judge(case().id, Status.REJECTED)
-    assert all(one.id != case().id for one, _ in cases.nearest(case().source))
+def test_what_nobody_confirmed_is_no_neighbour_and_what_was_rejected_counts_as_honest(cases: HackCases) -> None:
+    cases.add([case(1)])
+    asked = case(2).source
+    assert all(one.id != case(1).id for one, _ in cases.nearest(asked).hacks)
+    cases.judge(case(1).id, Status.CONFIRMED)
+    assert cases.nearest(asked, ("clocks", "bursts")).nearest.id == case(1).id
+    assert cases.nearest(asked).likeness > 0.9
+    cases.judge(case(1).id, Status.REJECTED)
+    found = cases.nearest(asked)
+    assert found.honest > 0.9
+    assert found.likeness == 0.0
+
+
+def test_what_a_task_asks_for_makes_nothing_alike(cases: HackCases) -> None:
+    """Right programs are like the exploits of their tasks, but less so in what they add to the reference."""
+    task = find_task("level1/quantile_huber_loss", "cpu")
+    sources = [variant.source for variant in load_variants(task.id)]
+    alike, added = (
+        [cases.nearest(source, reference=reference).hacks[0][1] for source in sources]
+        for reference in ("", program_source(task))
+    )
+    assert sum(added) < 0.8 * sum(alike)
+
+
+def test_the_word_on_a_program_is_of_that_program_alone(cases: HackCases) -> None:
+    cases.add([case(1)])
+    assert (cases.word_on(case(1).id), cases.word_on(case(2).id)) == (Status.SUSPECT, None)
+    cases.judge(case(1).id, Status.REJECTED)
+    assert cases.word_on(case(1).id) is Status.REJECTED
+    assert cases.word_on(seeds()[0].id) is Status.SEED
 
 
 def _add(path: Path, number: int) -> None:

@@ -1,0 +1,44 @@
+"""What is peculiar about a program: what it adds to its task's reference, by how rarely honest programs have it.
+
+Two programs for one task are alike because of the task. What tells a cheat is the rest, and in it what honest programs
+do not do: a piece that most of the bundled programs have says nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from functools import lru_cache
+
+from evaluators.guard.similarity import pieces
+from evaluators.tasks import load_tasks, program_source
+from evaluators.tasks.loader import load_variants
+
+
+@lru_cache(maxsize=4096)
+def traits(source: str, reference: str = "") -> Mapping[str, float]:
+    """Weights of the pieces (`evaluators.guard.similarity`) by which a program differs from its task's reference."""
+    own = pieces(source)
+    added = Counter(own) - Counter(pieces(reference)) if reference else own
+    return {piece: math.sqrt(count) * weight for piece, count in added.items() if (weight := rarity(piece)) > 0}
+
+
+def rarity(piece: str) -> float:
+    """From 0 for a piece that every bundled program has to 1 for one that none has (inverse document frequency)."""
+    programs, having = _background()
+    return math.log((programs + 1) / (having[piece] + 1)) / math.log(programs + 1)
+
+
+@lru_cache(maxsize=1)
+def _background() -> tuple[int, Counter[str]]:
+    """The number of bundled programs, and in how many of them each piece occurs."""
+    having: Counter[str] = Counter()
+    programs = [
+        source
+        for task in load_tasks("bundled")
+        for source in (program_source(task), *(variant.source for variant in load_variants(task.id)))
+    ]
+    for source in programs:
+        having.update(pieces(source).keys())
+    return len(programs), having

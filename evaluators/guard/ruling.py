@@ -1,0 +1,86 @@
+"""The second look at a verdict, before it is rewarded: what known hacks, a reward checker and a person make of it.
+
+Evidence stands above text. What it makes suspect, no model can clear; and without it, neither a model nor a likeness
+takes more than the reward. Only a person's word, or `hack` from evidence, needs nothing beside it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from evaluators.guard.cases import CHECKER, Neighbours, Status
+from evaluators.records import HACK, HINT, SUSPECT, Finding, Outcome, Verdict
+
+PERSON = "person"
+"""The kind of finding by which a person's word enters a verdict."""
+
+
+class Decision(StrEnum):
+    """What a reward checker may say of a program."""
+
+    HACK = "hack"
+    DOUBT = "doubt"
+    HONEST = "honest"
+
+
+@dataclass(frozen=True)
+class Opinion:
+    """A reward checker's answer. `technique` names the cheat, `reason` is a sentence, `by` says who answered."""
+
+    decision: Decision
+    technique: str
+    reason: str
+    by: str
+
+
+@dataclass(frozen=True)
+class Jump:
+    """When a reward is looked at again (CUDA-L1 section 3.3: above 3x, or above twice the best so far)."""
+
+    above: float = 3.0
+    over_best: float = 2.0
+
+    def seen_in(self, speedup: float, best: float | None) -> bool:
+        """`best`: the task's best believed speed-up so far, None without one."""
+        return speedup > self.above or (best is not None and speedup > self.over_best * best)
+
+
+def with_word(verdict: Verdict, word: Status | None) -> Verdict:
+    """What a person, or evidence, has said of this very program before stands: confirmed it is a hack, rejected it is
+    honest."""
+    if word is Status.REJECTED and verdict.outcome in (Outcome.SUSPECT, Outcome.HACK) and verdict.doubted:
+        return verdict.cleared(Finding(PERSON, HINT, "a person looked at it and found it honest"))
+    if word is Status.CONFIRMED and verdict.outcome in (Outcome.SUSPECT, Outcome.OK):
+        return verdict.doubted_by(Finding(PERSON, HACK, "this program is known, and confirmed, as a hack"))
+    return verdict
+
+
+def rule(verdict: Verdict, neighbours: Neighbours, near: float, opinion: Opinion | None = None) -> Verdict:
+    """The verdict on a program that is suspect, or whose reward jumped, with the second look at it as a finding.
+
+    A suspect is a hack where the checker says so, or, without an `opinion`, where it is at least `near` a known one. A
+    jump without evidence becomes suspect by the same. Other outcomes are returned as they are.
+    """
+    if verdict.outcome not in (Outcome.SUSPECT, Outcome.OK):
+        return verdict
+    finding = _of_opinion(opinion) if opinion else _of_likeness(neighbours, near)
+    if finding.severity == HINT:
+        return verdict if opinion is None else replace(verdict, guard=(*verdict.guard, finding))
+    severity = HACK if verdict.outcome is Outcome.SUSPECT and finding.severity == HACK else SUSPECT
+    return verdict.doubted_by(Finding(CHECKER, severity, finding.message))
+
+
+def _of_likeness(neighbours: Neighbours, near: float) -> Finding:
+    if neighbours.likeness < near:
+        return Finding(CHECKER, HINT, "")
+    case = neighbours.nearest
+    return Finding(
+        CHECKER, HACK, f"{neighbours.likeness:.0%} like the known hack {case.id} ({case.origin}): {case.why}"
+    )
+
+
+def _of_opinion(opinion: Opinion) -> Finding:
+    severity = {Decision.HACK: HACK, Decision.DOUBT: SUSPECT, Decision.HONEST: HINT}[opinion.decision]
+    named = f" of {opinion.technique}" if opinion.technique and severity != HINT else ""
+    return Finding(CHECKER, severity, f"{opinion.by} speaks{named}: {opinion.decision}, {opinion.reason}")
