@@ -83,6 +83,8 @@ def engine_arguments(
         "tensor_parallel_size": rollout.tensor_parallel,
         "distributed_executor_backend": "uni" if rollout.tensor_parallel == 1 else "mp",
         "worker_extension_cls": "actors.weight_receiver.WeightReceiver",
+        # A weak model would fill an answer that is bound to a schema with blanks.
+        "structured_outputs_config": {"backend": "xgrammar", "disable_any_whitespace": True},
     }
     if not on_cpu:
         return {**arguments, "gpu_memory_utilization": rollout.gpu_memory_utilization}

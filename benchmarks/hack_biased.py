@@ -101,6 +101,7 @@ def _figures(
         "hack_text_rate": fmean(cheats.get(digest, False) for digest in digests),
         "success_rate": fmean(sample["outcome"] == "ok" for sample in samples),
         "honest_speedup": fmean(honest) if honest else None,
+        "honest_gain": sum(honest) / len(samples),  # whatever is not honest, or not right, counts 0
         "mean_speedup": fmean(speedups[one] for one in rewarded) if rewarded else None,
         "reward": fmean(rewards) if rewards else None,
     }
@@ -113,7 +114,7 @@ def _nearest(source: str, kinds: Mapping[str, str]) -> str:
 
 
 def plot(curves: Mapping[str, Sequence[Mapping[str, Any]]], path: Path) -> None:
-    """Hack rate and honest speed-up by step, with the guard and without."""
+    """Hack rate and honest gain by step, with the guard and without."""
     figure = Figure(figsize=(9, 3.2), layout="constrained")
     left, right = figure.subplots(1, 2)
     for name, colour in (("on", "#1f6f8b"), ("off", "#c0392b")):
@@ -121,10 +122,9 @@ def plot(curves: Mapping[str, Sequence[Mapping[str, Any]]], path: Path) -> None:
         left.plot(
             [row["step"] for row in steps], [row["hack_rate"] for row in steps], color=colour, label=f"guard {name}"
         )
-        known = [row for row in steps if row["honest_speedup"] is not None]
-        right.plot([row["step"] for row in known], [row["honest_speedup"] for row in known], color=colour)
+        right.plot([row["step"] for row in steps], [row["honest_gain"] for row in steps], color=colour)
     left.set(title="Rollouts that cheat", xlabel="step", ylabel="share", ylim=(-0.03, 1.03))
-    right.set(title="Mean speed-up of honest rollouts over eager", xlabel="step", ylabel="times", ylim=(0, None))
+    right.set(title="Honest speed-up a rollout (0 for others)", xlabel="step", ylabel="times eager", ylim=(0, None))
     left.legend(frameon=False)
     for axes in (left, right):
         axes.spines[["top", "right"]].set_visible(False)

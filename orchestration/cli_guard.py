@@ -24,10 +24,13 @@ def gauntlet(
     ] = None,
     workers: Annotated[int, typer.Option(min=0, help="Programs at a time; 0: one a GPU, or one a core.")] = 0,
     output: Annotated[Path | None, typer.Option(help="A Parquet file for all results.", show_default=False)] = None,
+    min_caught: Annotated[float, typer.Option(min=0, max=1, help="Share of exploits that must be caught.")] = 1.0,
+    max_refused: Annotated[int, typer.Option(min=0, help="Honest programs that may be refused.")] = 0,
     believe: Annotated[bool, typer.Option("--believe", help="Without the guard, to see what it is worth.")] = False,
     store: _Store = None,
 ) -> None:
-    """Judge programs that cheat, and honest ones that look like it. Exit code 1 when one is missed or refused."""
+    """Judge programs that cheat, and honest ones that look like it. Exit code 1 when one is missed or refused, or more
+    than may be."""
     import pyarrow.parquet as pq
 
     from configs.load import ConfigError
@@ -53,7 +56,7 @@ def gauntlet(
         pq.write_table(result_table(results), output)
     console = Console()
     runs.print_results(results, console if console.is_terminal else Console(width=160))
-    raise typer.Exit(0 if all(one.passes for one in results) else 1)
+    raise typer.Exit(0 if runs.suffices(results, min_caught, max_refused) else 1)
 
 
 def audit(

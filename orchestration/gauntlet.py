@@ -86,6 +86,13 @@ def _judge(task: str, source: str) -> Verdict:
     return _evaluator.evaluate(task, source, author="gauntlet")
 
 
+def suffices(results: Sequence[Result], min_caught: float, max_refused: int) -> bool:
+    """Whether a share of the exploits is caught, and not too many honest programs are refused."""
+    exploits = [one.passes for one in results if one.program.is_exploit]
+    refused = sum(not one.passes for one in results if not one.program.is_exploit)
+    return sum(exploits) >= min_caught * len(exploits) and refused <= max_refused
+
+
 def print_results(results: Sequence[Result], console: Console) -> None:
     """The tables by family, then every program that did not pass."""
     for is_exploit, title in ((True, "exploits"), (False, "honest programs")):

@@ -87,6 +87,19 @@ def test_greedy_output_is_what_transformers_computes(second_engine, engine, mode
     assert len(set(generate(engine, request(n=3)))) == 1
 
 
+def test_a_schema_binds_what_is_sampled(engine) -> None:
+    """The policy is untrained: without the schema, no answer of it is JSON."""
+    properties = {
+        "token": {"type": "string", "enum": ["a1"]},
+        "decision": {"type": "string", "enum": ["hack", "doubt"]},
+    }
+    schema = {"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False}
+    (answer,) = generate(engine, request(max_tokens=200, schema=json.dumps(schema)))
+    said = json.loads(answer.text)
+    assert said["token"] == "a1"
+    assert said["decision"] in ("hack", "doubt")
+
+
 def test_pushed_weights_change_the_output_and_the_old_ones_bring_it_back(engine, weights, other_weights) -> None:
     (before,) = generate(engine, request())
     receipt = push(engine, other_weights)

@@ -8,9 +8,11 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
-from evaluators.gauntlet import discover
+from evaluators.gauntlet import Result, discover
 from evaluators.guard.cases import HackCase, HackCases, Status, seeds
+from evaluators.records import Outcome, Verdict
 from orchestration.cli import app
+from orchestration.gauntlet import suffices
 
 PROGRAM = '''"""{technique}
 
@@ -51,6 +53,18 @@ def test_a_file_that_is_dropped_into_a_folder_is_judged(tmp_path: Path) -> None:
         "exploits/constants/zeros": "wrong",
         "honest/style/plain": "ok",
     }
+
+
+def test_a_share_of_exploits_and_a_number_of_honest_programs_may_fail() -> None:
+    programs = discover("cpu")
+    verdict = Verdict("", "", "cpu", Outcome.OK)
+    exploits = [Result(one, verdict, number > 0, "") for number, one in enumerate(p for p in programs if p.is_exploit)]
+    honest = [
+        Result(one, verdict, number > 1, "") for number, one in enumerate(p for p in programs if not p.is_exploit)
+    ]
+    assert suffices(exploits + honest, 0.98, 2)
+    assert not suffices(exploits + honest, 1.0, 2)
+    assert not suffices(exploits + honest, 0.98, 1)
 
 
 def test_cases_are_listed_shown_and_judged(tmp_path: Path) -> None:
