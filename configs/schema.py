@@ -138,6 +138,12 @@ class ContrastiveConfig:
     clip_high: float = bounded(0.28, 0.0)  # clip-higher (DAPO)
     kl: float = bounded(0.005, 0.0)  # weight of the k3 estimate against the reference policy
     importance_cap: float = bounded(2.0, 0.0)  # truncated importance sampling, vLLM against trainer; 0 turns it off
+    # The ratio of each token, or of whole responses (GSPO; clip_low and clip_high are then about 3e-4).
+    ratio: str = one_of("token", "token", "sequence")
+    # What the loss is a mean over: all tokens of the step, responses first (GRPO as first published), or a sum over a
+    # constant (Dr. GRPO, with scale_advantages: false).
+    loss_mean: str = one_of("token", "token", "response", "constant")
+    scale_advantages: bool = True  # divide a group's advantages by their deviation
     smoothing_clip: float = bounded(1.5, 0.0)  # clip((r - mu) / sigma, -c, c) (CUDA-L1 section 2.4.4)
     smoothing_decay: float = bounded(0.9, 0.0, 1.0)  # of the running mean and deviation
 

@@ -17,15 +17,17 @@ _RELATIVE_NOISE = 1e-9
 _EVERYTHING = "*"  # the key of statistics that are shared by all tasks
 
 
-def group_advantages(rewards: Tensor, *, epsilon: float = 1e-6) -> Tensor:
+def group_advantages(rewards: Tensor, *, scale: bool = True, epsilon: float = 1e-6) -> Tensor:
     """Normalises each group of rewards to zero mean and unit deviation (CUDA-L1 section 2.4.5).
 
     rewards: [groups, samples], after smoothing. Returns the same shape. A group whose rewards are all equal carries no
-    signal: its advantages are zero, not noise divided by epsilon.
+    signal: its advantages are zero, not noise divided by epsilon. Without `scale` deviations are left as they are (Dr.
+    GRPO, arXiv 2503.20783: dividing by them favours tasks that are nearly always, or hardly ever, solved).
     """
     centred = rewards - rewards.mean(dim=1, keepdim=True)
     deviation = centred.pow(2).mean(dim=1, keepdim=True).sqrt()
-    return torch.where(deviation > epsilon, centred / deviation.clamp_min(epsilon), torch.zeros_like(centred))
+    scaled = centred / deviation.clamp_min(epsilon) if scale else centred
+    return torch.where(deviation > epsilon, scaled, torch.zeros_like(centred))
 
 
 @dataclass(frozen=True)
@@ -113,11 +115,17 @@ def smooth_rewards(rewards: Sequence[float], moments: Moments, clip: float) -> l
 
 
 def advantages_of(
-    rewards: Sequence[Sequence[float | None]], keys: Sequence[str], statistics: RunningStatistics, clip: float
+    rewards: Sequence[Sequence[float | None]],
+    keys: Sequence[str],
+    statistics: RunningStatistics,
+    clip: float,
+    *,
+    scale: bool = True,
 ) -> list[list[float]]:
     """Advantages of one step's groups, in the shape of `rewards`; `keys[i]` names the task of group i.
 
     `statistics` first takes the step's rewards in, failures' zeros too: the first step is normalised by its own.
+    `scale`: see `group_advantages`.
     A reward of None is neutral (a suspect verdict): it stands for the group's mean, so its advantage is 0, and it tells
     the statistics nothing. Raises ValueError where there is not one key for each group.
     """
@@ -136,6 +144,6 @@ def advantages_of(
             advantages.append([0.0] * len(group))
             continue
         smoothed = torch.tensor([smooth_rewards(values, statistics.of(key), clip)], dtype=torch.float64)
-        normalised = iter(group_advantages(smoothed)[0].tolist())
+        normalised = iter(group_advantages(smoothed, scale=scale)[0].tolist())
         advantages.append([0.0 if reward is None else next(normalised) for reward in group])
     return advantages

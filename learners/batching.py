@@ -39,11 +39,13 @@ class Plan:
     """What every rank runs: `micro_batches[rank]` is a list of micro-batches, each a list of rows.
 
     All ranks have the same number of micro-batches (an empty one has no rows), so that collectives match.
-    `response_tokens` counts over all ranks; `dropped` counts the samples that were too long or had no response.
+    `response_tokens` and `responses` count over all ranks; `dropped` counts the samples that were too long or had no
+    response.
     """
 
     micro_batches: list[list[list[Row]]]
     response_tokens: int
+    responses: int
     dropped: int
 
     @property
@@ -60,7 +62,8 @@ class Batch:
     when every row has one response: then padding follows everything, and causal attention alone is right (and faster).
     `position_ids`: [rows, length], or None likewise. `predictors`: [tokens], the index into rows * length of the
     position whose output predicts each response token. `targets`: [tokens] token ids. `advantages`: [tokens].
-    `behaviour_logprobs`: [tokens], NaN where a sample carries none.
+    `behaviour_logprobs`: [tokens], NaN where a sample carries none. `response_of`: [tokens], which response a token is
+    of, counted from 0.
     """
 
     input_ids: Tensor
@@ -70,6 +73,7 @@ class Batch:
     targets: Tensor
     advantages: Tensor
     behaviour_logprobs: Tensor
+    response_of: Tensor
 
     def to(self, device: torch.device) -> Batch:
         """The same batch on `device`."""
@@ -110,7 +114,8 @@ def plan_batches(
     count = max(len(batches) for batches in micro_batches)
     for batches in micro_batches:
         batches.extend([] for _ in range(count - len(batches)))
-    return Plan(micro_batches, sum(row.response_tokens for row in rows), len(samples) - len(usable))
+    tokens = sum(row.response_tokens for row in rows)
+    return Plan(micro_batches, tokens, len(usable), len(samples) - len(usable))
 
 
 def _rows_of(samples: Sequence[Sample], cap: int) -> list[Row]:
@@ -176,6 +181,7 @@ def collate(rows: Sequence[Row], pad_id: int) -> Batch:
             predictors.append(positions + index * length)
             start = stop
     samples = [sample for row in rows for sample in row.samples]
+    lengths = torch.tensor([len(sample.response_ids) for sample in samples], dtype=torch.long)
     shared = any(len(row.samples) > 1 for row in rows)
     return Batch(
         input_ids=input_ids,
@@ -185,6 +191,7 @@ def collate(rows: Sequence[Row], pad_id: int) -> Batch:
         targets=torch.tensor([token for sample in samples for token in sample.response_ids], dtype=torch.long),
         advantages=_per_token([[sample.advantage] * len(sample.response_ids) for sample in samples]),
         behaviour_logprobs=_per_token([_behaviour(sample) for sample in samples]),
+        response_of=torch.arange(len(samples)).repeat_interleave(lengths),
     )
 
 

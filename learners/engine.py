@@ -24,7 +24,7 @@ from learners import checkpoints
 from learners.batching import Batch, Plan, collate, plan_batches
 from learners.deepspeed_config import deepspeed_config, import_deepspeed, join_process_group
 from learners.lora import attach_lora, merged_weights, without_adapters
-from learners.losses import LossInputs, LossOutputs, cross_entropy_loss, grpo_loss
+from learners.losses import LossInputs, LossOutputs, Objective, cross_entropy_loss, grpo_loss
 from learners.policy import load_policy
 from learners.records import Sample
 from learners.scoring import TokenScorer
@@ -241,14 +241,19 @@ class LearnerEngine:
             behaviour_logprobs=item.batch.behaviour_logprobs,
             reference_logprobs=item.reference,
             entropy=entropy,
+            response_of=item.batch.response_of,
+            responses=plan.responses,
         )
-        return grpo_loss(
-            inputs,
+        objective = Objective(
             clip_low=config.clip_low,
             clip_high=config.clip_high,
             kl=config.kl,
             importance_cap=config.importance_cap,
+            ratio=config.ratio,
+            mean=config.loss_mean,
+            horizon=self.max_length,
         )
+        return grpo_loss(inputs, objective)
 
     @torch.no_grad()
     def _logprobs(self, scorer: Any, batch: Batch, temperature: float) -> Tensor:

@@ -20,7 +20,8 @@ class LossInputs:
 
     `logprobs`: of the policy that is trained. `old_logprobs`: of the policy at the start of the step (detached current
     ones in the first optimiser step). `behaviour_logprobs`: what the rollout engine reported, NaN where it is unknown.
-    `normaliser`: response tokens of the whole step, over all micro-batches and ranks.
+    `normaliser`: response tokens of the whole step, over all micro-batches and ranks. `response_of`: which response a
+    token is of, counted from 0 in the micro-batch, where every response is whole. `responses`: of the whole step.
     """
 
     logprobs: Tensor
@@ -30,6 +31,8 @@ class LossInputs:
     behaviour_logprobs: Tensor | None = None
     reference_logprobs: Tensor | None = None
     entropy: Tensor | None = None
+    response_of: Tensor | None = None
+    responses: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -66,22 +69,67 @@ def truncated_importance_weights(old_logprobs: Tensor, behaviour_logprobs: Tenso
     return torch.where(torch.isnan(behaviour_logprobs), torch.ones_like(weights), weights)
 
 
-def grpo_loss(
-    inputs: LossInputs, *, clip_low: float, clip_high: float, kl: float, importance_cap: float
-) -> LossOutputs:
-    """Clipped policy-gradient objective with a KL term, averaged over tokens (CUDA-L1 section 2.4.5, eq. of GRPO).
+@dataclass(frozen=True)
+class Objective:
+    """What `grpo_loss` computes. `clip_low`, `clip_high`: how far a ratio may go below and above 1. `kl`: weight of k3.
+    `importance_cap`: of truncated importance sampling, 0 for none.
+
+    `ratio` is of each `token`, or of the `sequence`: the geometric mean over a response's tokens (GSPO, arXiv
+    2507.18071, eq. 7). `mean` says over what the loss is averaged: all tokens of the step (`token`), each `response`
+    first (GRPO as first published), or neither, a sum over responses x `horizon` (`constant`; Dr. GRPO, arXiv
+    2503.20783).
+    """
+
+    clip_low: float
+    clip_high: float
+    kl: float
+    importance_cap: float
+    ratio: str = "token"
+    mean: str = "token"
+    horizon: float = 1.0
+
+
+def response_means(values: Tensor, response_of: Tensor) -> Tensor:
+    """Each token's value replaced by the mean over its response; both [tokens]."""
+    lengths = torch.bincount(response_of).clamp_min(1)
+    sums = values.new_zeros(len(lengths)).index_add(0, response_of, values)
+    return (sums / lengths)[response_of]
+
+
+def token_weights(inputs: LossInputs, objective: Objective) -> Tensor:
+    """By how much each token counts in a step's loss; [tokens]. Raises ValueError for a mean that needs responses."""
+    if objective.mean == "token":
+        return torch.full_like(inputs.logprobs, 1.0 / inputs.normaliser, requires_grad=False)
+    if inputs.response_of is None or inputs.responses <= 0:
+        raise ValueError(f"grpo_loss needs response_of and responses for a mean by {objective.mean}")
+    if objective.mean == "constant":
+        share = 1.0 / (inputs.responses * objective.horizon)
+        return torch.full_like(inputs.logprobs, share, requires_grad=False)
+    lengths = torch.bincount(inputs.response_of)[inputs.response_of]
+    return 1.0 / (lengths * inputs.responses).to(inputs.logprobs.dtype)
+
+
+def grpo_loss(inputs: LossInputs, objective: Objective) -> LossOutputs:
+    """Clipped policy-gradient objective with a KL term (CUDA-L1 section 2.4.5, eq. of GRPO), in the variants of
+    `Objective`.
 
     Per token: -w * min(ratio * A, clip(ratio, 1 - clip_low, 1 + clip_high) * A) + kl * k3, where ratio = exp(logprobs -
-    old_logprobs) and w is the truncated importance weight. The mean is over all tokens of the step, so long responses
-    are not discounted. Raises ValueError without advantages, or without reference log-probabilities when kl > 0.
+    old_logprobs) and w is the truncated importance weight. Raises ValueError without advantages, without reference
+    log-probabilities when kl > 0, and without `response_of` where a variant needs it.
     """
+    clip_low, clip_high, kl = objective.clip_low, objective.clip_high, objective.kl
     if inputs.advantages is None:
         raise ValueError("grpo_loss needs advantages")
     old = inputs.logprobs.detach() if inputs.old_logprobs is None else inputs.old_logprobs
     advantages = inputs.advantages
-    ratio = (inputs.logprobs - old).exp()
+    log_ratio = inputs.logprobs - old
+    if objective.ratio == "sequence":
+        if inputs.response_of is None:
+            raise ValueError("grpo_loss needs response_of for a ratio by sequence")
+        log_ratio = response_means(log_ratio, inputs.response_of)
+    ratio = log_ratio.exp()
     clipped = ratio.clamp(1.0 - clip_low, 1.0 + clip_high)
-    weights = truncated_importance_weights(old, inputs.behaviour_logprobs, importance_cap)
+    weights = truncated_importance_weights(old, inputs.behaviour_logprobs, objective.importance_cap)
     token_loss = -weights * torch.minimum(ratio * advantages, clipped * advantages)
     metrics: dict[str, Tensor] = {}
     if kl > 0.0:
@@ -90,7 +138,7 @@ def grpo_loss(
         divergence = k3_divergence(inputs.logprobs, inputs.reference_logprobs)
         token_loss = token_loss + kl * divergence
         metrics["kl"] = _share(divergence, inputs.normaliser)
-    loss = token_loss.sum() / inputs.normaliser
+    loss = (token_loss * token_weights(inputs, objective)).sum()
 
     gone = ((advantages > 0) & (ratio > 1.0 + clip_high)) | ((advantages < 0) & (ratio < 1.0 - clip_low))
     metrics["loss"] = loss.detach()

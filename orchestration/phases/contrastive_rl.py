@@ -74,7 +74,8 @@ class ContrastiveRl(Phase):
             groups.setdefault(rollout.group, []).append(replace(rollout, reward=reward))
         rewards = [[rollout.reward for rollout in group] for group in groups.values()]
         keys = [group[0].task_id for group in groups.values()]
-        advantages = advantages_of(rewards, keys, self._statistics, config.contrastive_rl.smoothing_clip)
+        rl = config.contrastive_rl
+        advantages = advantages_of(rewards, keys, self._statistics, rl.smoothing_clip, scale=rl.scale_advantages)
         self.memory["statistics"] = self._statistics.state_dict()
         known = [reward for group in rewards for reward in group if reward is not None]
         result.metrics["reward"] = float(np.mean(known)) if known else 0.0

@@ -85,6 +85,17 @@ def test_rewards_that_are_not_finite_are_refused(reward: float) -> None:
         RunningStatistics(0.9).update("task-7", [1.0, reward])
 
 
+def test_advantages_without_scale_keep_the_deviations_of_their_groups() -> None:
+    rewards = torch.tensor([[0.0, 2.0], [0.0, 8.0], [3.0, 3.0]], dtype=torch.float64)
+    assert group_advantages(rewards, scale=False).tolist() == [[-1.0, 1.0], [-4.0, 4.0], [0.0, 0.0]]
+    statistics = RunningStatistics(0.0)
+    scaled, plain = (
+        advantages_of([[0.0, 0.0, 0.0, 2.0]], ["task"], statistics, 1.5, scale=s)[0] for s in (True, False)
+    )
+    assert sum(plain) == pytest.approx(0.0)
+    assert max(plain) < max(scaled)
+
+
 def test_group_advantages_have_zero_mean_and_unit_deviation_where_there_is_signal() -> None:
     advantages = group_advantages(torch.tensor([[0.0, 1.0, 2.0, 5.0], [1.0, 1.0, 1.0, 1.0]], dtype=torch.float64))
     assert advantages[0].mean().item() == pytest.approx(0.0, abs=1e-12)

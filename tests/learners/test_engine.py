@@ -178,6 +178,26 @@ def test_mismatch_with_the_rollout_engine_is_measured_at_its_temperature(
     assert differing["mismatch"] > 0.05
 
 
+@pytest.mark.parametrize("budget", [64, 4096])
+@pytest.mark.parametrize(("ratio", "mean"), [("token", "response"), ("sequence", "response"), ("token", "constant")])
+def test_variants_of_the_objective_train_as_a_plain_loop_does(
+    policy_folder: Path, mixed: list[Sample], learner_config: LearnerConfig, ratio: str, mean: str, budget: int
+) -> None:
+    """The first step of each is a plain policy gradient, with tokens weighted as `loss_mean` says."""
+    model, _ = load_policy(policy_folder, torch.float32)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.0)
+    losses = [-sample.advantage * logprobs_of(model, sample) for sample in mixed]
+    shares = [loss.mean() if mean == "response" else loss.sum() / 128 for loss in losses]
+    (sum(shares) / len(shares)).backward()  # type: ignore[union-attr]
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    expected = {name: parameter.detach() for name, parameter in model.named_parameters()}
+    with engine_for(policy_folder, learner_config, micro_batch_tokens=budget) as engine:
+        engine.train_grpo(mixed, 1e-3, ContrastiveConfig(kl=0.0, ratio=ratio, loss_mean=mean))
+        for name, weight in engine.named_weights():
+            torch.testing.assert_close(weight, expected[name], rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("stage", [0, 1, 3])
 def test_a_loaded_checkpoint_continues_as_if_never_stopped(
     policy_folder: Path, samples: list[Sample], learner_config: LearnerConfig, tmp_path: Path, stage: int

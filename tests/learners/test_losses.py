@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,22 +15,23 @@ from torch import Tensor
 from learners.losses import (
     LossInputs,
     LossOutputs,
+    Objective,
     cross_entropy_loss,
     grpo_loss,
     k3_divergence,
     truncated_importance_weights,
 )
 
-SETTINGS: dict[str, float] = {"clip_low": 0.2, "clip_high": 0.28, "kl": 0.0, "importance_cap": 2.0}
+OBJECTIVE = Objective(clip_low=0.2, clip_high=0.28, kl=0.0, importance_cap=2.0)
 
 
 def logs(*probabilities: float) -> Tensor:
     return torch.tensor(probabilities, dtype=torch.float64).log()
 
 
-def run(inputs: dict[str, Any], **changes: float) -> tuple[LossOutputs, Tensor]:
+def run(inputs: dict[str, Any], **changes: Any) -> tuple[LossOutputs, Tensor]:
     logprobs = inputs["logprobs"].clone().requires_grad_()
-    outputs = grpo_loss(LossInputs(**{**inputs, "logprobs": logprobs}), **{**SETTINGS, **changes})
+    outputs = grpo_loss(LossInputs(**{**inputs, "logprobs": logprobs}), replace(OBJECTIVE, **changes))
     outputs.loss.backward()
     assert logprobs.grad is not None
     return outputs, logprobs.grad
@@ -45,7 +47,7 @@ def test_micro_batches_add_up_to_the_whole() -> None:
 
     def loss_of(part: slice) -> LossOutputs:
         inputs = LossInputs(logprobs[part], 3, advantages[part], old[part])
-        return grpo_loss(inputs, **SETTINGS)
+        return grpo_loss(inputs, OBJECTIVE)
 
     whole, parts = loss_of(slice(0, 3)), [loss_of(slice(0, 1)), loss_of(slice(1, 3))]
     assert sum(part.loss.item() for part in parts) == pytest.approx(whole.loss.item())
@@ -77,6 +79,58 @@ def test_clipping_never_stops_a_ratio_from_coming_back() -> None:
     }
     _, gradient = run(inputs)
     assert gradient.tolist() == pytest.approx([1.5 / 2, -0.5 / 2])
+
+
+# Two responses, of one token and of three, whose advantages are 1 and -1.
+RESPONSES: dict[str, Any] = {
+    "logprobs": logs(0.3, 0.1, 0.2, 0.4),
+    "old_logprobs": logs(0.2, 0.2, 0.2, 0.1),
+    "advantages": torch.tensor([1.0, -1.0, -1.0, -1.0], dtype=torch.float64),
+    "normaliser": 4,
+    "response_of": torch.tensor([0, 1, 1, 1]),
+    "responses": 2,
+}
+
+
+def test_a_mean_by_response_counts_each_response_once() -> None:
+    outputs, gradient = run(RESPONSES, mean="response", clip_high=9.0)
+    assert outputs.loss.item() == pytest.approx((-1.5 + (0.8 + 1.0 + 4.0) / 3) / 2)
+    assert gradient.tolist() == pytest.approx([-1.5 / 2, 0.0, 1.0 / 6, 4.0 / 6])
+
+
+def test_a_constant_mean_does_not_look_at_lengths() -> None:
+    outputs, gradient = run(RESPONSES, mean="constant", horizon=10.0, clip_high=9.0)
+    assert outputs.loss.item() == pytest.approx((-1.5 + 0.8 + 1.0 + 4.0) / 20)
+    assert gradient.tolist() == pytest.approx([-1.5 / 20, 0.0, 1.0 / 20, 4.0 / 20])
+
+
+def test_the_ratio_of_a_sequence_is_the_geometric_mean_of_its_tokens() -> None:
+    """GSPO: all tokens of a response are clipped together, or none is."""
+    ratio = (0.5 * 1.0 * 4.0) ** (1 / 3)  # 1.26 of the second response; 1.5 of the first, which is clipped
+    outputs, gradient = run(RESPONSES, ratio="sequence", mean="response")
+    assert outputs.loss.item() == pytest.approx((-1.28 + ratio) / 2)
+    assert gradient.tolist() == pytest.approx([0.0, *[ratio / 6] * 3])
+    assert outputs.metrics["clip_fraction"].item() == pytest.approx(1 / 4)
+    assert outputs.metrics["ratio_max"].item() == pytest.approx(1.5)
+
+
+@pytest.mark.parametrize("variant", [{"mean": "response"}, {"mean": "constant"}, {"ratio": "sequence"}])
+def test_variants_add_up_over_micro_batches_too(variant: dict[str, str]) -> None:
+    def part(tokens: slice) -> dict[str, Any]:
+        cut = {name: value[tokens] for name, value in RESPONSES.items() if isinstance(value, Tensor)}
+        return {**RESPONSES, **cut, "response_of": cut["response_of"] - cut["response_of"].min()}
+
+    whole, gradient = run(RESPONSES, **variant)
+    (first, first_gradient), (second, second_gradient) = (run(part(cut), **variant) for cut in (slice(1), slice(1, 4)))
+    assert first.loss.item() + second.loss.item() == pytest.approx(whole.loss.item())
+    assert torch.cat([first_gradient, second_gradient]).tolist() == pytest.approx(gradient.tolist())
+
+
+@pytest.mark.parametrize("variant", [{"mean": "response"}, {"mean": "constant"}, {"ratio": "sequence"}])
+def test_variants_that_need_responses_say_so(variant: dict[str, str]) -> None:
+    inputs = {name: value for name, value in RESPONSES.items() if not name.startswith("response")}
+    with pytest.raises(ValueError, match="response_of"):
+        run(inputs, **variant)
 
 
 def test_the_first_step_is_the_plain_policy_gradient() -> None:
@@ -137,13 +191,13 @@ def test_importance_weights_scale_the_gradient_but_carry_none() -> None:
 
 def test_missing_inputs_are_named() -> None:
     with pytest.raises(ValueError, match="advantages"):
-        grpo_loss(LossInputs(logs(0.5), 1), **SETTINGS)
+        grpo_loss(LossInputs(logs(0.5), 1), OBJECTIVE)
     with pytest.raises(ValueError, match="reference"):
-        grpo_loss(LossInputs(logs(0.5), 1, advantages=torch.ones(1)), **{**SETTINGS, "kl": 0.1})
+        grpo_loss(LossInputs(logs(0.5), 1, advantages=torch.ones(1)), replace(OBJECTIVE, kl=0.1))
 
 
 def test_a_batch_without_tokens_contributes_nothing() -> None:
     nothing = torch.empty(0)
-    outputs = grpo_loss(LossInputs(nothing, 5, nothing, behaviour_logprobs=nothing), **SETTINGS)
+    outputs = grpo_loss(LossInputs(nothing, 5, nothing, behaviour_logprobs=nothing), OBJECTIVE)
     assert outputs.loss.item() == 0.0
     assert all(value.item() == 0.0 for value in outputs.metrics.values())
