@@ -143,6 +143,9 @@ class ContrastiveConfig:
     # What the loss is a mean over: all tokens of the step, responses first (GRPO as first published), or a sum over a
     # constant (Dr. GRPO, with scale_advantages: false).
     loss_mean: str = one_of("token", "token", "response", "constant")
+    # Groups without signal (all responses rewarded alike) are not learnt from; so many a step are replaced by groups of
+    # other tasks (dynamic sampling, DAPO).
+    refill: int = bounded(0, 0)
     scale_advantages: bool = True  # divide a group's advantages by their deviation
     smoothing_clip: float = bounded(1.5, 0.0)  # clip((r - mu) / sigma, -c, c) (CUDA-L1 section 2.4.4)
     smoothing_decay: float = bounded(0.9, 0.0, 1.0)  # of the running mean and deviation

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -26,6 +26,10 @@ from prompts.parse import parse_response
 
 _log = logging.getLogger(__name__)
 _POLL_SECONDS = 0.02
+
+
+Judged = Callable[[Sequence[Rollout], Mapping[str, Verdict]], "Prompt | None"]
+"""What is called with each group as soon as it is judged; it may give a further prompt."""
 
 
 @dataclass(frozen=True)
@@ -74,13 +78,22 @@ class Pipeline:
         """Whether the engines can begin another group, and those who judge what comes of it are not too far behind."""
         return not self.engines.queued and self.builders.pending + self.evaluators.pending < self.max_backlog
 
-    def run(self, prompts: Sequence[Prompt], *, samples: int, temperature: float, preset: str) -> StepResult:
-        """Samples `samples` responses a prompt and judges what they propose.
+    def run(
+        self,
+        prompts: Sequence[Prompt],
+        *,
+        samples: int,
+        temperature: float,
+        preset: str,
+        on_group: Judged | None = None,
+    ) -> StepResult:
+        """Samples `samples` responses a prompt and judges what they propose. What `on_group` gives for a group is
+        sampled, too, while the others are still under way.
 
         What is lost with an actor for good (a group, a verdict) is left out, or judged as `infra`. Raises PoolExhausted
         when a pool has no actor left, since nothing could be said of any candidate then.
         """
-        return _Run(self, preset).generate(prompts, samples, temperature)
+        return _Run(self, preset, on_group).generate(prompts, samples, temperature)
 
     def evaluate(self, candidates: Sequence[Candidate], preset: str) -> dict[str, Verdict]:
         """Verdicts on candidates that are there already (a teacher's), by digest."""
@@ -90,9 +103,11 @@ class Pipeline:
 class _Run:
     """One pass through the pools, until nothing is under way."""
 
-    def __init__(self, pipeline: Pipeline, preset: str) -> None:
+    def __init__(self, pipeline: Pipeline, preset: str, on_group: Judged | None = None) -> None:
         self.pipeline = pipeline
         self.preset = preset
+        self.on_group = on_group
+        self.unsettled: dict[str, list[Rollout]] = {}
         self.result = StepResult()
         self.started = time.monotonic()
         self.tokens = 0
@@ -102,15 +117,20 @@ class _Run:
     def generate(self, prompts: Sequence[Prompt], samples: int, temperature: float) -> StepResult:
         by_group = {prompt.group: prompt for prompt in prompts}
         rollout = self.pipeline.rollout
-        waiting = deque(
-            GenerationRequest(prompt.group, prompt.ids, samples, rollout.max_tokens, temperature, rollout.top_p, None)
-            for prompt in prompts
-        )
+
+        def asked(prompt: Prompt) -> GenerationRequest:
+            tokens, top_p = rollout.max_tokens, rollout.top_p
+            return GenerationRequest(prompt.group, prompt.ids, samples, tokens, temperature, top_p, None)
+
+        waiting = deque(map(asked, prompts))
         while waiting or self.pipeline.engines.pending or self._evaluating():
             while waiting and self.pipeline.has_room():
                 self.pipeline.engines.submit(waiting.popleft(), "generate")
             self._generating_step(by_group)
             self._evaluating_step()
+            for further in self._further():
+                by_group[further.group] = further
+                waiting.append(asked(further))
         self._finish_metrics()
         return self.result
 
@@ -134,10 +154,21 @@ class _Run:
             if failed:
                 _log.warning("group %s is lost: %s", request.key, outcome.error)
                 continue
-            for completion in outcome:
-                self._take(by_group[request.key], completion)
+            taken = [self._take(by_group[request.key], completion) for completion in outcome]
+            if self.on_group is not None:
+                self.unsettled[request.key] = taken
 
-    def _take(self, prompt: Prompt, completion: Completion) -> None:
+    def _further(self) -> Iterator[Prompt]:
+        """What `on_group` asks for, for the groups that are judged by now."""
+        verdicts = self.result.verdicts
+        for group, rollouts in list(self.unsettled.items()):
+            if all(one.candidate_digest is None or one.candidate_digest in verdicts for one in rollouts):
+                del self.unsettled[group]
+                further = self.on_group(rollouts, verdicts) if self.on_group else None
+                if further is not None:
+                    yield further
+
+    def _take(self, prompt: Prompt, completion: Completion) -> Rollout:
         """Turns a response into a rollout, and sends the program in it on its way."""
         self.tokens += len(completion.token_ids)
         self.generated_at = time.monotonic()
@@ -154,11 +185,13 @@ class _Run:
             finish_reason=completion.finish_reason,
         )
         if parsed.code is None:
-            self.result.rollouts.append(replace(rollout, outcome=str(Outcome.BUILD_ERROR)))
-            return
-        candidate = Candidate.propose(prompt.task_id, parsed.code, f"policy:{completion.policy_version}")
-        self.result.rollouts.append(replace(rollout, candidate_digest=candidate.digest))
-        self._propose(candidate)
+            rollout = replace(rollout, outcome=str(Outcome.BUILD_ERROR))
+        else:
+            candidate = Candidate.propose(prompt.task_id, parsed.code, f"policy:{completion.policy_version}")
+            rollout = replace(rollout, candidate_digest=candidate.digest)
+            self._propose(candidate)
+        self.result.rollouts.append(rollout)
+        return rollout
 
     def _propose(self, candidate: Candidate) -> None:
         if candidate.digest in self.result.candidates:

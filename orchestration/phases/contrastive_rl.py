@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from evaluators.records import Verdict
 from evaluators.reward import reward_of
 from learners.advantages import RunningStatistics, advantages_of
 from learners.records import Rollout, Sample
@@ -54,6 +55,38 @@ class ContrastiveRl(Phase):
         if self.session.config.contrastive_rl.kl > 0:
             self.session.learner.set_reference()
 
+    def gather(self, step: int) -> StepResult:
+        """The step's groups, and further ones in place of those whose responses are all rewarded alike: these say
+        nothing of what is better (dynamic sampling, DAPO, arXiv 2503.14476, section 3.2)."""
+        config = self.session.config
+        prompts = self.prompts(step)
+        asked = {prompt.task_id for prompt in prompts}
+        others = [task.id for task in self.session.tasks if task.id not in asked]
+        further = iter(self.rng(step).permutation(others)[: config.contrastive_rl.refill].tolist())
+        refilled = 0
+
+        def on_group(rollouts: Sequence[Rollout], verdicts: Mapping[str, Verdict]) -> Prompt | None:
+            nonlocal refilled
+            known = {reward for reward in self._rewards(rollouts, verdicts) if reward is not None}
+            task_id = next(further, None) if len(known) < 2 else None
+            refilled += task_id is not None
+            return self.session.contrastive(task_id) if task_id is not None else None
+
+        result = self.session.pipeline.run(
+            prompts,
+            samples=self.samples,
+            temperature=config.rollout.temperature,
+            preset=config.evaluator.preset,
+            on_group=on_group,
+        )
+        result.metrics["groups_refilled"] = float(refilled)
+        return result
+
+    def _rewards(self, rollouts: Sequence[Rollout], verdicts: Mapping[str, Verdict]) -> list[float | None]:
+        """None is neutral; 0 stands for a response without a program, too."""
+        judged = [verdicts.get(rollout.candidate_digest or "") for rollout in rollouts]
+        return [reward_of(verdict, self.session.config.reward) if verdict else 0.0 for verdict in judged]
+
     def prompts(self, step: int) -> list[Prompt]:
         """The next tasks of a shuffled round over all of them, each with exemplars drawn from the buffer."""
         tasks, wanted = self.session.tasks, self.session.config.contrastive_rl.tasks_per_step
@@ -68,9 +101,7 @@ class ContrastiveRl(Phase):
         """Rewards from verdicts; advantages by smoothing and group normalisation."""
         config = self.session.config
         groups: dict[str, list[Rollout]] = {}
-        for rollout in result.rollouts:
-            verdict = result.verdicts.get(rollout.candidate_digest or "")
-            reward = reward_of(verdict, config.reward) if verdict else 0.0
+        for rollout, reward in zip(result.rollouts, self._rewards(result.rollouts, result.verdicts), strict=True):
             groups.setdefault(rollout.group, []).append(replace(rollout, reward=reward))
         rewards = [[rollout.reward for rollout in group] for group in groups.values()]
         keys = [group[0].task_id for group in groups.values()]
@@ -87,10 +118,13 @@ class ContrastiveRl(Phase):
         ]
 
     def learn(self, step: int, rollouts: Sequence[Rollout]) -> dict[str, float]:
+        """Trains on the groups that carry a signal."""
         config = self.session.config
+        with_signal = {rollout.group for rollout in rollouts if rollout.advantage}
         samples = [
             Sample(rollout.prompt_ids, rollout.response_ids, rollout.advantage or 0.0, rollout.logprobs)
             for rollout in rollouts
+            if rollout.group in with_signal
         ]
         metrics: dict[str, float] = self.session.learner.train_grpo(
             samples, config.contrastive_rl.learning_rate, config.contrastive_rl, config.rollout.temperature

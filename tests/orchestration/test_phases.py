@@ -32,6 +32,10 @@ class Learner:
         fits = any(sample.response_ids for sample in samples)
         return {"loss": 1.0, "seconds": 0.5} if fits else {"seconds": 0.5}
 
+    def train_grpo(self, samples: list[Sample], learning_rate: float, *_: Any) -> dict[str, float]:
+        self.steps.append((learning_rate, list(samples)))
+        return {}
+
 
 class Renderer:
     def response(self, source: str, analysis: str, design: str) -> str:
@@ -203,6 +207,47 @@ def test_a_group_of_equal_rewards_has_no_advantage_and_a_suspect_is_neutral() ->
     assert [rollout.advantage for rollout in rollouts[6:]] == [0.0, 0.0]
     assert result.metrics["groups_with_signal"] == pytest.approx(1 / 3)
     assert result.metrics["reward"] == pytest.approx((3 * 2.0 + 0.0 + 3.0 + 0.0) / 6)
+    phase.learn(0, rollouts)
+    assert [sample.advantage for sample in phase.session.learner.steps[0][1]] == [slow, fast, doubtful]  # type: ignore[attr-defined]
+
+
+class Pipeline:
+    """Judges every group as the script says, and samples what is asked for in its place."""
+
+    def __init__(self, rewards: dict[str, list[float]]) -> None:
+        self.rewards = rewards
+        self.sampled: list[str] = []
+
+    def run(self, prompts: list[Prompt], *, on_group: Any, **_: Any) -> StepResult:
+        waiting = list(prompts)
+        while waiting:
+            task_id = waiting.pop(0).task_id
+            self.sampled.append(task_id)
+            ok = [(Outcome.OK, speedup) for speedup in self.rewards[task_id]]
+            group = step_result(*([[]] * int(task_id[-1])), ok)
+            waiting += filter(None, [on_group(group.rollouts, group.verdicts)])
+        return StepResult()
+
+
+@pytest.mark.parametrize(("refill", "sampled"), [(0, 2), (1, 3), (2, 4), (9, 6)])
+def test_groups_without_signal_are_replaced_by_groups_of_other_tasks(refill: int, sampled: int) -> None:
+    phase = contrastive(tasks=6, tasks_per_step=2)
+    phase.session.config.contrastive_rl.refill = refill
+    phase.session.pipeline = Pipeline({task.id: [1.0, 1.0] for task in phase.session.tasks})  # type: ignore[assignment]
+    result = phase.gather(0)
+    asked = phase.session.pipeline.sampled  # type: ignore[attr-defined]
+    assert (len(asked), len(set(asked))) == (sampled, sampled)
+    assert result.metrics["groups_refilled"] == sampled - 2
+
+
+def test_a_group_with_signal_is_not_replaced() -> None:
+    phase = contrastive(tasks=6, tasks_per_step=2)
+    phase.session.config.contrastive_rl.refill = 9
+    first, second = tasks_of(phase, 0)
+    rewards = {task.id: [1.0, 2.0] for task in phase.session.tasks} | {second: [1.0, 1.0]}
+    phase.session.pipeline = Pipeline(rewards)  # type: ignore[assignment]
+    assert phase.gather(0).metrics["groups_refilled"] == 1
+    assert phase.session.pipeline.sampled[:2] == [first, second]  # type: ignore[attr-defined]
 
 
 def test_running_statistics_survive_a_restart() -> None:

@@ -3,7 +3,7 @@ policy happens to sample would decide nothing here, and vLLM takes half a minute
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +16,10 @@ from actors.rollout import Completion
 from configs.schema import EvaluatorConfig, GuardConfig, RolloutConfig
 from evaluators.gauntlet import discover
 from evaluators.guard.cases import HackCases, Status
-from evaluators.records import BuildError, Candidate, Outcome
+from evaluators.records import BuildError, Candidate, Outcome, Verdict
 from evaluators.tasks import find_task, program_source
 from evaluators.tasks.loader import load_variants
+from learners.records import Rollout
 from orchestration.pipeline import Pipeline, Prompt, StepResult
 from orchestration.quarantine import quarantine
 from orchestration.review import Reviewer
@@ -135,6 +136,23 @@ def test_identical_candidates_are_judged_once_and_no_code_is_a_build_error(
     assert again.metrics["measured"] == 0
     assert again.verdicts == result.verdicts
     assert [rollout.outcome for rollout in again.rollouts] == ["ok", "ok", "wrong", "build_error"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(60)
+def test_a_group_may_ask_for_another_as_soon_as_it_is_judged(make_pipeline: Callable[..., Pipeline]) -> None:
+    pipeline = make_pipeline({SOFTMAX.id: [fenced(RIGHT), "Nothing."], GELU.id: ["Nothing.", "Nothing."]})
+    seen: list[tuple[str, list[str]]] = []
+
+    def on_group(rollouts: Sequence[Rollout], verdicts: Mapping[str, Verdict]) -> Prompt | None:
+        verdict = [verdicts[one.candidate_digest].outcome if one.candidate_digest else "none" for one in rollouts]
+        seen.append((rollouts[0].group, [str(one) for one in verdict]))
+        return Prompt(SOFTMAX.id, SOFTMAX.id, "another", (1, 2)) if rollouts[0].group == GELU.id else None
+
+    first = Prompt(GELU.id, GELU.id, "first", (1, 2))
+    result = pipeline.run([first], samples=2, temperature=1.0, preset="fast", on_group=on_group)
+    assert seen == [(GELU.id, ["none", "none"]), (SOFTMAX.id, ["ok", "none"])]
+    assert [rollout.prompt for rollout in result.rollouts] == ["first", "first", "another", "another"]
 
 
 @pytest.mark.timeout(60)
