@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 from collections.abc import Iterator, Sequence
@@ -13,15 +14,17 @@ from rich.progress import track
 from rich.table import Table
 
 from configs.schema import LimitsConfig
+from evaluators.build.builder import CAPABILITIES, Builder, needs_build
 from evaluators.evaluator import Evaluator
 from evaluators.gauntlet import Family, GauntletProgram, Result, by_family, classify
-from evaluators.records import Estimate, Outcome, Verdict
+from evaluators.records import Candidate, Estimate, Outcome, Verdict
 from evaluators.tasks import find_task, profile_of, program_source
 
 LIMITS = LimitsConfig(start_seconds=20.0, call_seconds=5.0)
 _ATTEMPTS = 3
 _AS_CANDIDATE = "\n\nclass ModelNew(Model):\n    pass\n"
 _evaluator: Evaluator
+_builder: Builder
 
 
 class BaselineError(Exception):
@@ -34,9 +37,13 @@ def run(
     """The programs' results as they come. Without `guarded` programs are believed. Raises BaselineError."""
     tasks = sorted({program.task for program in programs if program.is_exploit})
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, context, _open, (arch, str(store), guarded)) as pool:
+    with (
+        _building(programs, arch, store),
+        ProcessPoolExecutor(workers, context, _open, (arch, str(store), guarded)) as pool,
+    ):
         baselines = dict(zip(tasks, pool.map(_baseline, tasks), strict=True))
-        jobs = {pool.submit(_judge, program.task, program.source): program for program in programs}
+        in_turn = sorted(programs, key=lambda program: needs_build(program.source))
+        jobs = {pool.submit(_judge, program.task, program.source): program for program in in_turn}
         for job in as_completed(jobs):
             program = jobs[job]
             baseline = baselines.get(program.task, Estimate(1.0, 1.0, 1.0, 0))
@@ -47,6 +54,36 @@ def run(
                 again = list(pool.map(_judge, [program.task] * len(sources), sources))
                 results += [classify(program, verdict, baseline) for verdict in again]
             yield _majority(results)
+
+
+@contextlib.contextmanager
+def _building(programs: Sequence[GauntletProgram], arch: str, store: Path) -> Iterator[None]:
+    """Compiles what the programs ask for on the host's other cores meanwhile, so that a GPU seldom waits for it. Where
+    the measuring is done on these very cores, or what to compile for is not known, the evaluators do it themselves."""
+    if arch not in CAPABILITIES:
+        yield
+        return
+    context = multiprocessing.get_context("spawn")
+    builders = max(len(os.sched_getaffinity(0)) - 2, 1)
+    with ProcessPoolExecutor(builders, context, _open_builder, (arch, str(store))) as pool:
+        for program in programs:
+            if needs_build(program.source):
+                pool.submit(_build, program.task, program.source)
+        try:
+            yield
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _open_builder(arch: str, store: str) -> None:
+    global _builder
+    os.umask(0o022)
+    _builder = Builder(arch, Path(store), LIMITS)
+
+
+def _build(name: str, source: str) -> None:
+    """Leaves what a program asks for in the store's cache."""
+    _builder.build(find_task(name, profile_of(_builder.arch)), Candidate.propose(name, source, "gauntlet"))
 
 
 def _majority(results: Sequence[Result]) -> Result:
