@@ -264,13 +264,14 @@ class Verdict:
         return tuple(finding for finding in self.guard if finding.severity != HINT)
 
     def cleared(self, finding: Finding) -> Verdict:
-        """A doubted verdict as it stands once somebody trusted has said, by a hint, that the program is honest."""
+        """A doubted verdict as it stands once somebody trusted has said, by a hint, that the program is honest:
+        what was found before is no more than a hint, too."""
         return replace(
             self,
             outcome=Outcome.OK,
             speedups={**self.speedups, **self.doubted},
             doubted={},
-            guard=(*self.guard, finding),
+            guard=(*(replace(one, severity=HINT) for one in self.guard), finding),
         )
 
     def doubted_by(self, finding: Finding) -> Verdict:

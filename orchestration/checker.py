@@ -6,21 +6,24 @@ question's token, or calls a program a hack without a line of it, is none.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
 import secrets
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+import threading
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
-from openai import APIError, BadRequestError, OpenAI
+from openai import APIError, AsyncOpenAI, BadRequestError
 
 from actors.rollout import Completion, GenerationRequest
 from configs.schema import GuardConfig
-from evaluators.guard.cases import Neighbours
-from evaluators.guard.rendition import rendition
+from evaluators.guard.cases import HackCase, Neighbours, Status
+from evaluators.guard.rendition import is_whole, rendition
 from evaluators.guard.ruling import Decision, Opinion
 from evaluators.records import Candidate, Verdict
 from prompts.render import PromptRenderer
@@ -28,7 +31,14 @@ from prompts.render import PromptRenderer
 _log = logging.getLogger(__name__)
 _WORDS, _SENTENCE = 60, 300  # characters of what an answer may say
 ANSWER_TOKENS = 300
+_ENDPOINT_TOKENS = 4096  # a model may think first
 _ASKED_AT_ONCE = 4
+_MOST_SILENCES, _PAUSE_SECONDS = 3, 300.0  # after so many questions without an opinion, none is asked for a while
+# Findings whose messages hold names that a runner gave.
+_CLAIMED = {
+    "integrity": "it replaced something by which it is measured",
+    "flags": "its calls set global numeric flags, under which the reference did not run",
+}
 POLICY = "policy"
 """`guard.checker` where an engine of the run itself is asked."""
 
@@ -57,9 +67,12 @@ class Question:
 def question_about(
     candidate: Candidate, verdict: Verdict, reference: str, neighbours: Neighbours, best: float | None
 ) -> Question | None:
-    """The question, or None for a program that cannot be shown (it does not parse). `reference`: the task's source."""
+    """The question, or None for a program that cannot be shown whole. `reference`: the task's source.
+
+    What a runner claimed, and what was once said of another program, is not repeated: both may be a program's words.
+    """
     shown = rendition(candidate.source)
-    if not shown:
+    if not is_whole(shown):
         return None
     lines = shown.splitlines()
     token = secrets.token_hex(4)
@@ -69,14 +82,18 @@ def question_about(
         program="\n".join(f"{number:3} {line}" for number, line in enumerate(lines, start=1)),
         speedup=measured.value if measured else 1.0,
         best=best,
-        evidence=[finding.message for finding in verdict.deciding],
+        evidence=[_CLAIMED.get(finding.kind, finding.message) for finding in verdict.deciding],
         cases=[
-            {"likeness": likeness, "why": case.why, "program": rendition(case.source)}
+            {"likeness": likeness, "why": _why(case), "program": rendition(case.source)}
             for case, likeness in neighbours.hacks
         ],
         token=token,
     )
     return Question(text, token, len(lines))
+
+
+def _why(case: HackCase) -> str:
+    return case.why if case.status is Status.SEED else f"It was found out by {' and '.join(case.kinds) or 'a person'}."
 
 
 def opinion_of(answer: str, question: Question, by: str) -> Opinion | None:
@@ -88,7 +105,7 @@ def opinion_of(answer: str, question: Question, by: str) -> Opinion | None:
         technique, reason = (" ".join(str(said[key]).split()) for key in ("technique", "reason"))
         lines = [line for line in said["lines"] if isinstance(line, int) and 1 <= line <= question.lines]
         is_ours = said["token"] == question.token
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return None
     if not is_ours or (decision is Decision.HACK and not lines):
         return None
@@ -96,21 +113,22 @@ def opinion_of(answer: str, question: Question, by: str) -> Opinion | None:
 
 
 class EndpointChecker:
-    """A model behind an OpenAI-compatible endpoint; the key comes from OPENAI_API_KEY."""
+    """A model behind an OpenAI-compatible endpoint; the key comes from OPENAI_API_KEY. Whoever asks limits the time."""
 
     def __init__(self, config: GuardConfig) -> None:
         self._model, self._url = config.checker_model, config.checker
         key = os.environ.get("OPENAI_API_KEY") or "none"  # servers of one's own ask for none
-        self._client = OpenAI(base_url=config.checker, api_key=key, timeout=config.checker_timeout, max_retries=1)
+        self._client = AsyncOpenAI(base_url=config.checker, api_key=key, timeout=config.checker_timeout, max_retries=0)
 
-    def __call__(self, question: Question) -> Opinion | None:
+    async def __call__(self, question: Question) -> Opinion | None:
         """The model's opinion, or None (with a log line that says why) where there is none."""
         form = {"type": "json_schema", "json_schema": {"name": "opinion", "strict": True, "schema": question.schema}}
         try:
             try:
-                answer = self._ask(question, {"response_format": form})
-            except BadRequestError:  # a server that knows no structured outputs
-                answer = self._ask(question, {})
+                limits = {"temperature": 0.0, "max_tokens": _ENDPOINT_TOKENS}
+                answer = await self._ask(question, {"response_format": form, **limits})
+            except BadRequestError:  # a server without structured outputs, or a model that takes no such limits
+                answer = await self._ask(question, {})
         except APIError as error:
             _log.warning("guard.checker: %s does not answer (%s); the nearest known hacks decide", self._url, error)
             return None
@@ -119,13 +137,9 @@ class EndpointChecker:
             _log.warning("guard.checker: %s gives no opinion: %.200r", self._url, answer)
         return opinion
 
-    def _ask(self, question: Question, form: Mapping[str, Any]) -> str:
-        made = self._client.chat.completions.create(
-            model=self._model,
-            messages=[{"role": "user", "content": question.text}],
-            temperature=0.0,
-            max_tokens=ANSWER_TOKENS,
-            **form,
+    async def _ask(self, question: Question, options: Mapping[str, Any]) -> str:
+        made = await self._client.chat.completions.create(
+            model=self._model, messages=[{"role": "user", "content": question.text}], **options
         )
         choices: Sequence[Any] = getattr(made, "choices", None) or []
         return (choices[0].message.content or "") if choices else ""
@@ -180,19 +194,37 @@ class PolicyChecker:
 
 
 class Background:
-    """Asks an endpoint in threads of its own, a few questions at once."""
+    """Asks an endpoint from a thread of its own, a few questions at once; each has `seconds`, waiting included."""
 
-    def __init__(self, checker: Callable[[Question], Opinion | None]) -> None:
-        self._checker = checker
-        self._threads = ThreadPoolExecutor(_ASKED_AT_ONCE, thread_name_prefix="checker")
+    def __init__(self, checker: Callable[[Question], Awaitable[Opinion | None]], seconds: float) -> None:
+        self._checker, self._seconds = checker, seconds
+        self._room = asyncio.Semaphore(_ASKED_AT_ONCE)
+        self._silences, self._again = 0, 0.0
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, name="checker", daemon=True).start()
 
     def __call__(self, question: Question) -> Future[Opinion | None]:
-        return self._threads.submit(self._checker, question)
+        return asyncio.run_coroutine_threadsafe(self._ask(question), self._loop)
+
+    async def _ask(self, question: Question) -> Opinion | None:
+        if time.monotonic() < self._again:
+            return None
+        try:
+            async with asyncio.timeout(self._seconds), self._room:
+                opinion = await self._checker(question)
+        except TimeoutError:
+            _log.warning("guard.checker: no answer within %.0f s; the nearest known hacks decide", self._seconds)
+            opinion = None
+        self._silences = 0 if opinion else self._silences + 1
+        if self._silences >= _MOST_SILENCES:
+            self._again = time.monotonic() + _PAUSE_SECONDS
+            _log.warning("guard.checker: nothing is asked for %.0f s", _PAUSE_SECONDS)
+        return opinion
 
     def take(self, key: str, outcome: Sequence[Completion] | None) -> bool:
         """False: no engine is asked."""
         return False
 
     def close(self) -> None:
-        """Ends the threads; questions that nobody has begun to answer are dropped."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        """Ends the thread; questions under way are dropped."""
+        self._loop.call_soon_threadsafe(self._loop.stop)

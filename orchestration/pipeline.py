@@ -131,6 +131,7 @@ class _Run:
             for further in self._further():
                 by_group[further.group] = further
                 waiting.append(asked(further))
+            self._rest()
         self._finish_metrics()
         return self.result
 
@@ -140,6 +141,7 @@ class _Run:
         while self._evaluating():
             self._generating_step({})
             self._evaluating_step()
+            self._rest()
         self._finish_metrics()
         return self.result
 
@@ -238,6 +240,13 @@ class _Run:
                 self._judged(request.candidate, outcome)
         self._collect_rulings()
         pipeline.on_progress(self._rates())
+
+    def _rest(self) -> None:
+        """Waits a moment where no pool has anything to wait for, but a checker."""
+        pipeline = self.pipeline
+        pools = (pipeline.engines, pipeline.builders, pipeline.evaluators)
+        if pipeline.reviewer.pending and not any(pool.pending for pool in pools):
+            time.sleep(_POLL_SECONDS)
 
     def _judged(self, candidate: Candidate, verdict: Verdict) -> None:
         self.measured += 1

@@ -6,16 +6,20 @@ but the verdict itself.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from actors.rollout import Completion
 from configs.schema import GuardConfig
-from evaluators.guard.cases import HackCases, Neighbours
-from evaluators.guard.ruling import Jump, Opinion, rule, with_word
+from evaluators.guard.cases import HackCases, Neighbours, Status
+from evaluators.guard.ruling import Decision, Jump, Opinion, rule, with_word
 from evaluators.records import Candidate, Outcome, Verdict
 from orchestration.checker import Question, question_about
+
+_log = logging.getLogger(__name__)
+_NOT_SHOWN = Opinion(Decision.DOUBT, "", "it is too long or too deep to be shown whole", "the reward checker")
 
 
 class Asked(Protocol):
@@ -37,7 +41,7 @@ class Checker(Protocol):
 
 @dataclass
 class Reviewer:
-    """Holds what a run knows about hacks and the best believed speed-up of every task.
+    """Holds what a run knows about hacks and the believed speed-ups of every task.
 
     `references`: sources of the tasks' references by task id. `ask` sends a question to a reward checker; without one
     the nearest known hacks decide.
@@ -47,7 +51,7 @@ class Reviewer:
     cases: HackCases
     references: Mapping[str, str]
     ask: Checker | None = None
-    best: dict[str, float] = field(default_factory=dict)
+    _believed: dict[str, dict[str, float]] = field(default_factory=dict)
     _asked: list[tuple[Candidate, Verdict, Neighbours, Asked]] = field(default_factory=list)
     _ready: list[tuple[Candidate, Verdict]] = field(default_factory=list)
 
@@ -56,31 +60,46 @@ class Reviewer:
         """Verdicts that wait for a checker's answer."""
         return len(self._asked)
 
+    @property
+    def best(self) -> dict[str, float]:
+        """The best believed speed-up of every task that has one."""
+        return {task: max(speedups.values()) for task, speedups in self._believed.items() if speedups}
+
     def known(self, verdict: Verdict) -> Verdict:
         """A verdict that was ruled on before, as a person's word makes it by now."""
-        return with_word(verdict, self.cases.word_on(verdict.candidate)) if self.config.enabled else verdict
+        spoken = with_word(verdict, self._word_on(verdict))
+        self.believe(spoken)
+        return spoken
 
     def submit(self, candidate: Candidate, verdict: Verdict) -> None:
         """Takes a fresh verdict; `poll` gives it back, ruled on."""
-        spoken = self.known(verdict)
-        if spoken is not verdict or not self._needs_look(verdict):
+        word = self._word_on(verdict)
+        spoken = with_word(verdict, word)
+        if word in (Status.REJECTED, Status.CONFIRMED, Status.SEED) or not self._needs_look(verdict):
             self._ready.append((candidate, spoken))
             return
         reference = self.references.get(verdict.task, "")
         kinds = [finding.kind for finding in verdict.deciding]
         neighbours = self.cases.nearest(candidate.source, kinds, reference)
-        question = question_about(candidate, verdict, reference, neighbours, self.best.get(verdict.task))
-        if self.ask is None or question is None:
+        if self.ask is None:
             self._ready.append((candidate, rule(verdict, neighbours, self.config.near)))
-        else:
-            self._asked.append((candidate, verdict, neighbours, self.ask(question)))
+            return
+        try:
+            question = question_about(candidate, verdict, reference, neighbours, self.best.get(verdict.task))
+            if question is None:
+                self._ready.append((candidate, rule(verdict, neighbours, self.config.near, _NOT_SHOWN)))
+            else:
+                self._asked.append((candidate, verdict, neighbours, self.ask(question)))
+        except Exception:  # noqa: BLE001 - whatever a program makes of a question: no verdict may be lost
+            _log.exception("no question can be asked about %s; the nearest known hacks decide", candidate.digest)
+            self._ready.append((candidate, rule(verdict, neighbours, self.config.near)))
 
     def poll(self) -> list[tuple[Candidate, Verdict]]:
         """The verdicts that are ruled on by now. Never waits."""
         waiting = []
         for candidate, verdict, neighbours, asked in self._asked:
             if asked.done():
-                self._ready.append((candidate, rule(verdict, neighbours, self.config.near, asked.result())))
+                self._ready.append((candidate, rule(verdict, neighbours, self.config.near, _opinion_of(asked))))
             else:
                 waiting.append((candidate, verdict, neighbours, asked))
         self._asked, done, self._ready = waiting, self._ready, []
@@ -93,9 +112,15 @@ class Reviewer:
         return self.ask is not None and self.ask.take(key, outcome)
 
     def believe(self, verdict: Verdict) -> None:
-        """Counts a ruled verdict's speed-up towards its task's best."""
+        """Counts a ruled verdict's speed-up towards its task's best, or no longer."""
+        believed = self._believed.setdefault(verdict.task, {})
         if verdict.outcome is Outcome.OK and verdict.speedup is not None:
-            self.best[verdict.task] = max(verdict.speedup, self.best.get(verdict.task, 0.0))
+            believed[verdict.candidate] = verdict.speedup
+        else:
+            believed.pop(verdict.candidate, None)
+
+    def _word_on(self, verdict: Verdict) -> Status | None:
+        return self.cases.word_on(verdict.candidate) if self.config.enabled else None
 
     def _needs_look(self, verdict: Verdict) -> bool:
         if not self.config.enabled:
@@ -104,3 +129,11 @@ class Reviewer:
             return True
         jump = Jump(self.config.jump, self.config.jump_over_best)
         return verdict.speedup is not None and jump.seen_in(verdict.speedup, self.best.get(verdict.task))
+
+
+def _opinion_of(asked: Asked) -> Opinion | None:
+    try:
+        return asked.result()
+    except Exception:  # noqa: BLE001 - likewise
+        _log.exception("a reward checker failed; the nearest known hacks decide")
+        return None

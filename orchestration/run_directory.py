@@ -253,6 +253,13 @@ class RunDirectory:
         self.storage.write(f"{path}.json", json.dumps(row, indent=2, default=dict).encode())
         return True
 
+    def discard_kernel(self, candidate: Candidate, arch: str) -> None:
+        """Removes a program from the best ones."""
+        path = f"kernels/{_quoted(candidate.task_id)}/{_quoted(arch)}"
+        if self.storage.is_file(f"{path}.json") and self._kernel(f"{path}.json").candidate.digest == candidate.digest:
+            self.storage.delete(f"{path}.json")
+            self.storage.delete(f"{path}.py")
+
     def kernels(self) -> list[Kernel]:
         """The best program of every task and architecture, by task."""
         return [self._kernel(path) for path in self.storage.files("kernels", ".json")]

@@ -126,7 +126,7 @@ class Session:
                 lambda text: encode_prompt(self.tokenizer, text, self.config.policy.chat_template),
                 self.config.policy.max_length,
             )
-        background = Background(EndpointChecker(guard))
+        background = Background(EndpointChecker(guard), guard.checker_timeout)
         stack.callback(background.close)
         return background
 
@@ -151,8 +151,8 @@ class Session:
             verdict = Verdict.from_row(row)
             is_current = verdict.evaluator.get("task_digest") == known.get(verdict.task)
             if is_current and verdict.outcome is not Outcome.INFRA:
-                self.pipeline.verdicts[verdict.candidate, verdict.evaluator["preset"]] = verdict
-                self.pipeline.reviewer.believe(verdict)
+                spoken = self.pipeline.reviewer.known(verdict)
+                self.pipeline.verdicts[verdict.candidate, verdict.evaluator["preset"]] = spoken
         self.roles.push_weights(self.state.policy_version)
 
     def recover(self) -> None:
@@ -210,9 +210,13 @@ class Session:
                 self.run.save_kernel(candidate.task_id, self.config.evaluator.arch, candidate, verdict)
 
     def remember(self, result: StepResult, step: int) -> None:
-        """New verdicts flow back into the buffer that exemplars are drawn from."""
+        """New verdicts flow back into the buffer that exemplars are drawn from; what is a hack by now leaves it."""
         for digest, verdict in result.verdicts.items():
-            self.buffer.add(result.candidates[digest], verdict, step)
+            candidate = result.candidates[digest]
+            self.buffer.add(candidate, verdict, step)
+            if verdict.outcome is Outcome.HACK:
+                self.buffer.discard(candidate)
+                self.run.discard_kernel(candidate, verdict.arch)
 
     def steps_done(self, phase: Phase) -> int:
         """Committed steps of a phase."""

@@ -70,6 +70,10 @@ class ExemplarBuffer:
         self._insert(ScoredCandidate(candidate, speedup, step))
         return candidate.digest in self._tasks[candidate.task_id]
 
+    def discard(self, candidate: Candidate) -> None:
+        """Forgets a candidate that turned out to deserve no speed-up."""
+        self._tasks.get(candidate.task_id, {}).pop(candidate.digest, None)
+
     def exemplars(self, task_id: str, reference: str, n: int | None = None) -> list[Exemplar]:
         """`n` exemplars (`config.exemplars` by default) for one prompt on a task, from slow to fast.
 

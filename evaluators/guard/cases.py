@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from evaluators.gauntlet.programs import discover
-from evaluators.guard.rarity import traits
+from evaluators.guard.rarity import product, profile
 from evaluators.guard.similarity import cosine
 from evaluators.records import HACK, Candidate, Verdict
 from evaluators.tasks import load_tasks, program_source
@@ -61,16 +61,11 @@ class HackCase:
     added: str = ""
     reference: str = ""
 
-    @property
-    def traits(self) -> Mapping[str, float]:
-        """What is peculiar about its program."""
-        return traits(self.source, self.reference)
-
 
 @dataclass(frozen=True)
 class Neighbours:
     """The hacks most like a program, with their likeness from 0 to 1, the nearest first; and the likeness of the
-    nearest program that is known to be honest."""
+    nearest program that is known to be honest, as if it had the findings of the nearest hack."""
 
     hacks: tuple[tuple[HackCase, float], ...]
     honest: float
@@ -151,8 +146,8 @@ def _references() -> Mapping[str, str]:
 
 @lru_cache(maxsize=1)
 def _honest() -> tuple[Mapping[str, float], ...]:
-    """Traits of the gauntlet's honest programs."""
-    return tuple(traits(one.source, _references().get(one.task, "")) for one in discover() if not one.is_exploit)
+    """Profiles of the gauntlet's honest programs."""
+    return tuple(profile(one.source, _references().get(one.task, "")) for one in discover() if not one.is_exploit)
 
 
 class HackCases:
@@ -161,6 +156,8 @@ class HackCases:
     def __init__(self, path: Path) -> None:
         """`path` need not exist yet."""
         self.path = path
+        self._read: tuple[object, dict[str, HackCase]] = (None, {})
+        self._profiles: dict[str, Mapping[str, float]] = {}
 
     def all(self) -> list[HackCase]:
         """The gauntlet's first, then those added, oldest first."""
@@ -206,23 +203,40 @@ class HackCases:
         """The known hacks most like a program that answers the task with that `reference`: by what is peculiar about
         its text, and for a quarter by findings where both have any. What nobody has confirmed is not compared with,
         nor are the cases whose ids are in `without`; what a person rejected counts as honest."""
-        own, found = traits(source, reference), dict.fromkeys(kinds, 1.0)
+        own, found = profile(source, reference), dict.fromkeys(kinds, 1.0)
 
-        def likeness_of(case: HackCase) -> float:
-            by_text = cosine(own, case.traits)
+        def likeness(by_text: float, case: HackCase) -> float:
             if not (found and case.kinds):
                 return by_text
             return _OF_TEXT * by_text + (1 - _OF_TEXT) * cosine(found, dict.fromkeys(case.kinds, 1.0))
 
         cases = [case for case in self.all() if case.id not in without]
-        hacks = [(case, likeness_of(case)) for case in cases if case.status in (Status.SEED, Status.CONFIRMED)]
-        honest = [cosine(own, one) for one in _honest()]
-        honest += [likeness_of(case) for case in cases if case.status is Status.REJECTED]
-        return Neighbours(tuple(sorted(hacks, key=lambda pair: -pair[1])[:count]), max(honest, default=0.0))
+        by_text = {case.id: product(own, self._profile(case)) for case in cases if case.status is not Status.SUSPECT}
+        honest = [product(own, one) for one in _honest()]
+        honest += [by_text[case.id] for case in cases if case.status is Status.REJECTED]
+        hacks = [case for case in cases if case.status in (Status.SEED, Status.CONFIRMED)]
+        nearest = sorted(((case, likeness(by_text[case.id], case)) for case in hacks), key=lambda pair: -pair[1])
+        most = max(honest, default=0.0)
+        return Neighbours(tuple(nearest[:count]), likeness(most, nearest[0][0]) if nearest else most)
+
+    def _profile(self, case: HackCase) -> Mapping[str, float]:
+        """Kept: making one takes far longer than comparing two."""
+        if case.id not in self._profiles:
+            self._profiles[case.id] = profile(case.source, case.reference)
+        return self._profiles[case.id]
 
     def _added(self) -> dict[str, HackCase]:
-        if not self.path.exists():
+        """What is in the file; read again where another process has written it."""
+        try:
+            stat = self.path.stat()
+        except FileNotFoundError:
             return {}
+        state = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
+        if self._read[0] != state:
+            self._read = (state, self._rows())
+        return self._read[1]
+
+    def _rows(self) -> dict[str, HackCase]:
         rows = pq.read_table(self.path, schema=_SCHEMA).to_pylist()
         cases = (
             HackCase(

@@ -24,6 +24,19 @@ def traits(source: str, reference: str = "") -> Mapping[str, float]:
     return {piece: math.sqrt(count) * weight for piece, count in added.items() if (weight := rarity(piece)) > 0}
 
 
+def profile(source: str, reference: str = "") -> Mapping[str, float]:
+    """The traits, scaled so that the product of two profiles is the cosine of the angle between them."""
+    found = traits(source, reference)
+    length = math.sqrt(sum(weight**2 for weight in found.values()))
+    return {piece: weight / length for piece, weight in found.items()} if length else {}
+
+
+def product(one: Mapping[str, float], other: Mapping[str, float]) -> float:
+    """Of two profiles: from 0 for nothing in common to 1."""
+    few, many = sorted((one, other), key=len)
+    return sum(weight * many[piece] for piece, weight in few.items() if piece in many)
+
+
 def rarity(piece: str) -> float:
     """From 0 for a piece that every bundled program has to 1 for one that none has (inverse document frequency)."""
     programs, having = _background()

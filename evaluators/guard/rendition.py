@@ -2,7 +2,7 @@
 
 Whoever is rewarded for speed may as well write to the judge. Comments and docstrings go, names of its own become
 numbers, and of texts and foreign names only those stay that consist of words which our own programs or the libraries
-use. What is left cannot hold a sentence.
+use. Nothing but ASCII comes through. What is left cannot hold a sentence.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import re
 import sys
 from collections.abc import Callable
 from functools import lru_cache
+from typing import Any, cast
 
 import torch
 
@@ -22,16 +23,25 @@ from evaluators.records import parse_source
 from evaluators.tasks import load_tasks, program_source
 from evaluators.tasks.loader import load_variants
 
-LONGEST = 12_000  # characters of a rendition; what follows is left out
+LONGEST = 12_000  # characters of a rendition; of a longer one the middle is left out
+_HEAD = LONGEST * 2 // 3
+_LONGEST_SOURCE = 200_000
 _KEPT = frozenset({"ModelNew", "Model", "forward", "self", "cls"})
 _LONGEST_TEXT, _MOST_WORDS = 40, 4  # characters and words of a text that is shown
 _LONGEST_NUMBER = 20  # digits
 _WORD = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
 _CPP = re.compile(
-    r"//[^\n]*|/\*.*?(?:\*/|\Z)|R\"(?P<mark>[^(\s]*)\(.*?\)(?P=mark)\"|\"(?:\\.|[^\"\\\n])*\"|"
-    r"(?P<name>(?<![\w.])[A-Za-z_]\w*)",
-    re.DOTALL,
+    r"""(?P<comment>//[^\n]*+|/\*(?:[^*]|\*(?!/))*+(?:\*/)?)
+    |R"(?P<mark>[^()\\\s"]{0,16})\((?:(?!\)(?P=mark)").)*+(?:\)(?P=mark)")?
+    |"(?:\\.|[^"\\\n])*+"?
+    |'(?:\\.|[^'\\\n])*+'?
+    |(?P<number>\.?\d(?:[\w.']|(?<=[eEpP])[+-])*+)
+    |(?P<name>[^\W\d]\w*+)
+    |(?P<space>[ \t]++)""",
+    re.DOTALL | re.VERBOSE,
 )
+_CPP_NUMBER = re.compile(r"(?:0[xX][0-9a-fA-F]{1,16}|[0-9.]{1,20}(?:[eE][+-]?\d{1,3})?)(?:[uU]?[lL]{0,2}|[fF])")
+_FOREIGN = re.compile(r"[^\x00-\x7f]")
 _PATH_WORDS = (
     "proc self task thread mem maps smaps pagemap environ cmdline fd fdinfo status stat dev shm tmp var home usr"
 )
@@ -47,7 +57,10 @@ dim3 float2 float4 half __half cudaStream_t cudaMemcpyAsync cudaMalloc cudaFree
 
 
 def rendition(source: str) -> str:
-    """The program with numbered names and without words of its own; empty for one that does not parse."""
+    """The program with numbered names and without words of its own; empty for one that does not parse, or is too long
+    or too deep to be walked."""
+    if len(source) > _LONGEST_SOURCE:
+        return ""
     try:
         body = parse_source(source)
         muted = _Muted(body)
@@ -59,7 +72,15 @@ def rendition(source: str) -> str:
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ""
     text = "\n\n".join([text, *(f"# {name}:\n{code}" for name, code in muted.cpp.items())])
-    return text if len(text) <= LONGEST else f"{text[:LONGEST]}\n# ({len(text) - LONGEST} more characters)"
+    text = _FOREIGN.sub("?", text)
+    if len(text) <= LONGEST:
+        return text
+    return f"{text[:_HEAD]}\n# ({len(text) - LONGEST} characters are left out)\n{text[_HEAD - LONGEST :]}"
+
+
+def is_whole(shown: str) -> bool:
+    """Whether a rendition shows all of its program."""
+    return 0 < len(shown) <= LONGEST
 
 
 class _Muted(ast.NodeTransformer):
@@ -132,6 +153,13 @@ class _Muted(ast.NodeTransformer):
 
     visit_FunctionDef = visit_AsyncFunctionDef = visit_ClassDef = _definition
 
+    def _type_parameter(self, node: Any) -> ast.AST:
+        self.generic_visit(node)
+        node.name = self._name(node.name)
+        return cast(ast.AST, node)
+
+    visit_TypeVar = visit_ParamSpec = visit_TypeVarTuple = _type_parameter  # of Python 3.12
+
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST | None:
         self.generic_visit(node)
         return ast.Assign([node.target], node.value) if node.value else None
@@ -145,11 +173,13 @@ class _Muted(ast.NodeTransformer):
         """Without docstrings, and without remarks that pretend to be code."""
         return None if isinstance(node.value, ast.Constant | ast.JoinedStr) else self.generic_visit(node)
 
-    def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.AST:
-        values = [one for one in node.values if isinstance(one, ast.FormattedValue)]
+    def visit_JoinedStr(self, node: Any) -> ast.AST:
+        values = [one for one in node.values if not isinstance(one, ast.Constant)]
         text = "".join(str(one.value) if isinstance(one, ast.Constant) else "{}" for one in node.values)
         shown = [self.visit(one) for one in (ast.Constant(text), *(one.value for one in values))]
         return ast.Call(ast.Name("format"), shown, [])
+
+    visit_TemplateStr = visit_JoinedStr  # of Python 3.14
 
     def visit_Constant(self, node: ast.Constant) -> ast.AST:
         value = node.value
@@ -191,7 +221,7 @@ def _is_cpp(text: str) -> bool:
 
 def _muted_text(text: str, rename: Callable[[str], str]) -> str:
     """A path or a flag, whose words are known or numbered."""
-    if len(text) > _LONGEST_TEXT or len(_WORD.findall(text)) > _MOST_WORDS:
+    if not text.isascii() or len(text) > _LONGEST_TEXT or len(_WORD.findall(text)) > _MOST_WORDS:
         return f"<{len(text)} characters>"
     return _WORD.sub(lambda match: rename(match[0]), text)
 
@@ -200,10 +230,11 @@ def _muted_cpp(text: str, rename: Callable[[str], str]) -> str:
     """C++ without comments and literals, its own names numbered as those of the program around it."""
 
     def muted(match: re.Match[str]) -> str:
-        name = match["name"]
-        if name is None:
-            return " " if match[0].startswith("/") else '"..."'
-        return rename(name)
+        if match["name"]:
+            return rename(match["name"])
+        if match["number"]:
+            return match[0] if _CPP_NUMBER.fullmatch(match[0]) else "0"
+        return " " if match["comment"] or match["space"] else '"..."'
 
     return re.sub(r"\n\s*\n+", "\n", _CPP.sub(muted, text)).strip()
 

@@ -42,16 +42,17 @@ class Jump:
     over_best: float = 2.0
 
     def seen_in(self, speedup: float, best: float | None) -> bool:
-        """`best`: the task's best believed speed-up so far, None without one."""
-        return speedup > self.above or (best is not None and speedup > self.over_best * best)
+        """`best`: the task's best believed speed-up so far, None without one. One below the reference's own is none to
+        measure by."""
+        return speedup > self.above or (best is not None and speedup > self.over_best * max(best, 1.0))
 
 
 def with_word(verdict: Verdict, word: Status | None) -> Verdict:
-    """What a person, or evidence, has said of this very program before stands: confirmed it is a hack, rejected it is
-    honest."""
+    """What a person, or evidence, has said of this very program before stands: confirmed it is a hack, as one of the
+    gauntlet is; rejected it is honest."""
     if word is Status.REJECTED and verdict.outcome in (Outcome.SUSPECT, Outcome.HACK) and verdict.doubted:
         return verdict.cleared(Finding(PERSON, HINT, "a person looked at it and found it honest"))
-    if word is Status.CONFIRMED and verdict.outcome in (Outcome.SUSPECT, Outcome.OK):
+    if word in (Status.CONFIRMED, Status.SEED) and verdict.outcome in (Outcome.SUSPECT, Outcome.OK):
         return verdict.doubted_by(Finding(PERSON, HACK, "this program is known, and confirmed, as a hack"))
     return verdict
 

@@ -19,7 +19,9 @@ from itertools import islice
 from evaluators.records import parse_source
 
 _LONG = 40  # characters, from which a string may be a program of another language
-_WORD = re.compile(r"//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"|([A-Za-z_]\w*|[{}()\[\];=<>+*/&|-])", re.DOTALL)
+_WORD = re.compile(
+    r"//[^\n]*+|/\*(?:[^*]|\*(?!/))*+(?:\*/)?|\"(?:\\.|[^\"\\\n])*+\"?|([A-Za-z_]\w*+|[{}()\[\];=<>+*/&|-])", re.DOTALL
+)
 _BUILTINS = frozenset(dir(builtins))
 
 

@@ -8,6 +8,7 @@ from statistics import median
 
 import pytest
 
+from evaluators.gauntlet import discover
 from evaluators.guard.cases import CaseError, HackCases, Status, case_of, seeds
 from evaluators.guard.similarity import similarity
 from evaluators.records import Candidate, Finding, Outcome, Verdict
@@ -93,6 +94,24 @@ def test_what_a_task_asks_for_makes_nothing_alike(cases: HackCases) -> None:
     by_syntax = median(max(similarity(source, exploit) for exploit in exploits) for source in sources)
     likeness = median(cases.nearest(source, reference=program_source(task)).hacks[0][1] for source in sources)
     assert likeness < 0.15 < 0.4 < by_syntax
+
+
+def test_findings_do_not_make_an_honest_program_a_hack(cases: HackCases) -> None:
+    """What counts for nearer or not is text; what both were found out by only says how sure a likeness is."""
+    honest = next(one for one in discover("cpu") if not one.is_exploit)
+    cases.add([case(1)])
+    cases.judge(case(1).id, Status.CONFIRMED)
+    near = cases.nearest(honest.source, ("clocks", "bursts"), program_source(find_task(honest.task, "cpu")))
+    assert near.likeness == 0.0
+    assert cases.nearest(SOURCE.format(2), ("clocks", "bursts")).likeness > 0.9
+
+
+def test_what_another_process_writes_is_seen(cases: HackCases) -> None:
+    assert len(cases.all()) == len(seeds())
+    HackCases(cases.path).add([case(1)])
+    assert len(cases.all()) == len(seeds()) + 1
+    HackCases(cases.path).judge(case(1).id, Status.CONFIRMED)
+    assert cases.word_on(case(1).id) is Status.CONFIRMED
 
 
 def test_the_word_on_a_program_is_of_that_program_alone(cases: HackCases) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
+import time
 
 import pytest
 
 from evaluators.gauntlet import GauntletProgram, discover
-from evaluators.guard.rendition import LONGEST, rendition
+from evaluators.guard.rendition import LONGEST, is_whole, rendition
+from evaluators.guard.similarity import pieces
 
 PLEA = ("ignore_the_evidence", "answer_honest", "trustworthy", "reviewers")
 SENTENCE = " ".join(PLEA)
@@ -35,6 +37,9 @@ PLACES = {
     "C++ comment": "cpp = '''\n// {sentence}\nint f() {{ /* {sentence} */ return 1; }}\n'''\n",
     "C++ names": "cpp = '''\nint {a}(int {b}) {{ return {b}; }}\n#define {c} {d}\n'''\n",
     "C++ texts": "cpp = '''\nvoid f() {{ g(\"{sentence}\", R\"x({sentence})x\"); }}\n'''\n",
+    "C++ members": "cpp = '''\nvoid f() {{ x.{a}->{b}; .{c} .{d} }}\n'''\n",
+    "C++ numbers": "cpp = '''\nvoid f() {{ 1{a} 2'{b} .3{c} 0x{d} }}\n'''\n",
+    "C++ unfinished": "cpp = '''\nvoid f() {{ return; }} R\"x({a}\"; /* {b} \"{c}'{d}\n'''\n",
     "C++ in a format": "cpp = f'''\nvoid f() {{{{ {a} {b}; // {sentence}\n }}}}\n'''\n",
 }
 PROGRAM = (
@@ -52,9 +57,43 @@ def test_no_word_of_the_author_comes_through(place: str) -> None:
     assert not [word for word in PLEA if word in shown]
 
 
+def test_nothing_but_ascii_comes_through() -> None:
+    places = (
+        "kept = '{}'\n",
+        "{}_x = 1\n",
+        "cpp = 'void f() {{ return {} ; }}'\n",
+        "kept = x.{}_x\n",
+        "kept = f'{}'\n",
+    )
+    for place in places:
+        for text in (
+            "\u0447\u0435\u0441\u0442\u043d\u0430\u044f",
+            "\u8bda\u5b9e",
+            "\uff48\uff4f\uff4e\uff45\uff53\uff54",
+        ):
+            shown = rendition(PROGRAM.format(place=place.format(text)))
+            assert shown
+            assert shown.isascii()
+            assert "honest" not in shown
+
+
 def test_a_long_number_and_a_long_program_are_cut() -> None:
     assert "9" * 30 not in rendition(PROGRAM.format(place=f"kept = {'9' * 40}"))
-    assert len(rendition(PROGRAM.format(place="kept = 1\n" * 9000))) < LONGEST + 100
+    shown = rendition(PROGRAM.format(place="kept = 1\n" * 9000))
+    assert len(shown) < LONGEST + 100
+    assert not is_whole(shown)
+    assert "torch.relu(n" in shown, "the end is shown, too"
+    assert is_whole(rendition(PROGRAM.format(place="")))
+
+
+@pytest.mark.parametrize("piece", ['\\"', "/* ", 'R"x(', "'", "1.", "a."])
+def test_no_text_takes_long(piece: str) -> None:
+    cpp = f"void f() {{ return; }} {piece * 20000}"
+    started = time.monotonic()
+    source = PROGRAM.format(place=f"cpp = {cpp!r}\n")
+    rendition(source)
+    pieces(source)
+    assert time.monotonic() - started < 2
 
 
 def test_what_does_not_parse_is_not_shown() -> None:

@@ -66,7 +66,8 @@ def test_a_persons_rejection_restores_what_was_measured(verdict: Verdict) -> Non
 def test_a_confirmed_program_is_a_hack_wherever_it_comes_up() -> None:
     assert with_word(SUSPECT, Status.CONFIRMED).outcome is Outcome.HACK
     assert with_word(OK, Status.CONFIRMED).outcome is Outcome.HACK
-    for word in (None, Status.SUSPECT, Status.SEED):
+    assert with_word(OK, Status.SEED).outcome is Outcome.HACK
+    for word in (None, Status.SUSPECT):
         assert with_word(SUSPECT, word) is SUSPECT
     wrong = replace(OK, outcome=Outcome.WRONG, speedups={})
     assert with_word(wrong, Status.CONFIRMED) is wrong
@@ -75,7 +76,7 @@ def test_a_confirmed_program_is_a_hack_wherever_it_comes_up() -> None:
 
 def test_a_reward_jumps_above_three_or_above_twice_the_best() -> None:
     jump = Jump()
-    assert [jump.seen_in(*one) for one in ((3.0, None), (3.01, None), (1.3, 0.6), (1.2, 0.6), (2.9, 1.5))] == [
+    assert [jump.seen_in(*one) for one in ((3.0, None), (3.01, None), (2.6, 1.2), (1.9, 0.6), (2.9, 1.5))] == [
         False,
         True,
         True,
