@@ -222,6 +222,11 @@ def test_only_a_better_program_takes_the_place_of_the_best(run):
     assert set(kernels) == {("t1", "cpu"), ("../t2", "H100")}
     assert run.storage.read("kernels/t1/cpu.py").decode() == fast.source
     assert json.loads(run.storage.read("kernels/t1/cpu.json"))["verdict"]["outcome"] == "ok"
+    run.discard_kernel(slow, "cpu")
+    assert {kernel.task_id for kernel in run.kernels()} == {"t1", "../t2"}, "it is not the best one any more"
+    run.discard_kernel(fast, "cpu")
+    assert [kernel.task_id for kernel in run.kernels()] == ["../t2"]
+    assert run.save_kernel("t1", "cpu", slow, verdict(slow.digest, 1.1))
 
 
 def publish(run: RunDirectory, name: str, text: str) -> str:

@@ -57,6 +57,14 @@ def test_a_verdict_on_another_candidate_is_an_error() -> None:
         buffer_of().add(candidate(0), verdict(candidate(1), eager=1.0), 0)
 
 
+def test_what_is_discarded_is_shown_no_more() -> None:
+    buffer = buffer_of()
+    slow, fast = fill(buffer, 1.0, 3.0)
+    buffer.discard(fast)
+    buffer.discard(candidate(9))
+    assert [one.candidate for one in buffer.candidates("task")] == [slow]
+
+
 def test_the_baseline_decides_the_score() -> None:
     one = candidate(0)
     for baseline, speedup in (("eager", 3.0), ("best", 1.5)):
