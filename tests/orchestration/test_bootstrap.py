@@ -160,6 +160,17 @@ def test_the_plan_says_what_becomes_of_marked_tasks(audited: Path, warpsmith: Ca
     assert "cannot tell" not in warpsmith(*plan).output
 
 
+def test_the_list_of_tasks_names_those_that_cannot_tell(
+    audited: Path, warpsmith: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "cannot tell" not in warpsmith("tasks", "tasks.jsonl").output
+    (audited.parent / "shipped.yaml").write_text(json.dumps([mark.to_row() for mark in marks.read_marks(audited)]))
+    monkeypatch.setattr(marks, "SHIPPED", audited.parent / "shipped.yaml")
+    lines = warpsmith("tasks", "tasks.jsonl").output.splitlines()
+    assert "cannot tell" in lines[0]
+    assert ["constant" in line for line in lines[1:4]] == [False, True, False]
+
+
 @pytest.mark.slow
 def test_a_users_own_audit_leaves_its_marks_out(folder: Path, warpsmith: Callable[..., Result]) -> None:
     done = warpsmith("audit", "tasks.jsonl", "--output", "mine.parquet")
