@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
-from evaluators.audit_records import FindingKind, TaskAudit
+from evaluators.audit_records import AUDIT_SCHEMA, FindingKind, TaskAudit
 from evaluators.records import Task
 
 SHIPPED = Path(__file__).parent / "tasks" / "marked.yaml"
@@ -64,10 +64,13 @@ def shipped_marks() -> list[Mark]:
 def read_marks(path: Path) -> list[Mark]:
     """The marks in what `warpsmith audit --output` wrote. Raises MarkError."""
     try:
-        return marks_of(TaskAudit.from_row(row) for row in pq.read_table(path).to_pylist())
-    except (OSError, pa.ArrowInvalid, KeyError, TypeError, ValueError) as error:
+        table = pq.read_table(path)
+        if missing := set(AUDIT_SCHEMA.names) - set(table.column_names):
+            raise ValueError(f"without {sorted(missing)[0]}")
+        return marks_of(TaskAudit.from_row(row) for row in table.to_pylist())
+    except (OSError, pa.ArrowException, TypeError, ValueError) as error:
         reason = " ".join(str(error).split())[:160]
-        raise MarkError(f"{path}: not what `warpsmith audit TASKS --output` writes ({reason})") from error
+        raise MarkError(f"{path}: not what `warpsmith audit TASKS --output` writes ({reason}); audit again") from error
 
 
 def marked_among(tasks: Iterable[Task], marks: Sequence[Mark]) -> dict[str, Mark]:

@@ -77,10 +77,12 @@ def test_marks_are_read_from_what_an_audit_wrote(tmp_path: Path) -> None:
 
 
 def test_another_file_is_refused_in_one_line(tmp_path: Path) -> None:
+    older = tmp_path / "older.parquet"
+    pq.write_table(audit_table([FOUND]).drop_columns(["draws"]), older)
     other, text = tmp_path / "other.parquet", tmp_path / "text.parquet"
     pq.write_table(pa.table({"x": [1]}), other)
     text.write_text("no table")
-    for path in (other, text, tmp_path / "absent.parquet"):
+    for path in (older, other, text, tmp_path / "absent.parquet"):
         with pytest.raises(MarkError, match="warpsmith audit") as refused:
             read_marks(path)
         assert len(str(refused.value).splitlines()) == 1
