@@ -1,9 +1,10 @@
 """How far the evaluator's verdicts can be trusted, how fast they come, and what its defences cost; on one GPU.
 
 Sections: `noise` (the same program on both sides), `slowdowns` (a known one), `recovery` (after a fault), `build`,
-`published` and `baselines` (CUDA-L1's kernels; need `--programs`), `table`. Each writes its figures to `--out`; `table`
-prints all that stand there. `noise`, `published` and `baselines` go on with
-`--go-on` where an earlier run of the same code stopped; else they start afresh.
+`published` and `baselines` (CUDA-L1's kernels; need `--programs`), `marked` (those of their tasks that cannot tell a
+good program from a cheat; the same, and no GPU), `table`. Each writes its figures to `--out`; `table` prints all that
+stand there. `noise`, `published` and `baselines` go on with `--go-on` where an earlier run of the same code stopped;
+else they start afresh.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ from benchmarks.published import (
     LIMITS,
     baseline_jobs,
     build_all,
-    is_constant,
     load_programs,
+    marked_tasks,
     measure,
     measure_baselines,
     program_jobs,
@@ -166,10 +167,16 @@ def published(out: Path, programs: Path, store: Path, deadline: float) -> None:
             again = time.perf_counter()
             evaluator.evaluate(program.task, program.candidate.source)
             repeats.append(time.perf_counter() - again)
-        device = evaluator.device.torch_device
-        constant = [one.task for one in verdicts if is_constant(sources[one.task].task, device)]
-    about = [{"seconds": seconds, "repeats": repeats, "constant": constant, "usable": len(found)}]
+    about = [{"seconds": seconds, "repeats": repeats, "usable": len(found)}]
     _save(out, "published", verdicts, about, more=True)
+    marked(out, programs)
+
+
+def marked(out: Path, programs: Path) -> None:
+    """Which of the tasks evaluated so far cannot tell a good program from a cheat; needs no GPU."""
+    rows = pq.read_table(out / "published.parquet", columns=["task", "evaluator"]).to_pylist()
+    evaluated = {(row["task"], dict(row["evaluator"])["task_digest"]) for row in rows}
+    (out / "marked.json").write_text(json.dumps(marked_tasks(load_programs(programs), evaluated)))
 
 
 def baselines(out: Path, programs: Path, store: Path, workers: int, seconds: float) -> None:
@@ -199,13 +206,13 @@ def main(
 ) -> None:
     """Runs sections and prints the tables of what stands in `--out`."""
     chosen = sections or ["noise", "slowdowns", "recovery"]
-    if chosen != ["table"] and not torch.cuda.is_available():
+    if set(chosen) - {"table", "marked"} and not torch.cuda.is_available():
         raise typer.BadParameter("this machine has no GPU")
     store.mkdir(parents=True, exist_ok=True)
     store.chmod(0o755)  # runners are other users
     for section in chosen:
         deadline = time.time() + seconds
-        if section in ("build", "published", "baselines") and programs is None:
+        if section in ("build", "published", "marked", "baselines") and programs is None:
             raise typer.BadParameter(f"{section} needs --programs")
         if section != "table" and not go_on:
             for kind in ("json", "parquet"):
@@ -220,6 +227,8 @@ def main(
             build(out, programs, store, workers, seconds)
         elif section == "published" and programs:
             published(out, programs, store, deadline)
+        elif section == "marked" and programs:
+            marked(out, programs)
         elif section == "baselines" and programs:
             baselines(out, programs, store, workers, seconds)
         elif section != "table":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from itertools import groupby
 from pathlib import Path
 from statistics import geometric_mean, mean, median, stdev
@@ -70,13 +70,13 @@ def print_tables(out: Path) -> None:
         _recovery(json.loads((out / "recovery.json").read_text()))
     rows, about = _read(out, "published")
     if rows:
-        known = out / "baselines.json"
+        known, marked = out / "baselines.json", out / "marked.json"
         _speed(rows, about)
         _evaluated(rows)
         _defences(rows)
         _published(
             rows,
-            [one for run in about for one in run["constant"]],
+            json.loads(marked.read_text()) if marked.is_file() else {},
             json.loads(known.read_text()) if known.is_file() else {},
         )
     elif (noise_rows := _read(out, "noise")[0]) or rows:
@@ -190,17 +190,20 @@ def _defences(rows: list[dict[str, Any]]) -> None:
     _show("What the defences cost, ms an evaluation", ["defence", "median", "mean", "evaluations"], lines)
 
 
-def _group(row: dict[str, Any], constant: Sequence[str]) -> str:
-    if row["task"] in constant:
-        return "constant output"
+def _group(row: dict[str, Any], marked: Container[str]) -> str:
+    if row["task"] in marked:
+        return "cannot tell"
     return "known hack" if row["task"] in HACKED else row["task"].partition("/")[0]
 
 
-def _published(rows: list[dict[str, Any]], constant: Sequence[str], known: dict[str, dict[str, float | None]]) -> None:
+def _published(
+    rows: list[dict[str, Any]], marked: dict[str, list[str]], known: dict[str, dict[str, float | None]]
+) -> None:
+    """`marked`: the tasks that cannot tell a good program from a cheat, in no figure but their own."""
     names = existing_baselines("cuda")
     groups: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
-        groups.setdefault(_group(row, constant), []).append(row)
+        groups.setdefault(_group(row, marked), []).append(row)
     found = [_outcome(row) for row in rows]
     outcomes = sorted(set(found), key=lambda one: (one != "ok", -found.count(one)))
     counts = [
@@ -218,6 +221,9 @@ def _published(rows: list[dict[str, Any]], constant: Sequence[str], known: dict[
                 shown.append([group, baseline, len(values), *cells])
     columns = ["", "over", "programs", "faster", "median", "geometric mean"]
     _show("CUDA-L1's published programs: speed-up of the correct ones", columns, shown)
+    lines = [[row["task"], " ".join(marked[row["task"]]), _outcome(row)] for row in rows if row["task"] in marked]
+    if lines:
+        _show("Those for tasks that cannot tell", ["task", "audit", "outcome"], sorted(lines))
 
 
 def _outcome(row: dict[str, Any]) -> str:

@@ -9,21 +9,19 @@ import json
 import multiprocessing
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 
-import torch
-
 from configs.schema import LimitsConfig
-from evaluators import tree
 from evaluators.baselines import baseline_source, existing_baselines
 from evaluators.build.builder import Builder, needs_build
 from evaluators.device import open_device
 from evaluators.evaluator import Evaluator
+from evaluators.marks import marked_among, shipped_marks
 from evaluators.records import BuildError, Candidate, Task, Verdict
-from evaluators.tasks import ProgramError, TaskProgram, load_tasks
+from evaluators.tasks import load_tasks
 
 LIMITS = LimitsConfig(build_seconds=150.0, start_seconds=60.0, memory_gib=16.0, gpu_memory_gib=48.0, output_mib=512.0)
 COMPILED = ("torch_compile", "torch_compile_reduce_overhead")
@@ -118,19 +116,11 @@ def build_all(jobs: list[Job], store: Path, workers: int, seconds: float) -> Non
     queue.cancel_join_thread()
 
 
-def is_constant(task: Task, device: torch.device) -> bool:
-    """Whether the reference gives the same output whatever its input: a task that a constant solves."""
-    try:
-        program = TaskProgram(task, device)
-        model = program.model(1, program.init_inputs(1))
-        outputs = []
-        for seed in (2, 3):
-            inputs = program.inputs(seed)
-            with torch.no_grad(), program.seeded(0):
-                outputs.append(tree.flatten(model(*inputs))[1])
-    except (ProgramError, RuntimeError):
-        return False
-    return all(torch.allclose(one, other, rtol=1e-4, atol=1e-6) for one, other in zip(*outputs, strict=True))
+def marked_tasks(programs: list[Program], evaluated: Container[tuple[str, str]]) -> dict[str, list[str]]:
+    """Those of the tasks `evaluated` (id and digest) that cannot tell a good program from a cheat, by the list that
+    ships: the kinds of what an audit found, by id."""
+    tasks = [one.task for one in programs if (one.task.id, one.task.digest) in evaluated]
+    return {name: [str(kind) for kind in mark.kinds] for name, mark in marked_among(tasks, shipped_marks()).items()}
 
 
 def measure(evaluator: Evaluator, programs: list[Program], deadline: float) -> Iterator[Verdict]:

@@ -94,6 +94,12 @@ def _naming(config: RunConfig) -> Violations:
 def _lists(config: RunConfig) -> Violations:
     if not config.tasks.levels:
         yield ("tasks.levels",), "tasks.levels must not be empty: [1, 2, 3] takes every bundled task"
+    if config.tasks.audit and not config.tasks.audit.endswith(".parquet"):
+        yield (
+            ("tasks.audit",),
+            f"tasks.audit must be empty or a .parquet file of `warpsmith audit TASKS --output FILE`, "
+            f"got {config.tasks.audit!r}",
+        )
     if "sft" in config.schedule.phases:
         if not config.sft.teachers:
             yield ("sft.teachers",), "sft.teachers must not be empty while schedule.phases has sft: try [bundled]"

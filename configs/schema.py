@@ -36,6 +36,8 @@ class TasksConfig:
     profile: str = one_of("cpu", "cpu", "cuda", "source")  # the bundled tasks' sizes; `source` leaves a task as it is
     levels: list[int] = field(default_factory=lambda: [1, 2, 3])
     include: list[str] = field(default_factory=list)  # task ids; empty means all of the levels
+    marked: str = one_of("leave_out", "leave_out", "keep")  # tasks that an audit found cannot tell cheats (guard.md)
+    audit: str = ""  # marks of your own beside the shipped ones: a file of `warpsmith audit TASKS --output FILE`
 
 
 @dataclass

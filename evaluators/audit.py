@@ -9,119 +9,53 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from enum import StrEnum
+from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
 import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from evaluators import tree
+from evaluators.audit_records import AuditFinding, FindingKind, TaskAudit, common_findings
 from evaluators.correctness import Comparison, compare, is_inexact, relative_errors, worst_of
 from evaluators.expectation import Errors, Expectation
 from evaluators.inputs import distributions
 from evaluators.records import Task
 from evaluators.tasks import ProgramError, TaskProgram
 
+CONFIRMATIONS = 20
 _INPUT_SEEDS = 3
+_FARTHER = 1000  # between the seeds of two draws, each of which takes the few that follow
 _ROUNDING = 1e-4  # a float64 output that much smaller than the task's own: that is rounding error alone
 _AFFINE = 1e-9  # relative, in float64
 _ELSEWHERE = -3.0  # times other inputs: into what the task's own may never reach
 _MUCH_LESS = 4.0  # times less work: a collapse, beyond what tiling or fusing saves
 
 
-class FindingKind(StrEnum):
-    """What a task fails to tell from a good program. `CONSTANT`: a stored output. `INPUT_INDEPENDENT`,
-    `WEIGHT_INDEPENDENT`: one that ignores its inputs, or its weights. `TINY`: one within the tolerance of all outputs.
-    `COLLAPSIBLE`: one that does a small part of the work, which nothing but the task's algebra allows."""
-
-    CONSTANT = "constant"
-    INPUT_INDEPENDENT = "input_independent"
-    WEIGHT_INDEPENDENT = "weight_independent"
-    TINY = "tiny"
-    COLLAPSIBLE = "collapsible"
-
-
-@dataclass(frozen=True)
-class AuditFinding:
-    """One reason to leave a task out, in a sentence with the figure that was measured."""
-
-    kind: FindingKind
-    message: str
-
-
-@dataclass(frozen=True)
-class TaskAudit:
-    """What an audit found out about a task. `sizes` holds the sizes that were reduced for it, `failure` why there is no
-    audit (empty where there is one), `seconds` what it took. `digest` is the task's at its own sizes."""
-
-    task: str
-    digest: str
-    name: str
-    findings: tuple[AuditFinding, ...] = ()
-    failure: str = ""
-    sizes: Mapping[str, int] = field(default_factory=dict)
-    seconds: float = field(default=0.0, compare=False)
-
-    @property
-    def kinds(self) -> tuple[FindingKind, ...]:
-        """The kinds of the findings, each once."""
-        return tuple(dict.fromkeys(one.kind for one in self.findings))
-
-    @property
-    def is_clean(self) -> bool:
-        """Whether the audit was done and found nothing."""
-        return not self.findings and not self.failure
-
-    @classmethod
-    def failed(cls, task: Task, reason: str, seconds: float = 0.0) -> TaskAudit:
-        """The audit of a task whose reference cannot be run."""
-        return cls(task.id, task.digest, task.name, failure=" ".join(reason.split()), seconds=seconds)
-
-    @classmethod
-    def from_row(cls, row: Mapping[str, Any]) -> TaskAudit:
-        """The inverse of a row of `audit_table`."""
-        findings = tuple(AuditFinding(FindingKind(one["kind"]), one["message"]) for one in row["findings"])
-        return cls(**{**row, "findings": findings, "sizes": dict(row["sizes"])})
-
-
-AUDIT_SCHEMA = pa.schema(
-    [
-        *((name, pa.string()) for name in ("task", "digest", "name")),
-        ("findings", pa.list_(pa.struct([("kind", pa.string()), ("message", pa.string())]))),
-        ("failure", pa.string()),
-        ("sizes", pa.map_(pa.string(), pa.int64())),
-        ("seconds", pa.float64()),
-    ]
-)
-
-
-def audit_table(audits: Iterable[TaskAudit]) -> pa.Table:
-    """Audits as an Arrow table of `AUDIT_SCHEMA`."""
-    return pa.Table.from_pylist([asdict(audit) for audit in audits], schema=AUDIT_SCHEMA)
-
-
-def audit_task(task: Task, sizes: Sequence[Mapping[str, int]] = ({},), seed: int | None = None) -> TaskAudit:
-    """Audits a task on the CPU, at each of the `sizes` (overrides by name): a finding counts where it is found at all.
+def audit_task(
+    task: Task, sizes: Sequence[Mapping[str, int]] = ({},), seed: int | None = None, confirmations: int = CONFIRMATIONS
+) -> TaskAudit:
+    """Audits a task on the CPU, at each of the `sizes` (overrides by name), then in as many other draws of inputs and
+    weights as `confirmations` says, at the first of them: a finding counts where it is found every time.
 
     `seed`: of inputs and weights, secret unless given. Raises nothing for a reference that fails: see
     `TaskAudit.failure`. Bounds neither time nor memory: see `orchestration.audit`.
     """
     start, seed = time.perf_counter(), secrets.randbits(40) if seed is None else seed
+    trials = [(one, seed) for one in sizes]
+    trials += [(sizes[0], seed + _FARTHER * number) for number in range(1, 1 + confirmations)]
     findings: tuple[AuditFinding, ...] = ()
     try:
-        for index, one in enumerate(sizes):
-            found = _Audit(task.with_sizes(**one), seed).findings()
-            kinds = {finding.kind for finding in found}
-            findings = tuple(one for one in findings if one.kind in kinds) if index else tuple(found)
+        for index, (one, drawn) in enumerate(trials):
+            found = tuple(_Audit(task.with_sizes(**one), drawn).findings())
+            findings = common_findings(findings, found) if index else found
             if not findings:
                 break
     except (ProgramError, MemoryError) as error:
         return TaskAudit.failed(task, str(error) or "out of memory", time.perf_counter() - start)
-    seconds = time.perf_counter() - start
-    return TaskAudit(task.id, task.digest, task.name, findings, sizes=dict(sizes[0]), seconds=seconds)
+    seconds, draws = time.perf_counter() - start, 1 + confirmations if findings else 1
+    return TaskAudit(task.id, task.text_digest, task.name, findings, draws=draws, sizes=dict(sizes[0]), seconds=seconds)
 
 
 # Calls

@@ -54,6 +54,12 @@ class Task:
         """Names the task by its source and sizes: verdicts and baselines belong to one digest."""
         return digest_of(self.source + repr(sorted(self.sizes.items())))
 
+    @property
+    def text_digest(self) -> str:
+        """Names the task by its program's text alone, at whatever sizes: what is said of one text holds for no other.
+        Blanks at the ends of lines do not count, so that a copy in another file is the same text."""
+        return digest_of("\n".join(line.rstrip() for line in self.source.strip().splitlines()))
+
     def with_sizes(self, **sizes: Any) -> Task:
         """The same task at other sizes: `task.with_sizes(batch_size=64)`."""
         return replace(self, sizes={**self.sizes, **sizes})

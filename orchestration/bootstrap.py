@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from transformers import AutoConfig
 
 from configs.schema import RunConfig, TasksConfig
+from evaluators.marks import Mark, MarkError, marked_among, read_marks, shipped_marks
 from evaluators.records import Task
 from evaluators.tasks import TaskError, load_tasks, program_source
 from evaluators.tasks.loader import load_variants
@@ -18,7 +19,7 @@ from prompts.render import Exemplar, PromptRenderer
 
 
 def select_tasks(config: TasksConfig) -> list[Task]:
-    """The tasks that a run trains on. Raises TaskError where the selection is empty or names an unknown task."""
+    """The tasks that a config names, marked ones too. Raises TaskError where it names none, or an unknown one."""
     tasks = load_tasks(config.source, config.profile if config.source == "bundled" else "source")
     if unknown := set(config.include) - {task.id for task in tasks}:
         raise TaskError(f"tasks.include: {sorted(unknown)[0]} is not among the tasks of {config.source}")
@@ -28,6 +29,38 @@ def select_tasks(config: TasksConfig) -> list[Task]:
     if not chosen:
         raise TaskError(f"tasks: none of the {len(tasks)} tasks of {config.source} is of levels {config.levels}")
     return chosen
+
+
+def marks_of_tasks(tasks: Sequence[Task], config: TasksConfig) -> dict[str, Mark]:
+    """The marks of those among the tasks that cannot tell a good program from a cheat, by id: of the shipped list, and
+    of the user's. Raises TaskError for a list that cannot be read."""
+    try:
+        own = read_marks(Path(config.audit)) if config.audit else []
+    except MarkError as error:
+        raise TaskError(f"tasks.audit: {error}") from error
+    return marked_among(tasks, [*shipped_marks(), *own])
+
+
+def without_marked(tasks: Sequence[Task], marks: Mapping[str, Mark], config: TasksConfig) -> list[Task]:
+    """The tasks that a run trains on. Raises TaskError where none is left."""
+    if config.marked == "keep":
+        return list(tasks)
+    left = [task for task in tasks if task.id not in marks]
+    if not left:
+        raise TaskError(
+            f"tasks: none of the {len(tasks)} that are named can tell a good program from a cheat "
+            f"({', '.join(sorted(marks)[:3])}, ...); tasks.marked=keep trains on them all the same"
+        )
+    return left
+
+
+def said_of_marked(marks: Mapping[str, Mark], config: TasksConfig) -> str:
+    """What becomes of the marked tasks, in a sentence with their names; empty where there are none."""
+    if not marks:
+        return ""
+    names = ", ".join(f"{name} ({' '.join(mark.kinds)})" for name, mark in marks.items())
+    done = "kept (tasks.marked)" if config.marked == "keep" else "left out (tasks.marked=keep keeps them)"
+    return f"{len(marks)} tasks that cannot tell a good program from a cheat are {done}: {names}"
 
 
 def check_policy(model: str) -> None:

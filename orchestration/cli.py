@@ -177,7 +177,8 @@ def tasks(
         str, typer.Argument(help="A KernelBench folder or a JSONL file; the bundled tasks if left out.")
     ] = ("bundled"),
 ) -> None:
-    """List tasks; the last line is their count."""
+    """List tasks, and which of them cannot tell a good program from a cheat; the last line is their count."""
+    from evaluators.marks import marked_among, shipped_marks
     from evaluators.tasks import TaskError, load_tasks
     from evaluators.tasks.loader import load_variants
 
@@ -185,10 +186,12 @@ def tasks(
         found = load_tasks(path)
     except TaskError as error:
         raise refuse(error) from None
-    table = Table("id", "level", "name", "tags", "variants", box=None)
+    marks = marked_among(found, shipped_marks())
+    table = Table("id", "level", "name", "tags", "variants", *(["cannot tell"] if marks else []), box=None)
     for task in found:
         variants = len(load_variants(task.id)) if path == "bundled" else 0
-        table.add_row(task.id, str(task.level), task.name, " ".join(task.tags), str(variants or ""))
+        kinds = [" ".join(marks[task.id].kinds) if task.id in marks else ""] if marks else []
+        table.add_row(task.id, str(task.level), task.name, " ".join(task.tags), str(variants or ""), *kinds)
     console = Console()
     (console if console.is_terminal else Console(width=160)).print(table)
     print(f"{len(found)} tasks")

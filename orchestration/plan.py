@@ -7,12 +7,14 @@ from rich.table import Table
 
 from configs.load import dump_config
 from configs.schema import RunConfig
-from orchestration.bootstrap import select_tasks
+from orchestration.bootstrap import marks_of_tasks, said_of_marked, select_tasks, without_marked
 
 
 def print_plan(config: RunConfig, console: Console) -> None:
     """Prints the resolved configuration and the plan. Raises TaskError for a selection without tasks."""
-    tasks = select_tasks(config.tasks)
+    named = select_tasks(config.tasks)
+    marks = marks_of_tasks(named, config.tasks)
+    tasks = without_marked(named, marks, config.tasks)
     console.print(dump_config(config), markup=False, highlight=False)
     table = Table("phase", "steps", "responses a step", "trains on", box=None)
     rows = {
@@ -33,6 +35,8 @@ def print_plan(config: RunConfig, console: Console) -> None:
             steps, responses, source = rows[name]
             table.add_row(f"{cycle}-{name}", str(steps), str(responses or "-"), source)
     console.print(table)
+    if said := said_of_marked(marks, config.tasks):
+        console.print(said, markup=False, highlight=False)
     assessed = config.assessment.samples * len(tasks)
     console.print(
         f"{len(tasks)} tasks on {config.evaluator.arch}; policy {config.policy.model}; "

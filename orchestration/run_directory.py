@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 
 from configs.load import dump_config, parse_config
 from configs.schema import RunConfig
+from evaluators.marks import Mark
 from evaluators.records import (
     CANDIDATE_SCHEMA,
     VERDICT_SCHEMA,
@@ -134,6 +135,21 @@ class RunDirectory:
         if not self.storage.is_file("config.yaml"):
             raise RunDirectoryError(f"{self}: not a run directory (no config.yaml); give the folder that holds one")
         return parse_config(self.storage.read("config.yaml").decode(), f"{self}/config.yaml")
+
+    def write_marks(self, marks: Mapping[str, Mark]) -> None:
+        """Writes which of the run's tasks cannot tell a good program from a cheat to `marked.json`, by task id."""
+        rows = {name: mark.to_row() for name, mark in marks.items()}
+        self.storage.write("marked.json", json.dumps(rows, indent=2).encode())
+
+    def read_marks(self) -> dict[str, Mark]:
+        """The marks that `write_marks` wrote; none in a run of a version that left nothing out."""
+        if not self.storage.is_file("marked.json"):
+            return {}
+        try:
+            rows = json.loads(self.storage.read("marked.json"))
+            return {name: Mark.from_row(row) for name, row in rows.items()}
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise RunDirectoryError(f"{self}/marked.json: not a list of marked tasks ({error})") from error
 
     def read_state(self) -> RunState | None:
         """The last committed state, or None before the first."""

@@ -21,7 +21,14 @@ from evaluators.guard.cases import HackCases
 from evaluators.records import Outcome, Verdict
 from evaluators.tasks import program_source
 from learners.policy import encode_prompt, encode_response, load_tokenizer
-from orchestration.bootstrap import check_policy, prepare_policy, select_tasks
+from orchestration.bootstrap import (
+    check_policy,
+    marks_of_tasks,
+    prepare_policy,
+    said_of_marked,
+    select_tasks,
+    without_marked,
+)
 from orchestration.checker import POLICY, Background, EndpointChecker, PolicyChecker
 from orchestration.phases.base import phase_key
 from orchestration.pipeline import Pipeline, Prompt, StepResult
@@ -53,17 +60,20 @@ class Session:
         """Checks what can be checked before anything is written. Raises ConfigError, TaskError or PolicyError."""
         self.config = config
         self.progress = progress
-        self.tasks = select_tasks(config.tasks)
+        named = select_tasks(config.tasks)
         check_policy(config.policy.model)
         if "sft" in config.schedule.phases:
             make_teachers(config.sft, config.seed)
-        self._references = {task.id: program_source(task) for task in self.tasks}
         self.renderer = PromptRenderer()
         try:
             self.run = RunDirectory(config.root, config.name)
             self.state = self._resumable()
+            # A run goes on with the tasks that it began with, whatever is marked since.
+            self.marks = self.run.read_marks() if self.run.exists() else marks_of_tasks(named, config.tasks)
         except (OSError, pa.ArrowInvalid) as error:
             raise RunDirectoryError(f"root: {config.root} cannot be used ({error}); give another root=...") from error
+        self.tasks = without_marked(named, self.marks, config.tasks)
+        self._references = {task.id: program_source(task) for task in self.tasks}
 
     def _resumable(self) -> RunState:
         """The state that the run directory holds, or the first. Raises ConfigError where the config differs from it."""
@@ -83,7 +93,10 @@ class Session:
             stack.enter_context(self.run.lock())
             self.state = self._resumable()  # again: another process may have gone on until now
             if not self.run.exists():
+                self.run.write_marks(self.marks)
                 self.run.write_config(self.config)
+            if said := said_of_marked(self.marks, self.config.tasks):
+                _log.warning("%s", said)
             self.tracker = stack.enter_context(Tracker(self.config, self.state.tracking))
             self._commit(self.state)  # before the config, which a longer schedule is noticed by
             self.run.write_config(self.config)

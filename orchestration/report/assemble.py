@@ -8,11 +8,12 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from configs.load import dump_config
 from configs.schema import PHASES, RunConfig
+from evaluators.marks import Mark
 from evaluators.records import HINT, Outcome
 from orchestration.report.statistics import AssessmentRow, StageSummary, TaskSummary, per_task, summarise
 from orchestration.run_directory import Kernel, RunDirectory, RunState
@@ -25,7 +26,8 @@ KL_NAME = re.compile(r"(^|[/_.])kl($|[/_.])")
 
 @dataclass(frozen=True)
 class Stage:
-    """One assessment of the policy: before training (`base`), or after a phase."""
+    """One assessment of the policy: before training (`base`), or after a phase. Every figure is of the tasks that can
+    tell a good program from a cheat; `marked` are the others."""
 
     key: str
     label: str
@@ -35,12 +37,13 @@ class Stage:
     outcomes: Mapping[str, int]
     found: Mapping[str, int]
     speedups: tuple[float, ...]
+    marked: tuple[TaskSummary, ...] = ()
 
 
 @dataclass(frozen=True)
 class StepPoint:
-    """The rollouts of one training step; None where a step has no such figure. `doubted`: the share of them in which
-    the guard found a cheat or the signs of one."""
+    """The rollouts of one training step, without those for marked tasks; None where a step has no such figure.
+    `doubted`: the share of them in which the guard found a cheat or the signs of one."""
 
     phase: str
     step: int
@@ -54,7 +57,8 @@ class StepPoint:
 @dataclass(frozen=True)
 class Report:
     """All that is shown of a run. `phases` are the labels of the training phases, in order; `found` counts the rollouts
-    of each that the guard found fault with, by kind of finding."""
+    of each that the guard found fault with, by kind of finding. `marks` are those of the run's tasks that cannot tell a
+    good program from a cheat, by id: left out of the run, or kept and left out of every figure but their own."""
 
     name: str
     place: str
@@ -66,6 +70,7 @@ class Report:
     steps: tuple[StepPoint, ...]
     found: Mapping[str, Mapping[str, int]]
     kernels: tuple[Kernel, ...]
+    marks: Mapping[str, Mark] = field(default_factory=dict)
 
     @property
     def status(self) -> str:
@@ -88,14 +93,14 @@ def build_report(run: RunDirectory) -> Report:
     config = run.read_config()
     columns = ["task_id", "candidate_digest", "outcome", "reward"]
     samples = run.read_samples(columns=columns).to_pylist()
-    verdicts = _verdicts(run, config)
+    verdicts, marks = _verdicts(run, config), run.read_marks()
     rows: dict[str, list[AssessmentRow]] = defaultdict(list)
     by_step: dict[tuple[str, int], list[tuple[AssessmentRow, float | None]]] = defaultdict(list)
     for sample in samples:
         row = _row(sample, verdicts)
         if sample["phase"].startswith(ASSESSMENT):
             rows[sample["phase"].removeprefix(ASSESSMENT)].append(row)
-        else:
+        elif row.task_id not in marks:
             by_step[sample["phase"], sample["step"]].append((row, sample["reward"]))
     keys = sorted(rows, key=_order)
     metrics = run.read_metrics().to_pylist()
@@ -110,11 +115,12 @@ def build_report(run: RunDirectory) -> Report:
         config=config,
         config_text=dump_config(config),
         state=run.read_state(),
-        stages=tuple(_stage(key, _label(key, numbered), rows[key]) for key in keys),
+        stages=tuple(_stage(key, _label(key, numbered), rows[key], marks) for key in keys),
         phases=tuple((phase, _label(phase, numbered)) for phase in phases),
         steps=tuple(_steps(by_step, metrics)),
         found={phase: _found_in(by_step, phase) for phase in phases},
         kernels=tuple(run.kernels()),
+        marks=marks,
     )
 
 
@@ -145,7 +151,8 @@ def _row(sample: Mapping[str, Any], verdicts: _Verdicts) -> AssessmentRow:
     return AssessmentRow(sample["task_id"], *known)
 
 
-def _stage(key: str, label: str, rows: list[AssessmentRow]) -> Stage:
+def _stage(key: str, label: str, every: list[AssessmentRow], marks: Mapping[str, Mark]) -> Stage:
+    rows = [row for row in every if row.task_id not in marks]
     return Stage(
         key=key,
         label=label,
@@ -155,6 +162,7 @@ def _stage(key: str, label: str, rows: list[AssessmentRow]) -> Stage:
         outcomes=Counter(row.outcome for row in rows),
         found=_found(rows),
         speedups=tuple(speed for row in rows if (speed := row.over_eager) is not None),
+        marked=tuple(per_task(row for row in every if row.task_id in marks)),
     )
 
 

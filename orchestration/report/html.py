@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from evaluators.records import Outcome, Verdict
 from orchestration.report import format as fmt
 from orchestration.report import plots
 from orchestration.report.assemble import Report
+from orchestration.report.statistics import TaskSummary
 from orchestration.run_directory import Kernel, RunDirectory
 
 FOLDER = Path(__file__).resolve().parent
@@ -37,8 +38,9 @@ def render_html(report: Report) -> str:
         stages=report.stages,
         outcome_names=_outcome_names(report),
         known_outcomes=OUTCOMES,
-        tasks=_task_rows(report),
-        programs=[_program(kernel) for kernel in sorted(report.kernels, key=_rank)],
+        tasks=_task_rows([stage.tasks for stage in report.stages]),
+        marked=_task_rows([stage.marked for stage in report.stages]),
+        programs=[_program(kernel) for kernel in sorted(report.kernels, key=lambda one: _rank(one, report.marks))],
         # The plots are ours; every text in them was escaped by matplotlib.
         progress=Markup(plots.progress(report)),
         learning=Markup(plots.learning(report)),
@@ -67,16 +69,17 @@ def _found(report: Report) -> list[tuple[str, list[int]]]:
     return sorted(rows, key=lambda row: (-sum(row[1]), row[0]))
 
 
-def _task_rows(report: Report) -> list[dict[str, Any]]:
+def _task_rows(stages: Sequence[Sequence[TaskSummary]]) -> list[dict[str, Any]]:
     """One row a task: its id, and its summary in every stage (None where it was not assessed)."""
-    by_stage = [{task.task_id: task for task in stage.tasks} for stage in report.stages]
+    by_stage = [{task.task_id: task for task in tasks} for tasks in stages]
     names = sorted({name for tasks in by_stage for name in tasks})
     return [{"id": name, "stages": [tasks.get(name) for tasks in by_stage]} for name in names]
 
 
-def _rank(kernel: Kernel) -> tuple[float, str]:
+def _rank(kernel: Kernel, marks: Container[str]) -> tuple[bool, float, str]:
+    """The fastest first; last those whose speed says nothing, since their tasks are marked."""
     best = kernel.verdict.best_baseline
-    return (-kernel.verdict.speedups[best].value if best else math.inf), kernel.task_id
+    return kernel.task_id in marks, (-kernel.verdict.speedups[best].value if best else math.inf), kernel.task_id
 
 
 def _program(kernel: Kernel) -> dict[str, Any]:

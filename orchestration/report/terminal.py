@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import textwrap
 from collections import Counter
 from collections.abc import Sequence
 
@@ -39,9 +40,24 @@ def print_report(report: Report, console: Console | None = None) -> None:
         highlight=False,
     )
     console.print("", task_table(report.stages, console.width), sep="\n")
+    _print_marked(report, console)
     if found := sum((Counter(counts) for counts in report.found.values()), Counter[str]()):
         kinds = ", ".join(f"{kind} {count}" for kind, count in found.most_common())
         console.print(f"\nThe guard found fault with rollouts of training: {kinds}.", highlight=False)
+
+
+def _print_marked(report: Report, console: Console) -> None:
+    """The tasks that no figure above is of, with their own where they were kept."""
+    if not report.marks:
+        return
+    kept = report.config.tasks.marked == "keep"
+    done = "kept, and in none of the figures above" if kept else "left out"
+    console.print(f"\nTasks that cannot tell a good program from a cheat ({done}):", highlight=False)
+    if any(stage.marked for stage in report.stages):
+        console.print("", task_table(report.stages, console.width, marked=True), "", sep="\n")
+    for name, mark in sorted(report.marks.items()):
+        line = f"{name}  {' '.join(mark.kinds)}: {mark.why}"
+        console.print(textwrap.fill(line, console.width, subsequent_indent="    "), markup=False, highlight=False)
 
 
 def render_text(report: Report) -> str:
@@ -102,8 +118,9 @@ def _speed(estimate: Estimate | None) -> Text:
     return _two_lines(fmt.speed(fmt.value_of(estimate)), fmt.speed_interval(estimate))
 
 
-def task_table(stages: Sequence[Stage], width: int = WIDTH) -> Table:
-    """Per task and stage: correct of all samples, mean and best speed-up over eager.
+def task_table(stages: Sequence[Stage], width: int = WIDTH, *, marked: bool = False) -> Table:
+    """Per task and stage: correct of all samples, mean and best speed-up over eager; of the marked tasks alone, or of
+    the others.
 
     When the stages do not all fit, the first and the last ones are shown.
     """
@@ -117,8 +134,8 @@ def task_table(stages: Sequence[Stage], width: int = WIDTH) -> Table:
     table.add_column("task", max_width=TASK_WIDTH, overflow="ellipsis", no_wrap=True)
     for stage in shown:
         table.add_column(f"{stage.label}\nok   mean   best", justify="right", no_wrap=True, min_width=CELL_WIDTH)
-    names = sorted({task.task_id for stage in shown for task in stage.tasks})
-    by_stage = [{task.task_id: task for task in stage.tasks} for stage in shown]
+    by_stage = [{task.task_id: task for task in (stage.marked if marked else stage.tasks)} for stage in shown]
+    names = sorted({name for tasks in by_stage for name in tasks})
     for name in names:
         table.add_row(name, *(_task_cell(tasks.get(name)) for tasks in by_stage))
     return table

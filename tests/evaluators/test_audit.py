@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from evaluators.audit import AUDIT_SCHEMA, FindingKind, TaskAudit, audit_table, audit_task
+from evaluators.audit import audit_task
+from evaluators.audit_records import (
+    AUDIT_SCHEMA,
+    AuditFinding,
+    FindingKind,
+    TaskAudit,
+    audit_table,
+    common_findings,
+)
 from evaluators.records import Task
 from evaluators.tasks import load_tasks
 
@@ -180,6 +188,51 @@ def test_a_finding_counts_where_it_is_found_at_all_sizes() -> None:
     assert audit_task(sized, ({"n": 1},), SEED).kinds == (FindingKind.CONSTANT,)
     assert audit_task(sized, ({"n": 1}, {"n": 2}), SEED).is_clean
     assert audit_task(sized, ({"n": 1}, {"n": 2}), SEED).sizes == {"n": 1}
+
+
+@pytest.mark.parametrize(
+    ("forward", "init"),
+    [
+        ("torch.tanh(x) * self.switch", "self.register_buffer('switch', (torch.rand(1) < 0.5).float())"),
+        ("torch.tanh(self.linear(x)) * (x.sum() > 0)", LINEAR),
+    ],
+)
+def test_an_accident_of_one_draw_marks_nothing(forward: str, init: str) -> None:
+    task = task_of(forward, init)
+    accidents = [seed for seed in range(40) if audit_task(task, seed=seed, confirmations=0).findings]
+    assert accidents, "the test needs a draw that misleads"
+    for seed in accidents[:5]:
+        assert audit_task(task, seed=seed).is_clean
+
+
+def test_what_is_found_stands_in_every_draw() -> None:
+    found = audited("x * 0")
+    assert found.draws == 21
+    assert audited("torch.sigmoid(x)").draws == 1
+    assert audit_task(task_of("x * 0"), seed=SEED, confirmations=2).draws == 3
+
+
+def test_two_draws_agree_on_the_weaker_of_what_they_show() -> None:
+    constant, ignores, repeats = (
+        AuditFinding(kind, kind)
+        for kind in (FindingKind.CONSTANT, FindingKind.INPUT_INDEPENDENT, FindingKind.COLLAPSIBLE)
+    )
+    assert common_findings([constant], [constant]) == (constant,)
+    assert common_findings([constant], [ignores, repeats]) == (ignores, repeats)
+    assert common_findings([ignores, repeats], [constant]) == (ignores, repeats)
+    assert common_findings([ignores, repeats], [repeats]) == (repeats,)
+    assert common_findings([ignores], [repeats]) == ()
+    assert common_findings([constant], []) == ()
+
+
+def test_a_mark_belongs_to_the_text_whatever_the_sizes() -> None:
+    task = task_of("x * 0")
+    assert audit_task(task, seed=SEED).digest == task.text_digest
+    sized = Task("elsewhere/1", 2, "other", "n = 3\n" + task.source)
+    assert sized.text_digest == sized.with_sizes(n=5).text_digest != task.text_digest
+    copied = Task(task.id, 1, "copied", task.source.replace("\n", "  \r\n") + "\n\n")
+    assert copied.text_digest == task.text_digest
+    assert Task(task.id, 1, "edited", task.source.replace("12", "13")).text_digest != task.text_digest
 
 
 def test_audits_survive_arrow() -> None:

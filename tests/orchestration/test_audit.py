@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from evaluators.audit import AuditFinding, FindingKind, TaskAudit
+from evaluators.audit_records import AuditFinding, FindingKind, TaskAudit
 from evaluators.records import Task
 from orchestration.audit import audit_tasks, audited_sizes, counted, read_audits, write_audits
 
@@ -47,7 +47,7 @@ def test_one_bad_task_stops_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     ]
     found = list(audit_tasks(tasks, jobs=2, seconds=15.0, memory_bytes=2 << 30))
     assert [one.task for one in found] == [task.id for task in tasks]
-    assert [one.digest for one in found] == [task.digest for task in tasks]
+    assert [one.digest for one in found] == [task.text_digest for task in tasks]
     hangs, crashes, large, raises, constant, good = found
     assert hangs.failure == "not done within 15 s"
     assert "exit code -6" in crashes.failure

@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 from rich.console import Console
 from scipy.stats import binomtest
 
-from configs.schema import RunConfig, ScheduleConfig
+from configs.schema import RunConfig, ScheduleConfig, TasksConfig
+from evaluators.audit_records import FindingKind
+from evaluators.marks import Mark
 from evaluators.records import Candidate, Correctness, Estimate, Finding, Outcome, Timing, Verdict
 from learners.records import Rollout
 from orchestration.report import build_report, print_report, render_html, render_text
@@ -236,6 +238,41 @@ def test_what_the_guard_found_is_counted_by_phase_stage_and_step(run):
     assert "Rollouts that the guard found fault with" in page
     assert "Rollouts that the guard found fault with" not in plain
     assert "The guard found fault with rollouts of training: clocks 1, checker 1." in render_text(report)
+
+
+MARK = Mark("d", "t1", (FindingKind.CONSTANT, FindingKind.TINY), "it is <always> one")
+
+
+def test_a_marked_task_that_was_kept_is_in_no_figure_but_its_own(run):
+    run.write_config(RunConfig(name="demo", tasks=TasksConfig(marked="keep")))
+    before = build_report(run)
+    run.write_marks({"t1": MARK})
+    report = build_report(run)
+    last, was = report.stages[-1], before.stages[-1]
+    assert was.summary.over_eager.median.value == 1.6
+    assert (last.summary.over_eager.median.value, last.summary.tasks) == (2.0, 1)
+    assert [task.task_id for task in last.tasks] == ["t2"]
+    assert [(task.task_id, task.best) for task in last.marked] == [("t1", 1.6)]
+    assert last.speedups == (2.0,)
+    assert report.steps[-1].mean_speedup == pytest.approx((4.2 + 0.9) / 2)
+    page, text = render_html(report), render_text(report)
+    for shown in (page, text):
+        assert "Tasks that cannot tell" in shown
+        assert "constant tiny: it is" in shown
+        assert "1.60x" in shown
+    assert "it is &lt;always&gt; one" in page
+    assert page.index('<span class="name">t2') < page.index('<span class="name">t1')
+    assert max(map(len, text.splitlines())) <= 120
+
+
+def test_a_marked_task_that_was_left_out_is_named(run):
+    assert "cannot tell" not in render_html(build_report(run)) + render_text(build_report(run))
+    run.write_marks({"t9": MARK})
+    report = build_report(run)
+    assert "cheat (left out):" in render_text(report)
+    assert "t9  constant tiny: it is <always> one" in render_text(report)
+    assert "left out of the run" in render_html(report)
+    assert report.stages[-1].summary.tasks == 2
 
 
 def test_stages_of_several_cycles_carry_their_cycle(run):

@@ -13,12 +13,16 @@ from typing import NamedTuple
 import mlflow
 import pytest
 
+from evaluators.audit_records import AuditFinding, FindingKind, TaskAudit
+from evaluators.tasks import find_task
+from orchestration.audit import write_audits
 from orchestration.run_directory import RunDirectory
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 SMALL = [
     "name=small",
-    "tasks.include=[level1/softmax,level1/gelu_tanh]",
+    "tasks.include=[level1/softmax,level1/gelu_tanh,level1/avg_pool1d]",
+    "tasks.audit=audits.parquet",
     "policy.scratch.hidden_size=64",
     "policy.scratch.layers=2",
     "policy.scratch.heads=2",
@@ -40,7 +44,14 @@ SMALL = [
 ]
 
 
+def mark_pooling(path: Path) -> None:
+    """Writes an audit that says of one of the tasks that it cannot tell a good program from a cheat."""
+    pooling, finding = find_task("level1/avg_pool1d"), AuditFinding(FindingKind.CONSTANT, "it is not; this is a test")
+    write_audits([TaskAudit(pooling.id, pooling.text_digest, pooling.name, (finding,))], path)
+
+
 def start(root: Path, *overrides: str) -> subprocess.Popen[str]:
+    mark_pooling(root / "audits.parquet")
     command = [sys.executable, "-m", "orchestration.cli", "run", "local", f"root={root}", *SMALL, *overrides]
     # Every process of the run inherits the path, and is known by the folder at its end.
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "PATH": f"{os.environ['PATH']}{os.pathsep}{root}"}
@@ -137,6 +148,20 @@ def test_a_killed_run_goes_on_at_its_last_commit_and_finishes(
     assert interrupted["phase"] == "contrastive_rl"
     assert "1-sft  " not in output, "the resumed run repeated a finished phase"
     assert state.policy_version > int(str(interrupted["policy_version"]))
+
+
+@pytest.mark.slow
+def test_a_marked_task_is_left_out_and_the_log_says_so_once(finished: Finished) -> None:
+    run = finished.run
+    said = "1 tasks that cannot tell a good program from a cheat are left out"
+    for output in (finished.first, finished.second):
+        text = " ".join(output.split())
+        assert text.count(said) == 1, output
+        assert "level1/avg_pool1d (constant)" in text
+    for table in (run.read_samples(), run.read_verdicts()):
+        names = table["task_id" if "task_id" in table.column_names else "task"].to_pylist()
+        assert set(names) == {"level1/softmax", "level1/gelu_tanh"}
+    assert list(run.read_marks()) == ["level1/avg_pool1d"]
 
 
 @pytest.mark.slow
