@@ -25,6 +25,7 @@ from evaluators.correctness import MAX_TOLERANCE, Comparison, compare, compare_m
 from evaluators.device import Device
 from evaluators.expectation import Errors, Expectation
 from evaluators.failures import InfraError, RunnerFailure
+from evaluators.floor import LEAST_SECONDS, bytes_written
 from evaluators.guard import Evidence, examine
 from evaluators.inputs import distributions, shape_variants
 from evaluators.pair import Round, RunnerPair, of_reference
@@ -98,6 +99,8 @@ class Judge:
         self.findings: list[Finding] = []
         self.trials = 0
         self.deterministic: bool | None = None
+        self.written = 0  # bytes that a call must write
+        self._before: list[Tensor] | None = None
         self.memory_before = 0
         self.reference_seconds = limits.start
         self.offset, self.offsets = 0.0, [0.0]  # of the candidate's process against the reference's, in seconds a call
@@ -134,6 +137,8 @@ class Judge:
                 alone=self.alone,
                 waited=self.waited,
                 beside_seconds=self.pair.beside,
+                floor_bytes=self.written,
+                floor_seconds=self.device.floor_seconds(self.written),
                 missing_weights=self.weights.missing,
                 reference=reference,
                 candidate=candidate,
@@ -252,8 +257,20 @@ class Judge:
         if not where:
             before = self.own_errors or own
             self.own_errors = [(max(a[0], b[0]), max(a[1], b[1])) for a, b in zip(own, before, strict=True)]
+            self._measure_output(values)
             if self.deterministic is None:
                 self._repeat(values, seed, timeouts)
+
+    def _measure_output(self, values: list[Any]) -> None:
+        """How much of the output is new from the first inputs to the second, where it is large enough to tell."""
+        outputs = self.pair.outputs(0)
+        if self.device.floor_seconds(max(one.numel() * one.dtype.itemsize for one in outputs)) < LEAST_SECONDS:
+            return
+        with self.pair.costs("floor"):
+            if self._before is None:
+                self._before = [one.clone() for one in outputs]
+            elif self._before:
+                self.written, self._before = bytes_written(self._before, outputs, values), []
 
     def _repeat(self, values: list[Any], seed: int, timeouts: tuple[float, float]) -> None:
         """The same call again: whether the candidate's bits are the same, unless the reference keeps a state."""
