@@ -9,7 +9,6 @@ from __future__ import annotations
 import random
 import secrets
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -17,7 +16,7 @@ from statistics import median
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from evaluators import tree
 from evaluators.calibration import calibrate
@@ -26,6 +25,7 @@ from evaluators.correctness import MAX_TOLERANCE, Comparison, compare, compare_m
 from evaluators.device import Device
 from evaluators.expectation import Errors, Expectation
 from evaluators.failures import InfraError, RunnerFailure
+from evaluators.floor import LEAST_SECONDS, bytes_written
 from evaluators.guard import Evidence, examine
 from evaluators.inputs import distributions, shape_variants
 from evaluators.pair import Round, RunnerPair, of_reference
@@ -34,6 +34,7 @@ from evaluators.records import ClockSample, Correctness, Estimate, Finding, Outc
 from evaluators.runner_handle import RunnerHandle
 from evaluators.tasks import ProgramError, TaskProgram
 from evaluators.timing import Preset, calibrated_estimate, median_estimate
+from evaluators.weights import Weights
 from evaluators.witness import trace_of
 
 _SHAPE_SECONDS = 3.0
@@ -87,10 +88,10 @@ class Judge:
         self.limits = limits
         self.device_memory_bytes = device_memory_bytes
         self.require_shapes = require_shapes
+        self.weights = Weights(self.pair, program, device, limits.start)
         self.expectation: Expectation
         self.hidden: Hidden
         self.waited: Estimate
-        self.missing_weights: tuple[str, ...] = ()
         self.alone: tuple[Estimate, Estimate] | None = None
         self.init_inputs: list[Any] = []
         self.own_errors: Errors = []
@@ -98,7 +99,8 @@ class Judge:
         self.findings: list[Finding] = []
         self.trials = 0
         self.deterministic: bool | None = None
-        self.new_weights = False
+        self.written = 0  # bytes that a call must write
+        self._before: list[Tensor] | None = None
         self.memory_before = 0
         self.reference_seconds = limits.start
         self.offset, self.offsets = 0.0, [0.0]  # of the candidate's process against the reference's, in seconds a call
@@ -135,7 +137,9 @@ class Judge:
                 alone=self.alone,
                 waited=self.waited,
                 beside_seconds=self.pair.beside,
-                missing_weights=self.missing_weights,
+                floor_bytes=self.written,
+                floor_seconds=self.device.floor_seconds(self.written),
+                missing_weights=self.weights.missing,
                 reference=reference,
                 candidate=candidate,
                 replaced=replaced,
@@ -164,7 +168,7 @@ class Judge:
     # Loading
 
     def _load(self, source: str) -> None:
-        """Constructs both models under one secret seed; then gives both new weights where their states match."""
+        """Loads both programs, the candidate after all that is to be learnt without it, and constructs both models."""
         candidate, limit = self.pair.runners[1], self.limits.start
         self.memory_before = self.device.memory_in_use()
         self._start_runners()
@@ -179,14 +183,9 @@ class Judge:
             self.offset = median(self.offsets)
         with self.pair.costs("load_candidate"):
             candidate.load(source, "ModelNew", limit)
-        same_state = self._construct(seed)
-        if not same_state and self.device.own_memory:  # equal seeds must give equal weights: only one generator does
-            self._construct(seed, on_host=True)
-        model = self.program.model(seed + 1 if same_state else seed, self.init_inputs, not same_state)
-        if same_state and model.state_dict():
-            with self.pair.costs("new_weights"):
-                self._give_weights(model)
-        self.expectation = Expectation(self.program, model)
+        self.expectation = Expectation(self.program, self.weights.construct(self.init_inputs))
+        for ours, theirs in self.weights.flags:
+            self._compare_flags(ours, theirs)
         self._check_memory(self.memory_before)
 
     def _bind(self, seed: int) -> None:
@@ -209,24 +208,6 @@ class Judge:
 
     def _of_reference(self, work: Callable[[RunnerHandle], Any]) -> Any:
         return of_reference(self.program.task.id, lambda: work(self.pair.runners[0]))
-
-    def _construct(self, seed: int, on_host: bool = False) -> bool:
-        """Constructs both models; whether their states have the same names, dtypes and shapes."""
-        limit = self.limits.start
-        with self.pair.costs("load_reference"):
-            state, flags = self._of_reference(lambda one: one.construct(seed, self.init_inputs, limit, on_host=on_host))
-        with self.pair.costs("load_candidate"):
-            theirs, their_flags = self.pair.runners[1].construct(seed, self.init_inputs, limit, on_host=on_host)
-        self._compare_flags(flags, their_flags)
-        self.missing_weights = _missing(state, theirs)
-        return sorted(map(repr, state)) == sorted(map(repr, theirs))
-
-    def _give_weights(self, model: nn.Module) -> None:
-        state = model.state_dict()
-        self.device.synchronize()
-        self.new_weights = True
-        for runner in self.pair.runners:
-            runner.set_state(state, self.limits.start)
 
     def _compare_flags(self, ours: dict[str, str], theirs: dict[str, str]) -> None:
         changed = [f"{name} = {theirs.get(name)}" for name in ours if ours[name] != theirs.get(name)]
@@ -271,13 +252,25 @@ class Judge:
             return
         if not where:
             self.reference_seconds = done.reference.own[0]
-        first = self.new_weights and not self.comparisons
+        first = self.weights.are_new and not self.comparisons
         self._compare_exactly(expected, own, where or (_AFTER_NEW_WEIGHTS if first else ""), (values, seed))
         if not where:
             before = self.own_errors or own
             self.own_errors = [(max(a[0], b[0]), max(a[1], b[1])) for a, b in zip(own, before, strict=True)]
+            self._measure_output(values)
             if self.deterministic is None:
                 self._repeat(values, seed, timeouts)
+
+    def _measure_output(self, values: list[Any]) -> None:
+        """How much of the output is new from the first inputs to the second, where it is large enough to tell."""
+        outputs = self.pair.outputs(0)
+        if self.device.floor_seconds(max(one.numel() * one.dtype.itemsize for one in outputs)) < LEAST_SECONDS:
+            return
+        with self.pair.costs("floor"):
+            if self._before is None:
+                self._before = [one.clone() for one in outputs]
+            elif self._before:
+                self.written, self._before = bytes_written(self._before, outputs, values), []
 
     def _repeat(self, values: list[Any], seed: int, timeouts: tuple[float, float]) -> None:
         """The same call again: whether the candidate's bits are the same, unless the reference keeps a state."""
@@ -325,11 +318,8 @@ class Judge:
 
     def _time(self) -> tuple[Estimate, Timing]:
         """Bursts of both sides in random order until the preset's criteria are met; every output checked."""
-        if self.new_weights:  # what was computed ahead from the weights of the first calls is wrong now
-            with self.pair.costs("new_weights"):
-                model = self.program.model(secrets.randbits(48), self.init_inputs)
-                self._give_weights(model)
-                self.expectation = Expectation(self.program, model)
+        if self.weights.are_new:  # what was computed ahead from the weights of the first calls is wrong now
+            self.expectation = Expectation(self.program, self.weights.draw())
         # A timed output is compared with the reference's at the task's dtype: both carry rounding errors.
         own = [(2 * rms, 2 * largest) for rms, largest in self.own_errors]
         with self.pair.costs("warm_up"):
@@ -431,17 +421,6 @@ class Judge:
             self.findings.append(Finding("shapes", "hint", f"not tried: {error}"))
         finally:
             self.comparisons = comparisons
-
-
-def _missing(state: list[list[Any]], theirs: list[list[Any]]) -> tuple[str, ...]:
-    """The reference's weights of whose dtype and shape the candidate has none (or fewer), whatever their names."""
-    left = Counter(repr(entry[1:]) for entry in theirs)
-    missing = []
-    for name, *form in state:
-        left[repr(form)] -= 1
-        if left[repr(form)] < 0:
-            missing.append(str(name))
-    return tuple(missing)
 
 
 def _same_bits(one: Tensor, other: Tensor) -> bool:

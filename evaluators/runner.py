@@ -54,6 +54,7 @@ class Runner:
             "start": self.start,
             "load": self.load,
             "construct": self.construct,
+            "get_state": self.get_state,
             "set_state": self.set_state,
             "bind_inputs": self.bind_inputs,
             "bind_outputs": self.bind_outputs,
@@ -126,6 +127,16 @@ class Runner:
                 [name, str(value.dtype).removeprefix("torch."), list(value.shape)] for name, value in state.items()
             ],
         }
+
+    def get_state(self, message: dict[str, Any], region: int) -> dict[str, Any]:
+        """Copies the model's parameters and buffers to the judge."""
+        values = tree.views(message["specs"], self.device.map(region, message["bytes"]))
+        own = _STATE_DICT(self.model)
+        with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
+            for name, value in zip(message["names"], values, strict=True):
+                _COPY(value, own[name])
+        self.device.finish()
+        return {}
 
     def set_state(self, message: dict[str, Any], region: int) -> dict[str, Any]:
         """Overwrites the model's parameters and buffers with the judge's."""

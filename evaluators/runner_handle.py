@@ -293,6 +293,20 @@ class RunnerHandle:
             raise RunnerFailure(Outcome.RUNTIME_ERROR, self._post_mortem(ProtocolViolation("not an answer to a call")))
         return [float(one) for one in seconds], None
 
+    def get_state(self, forms: Sequence[Sequence[Any]], timeout: float) -> dict[str, torch.Tensor]:
+        """The values of parameters and buffers, by their names, dtypes and shapes: as the program gives them."""
+        specs = [tree.plain_spec(dtype, shape) for _, dtype, shape in forms]
+        region = self._device.allocate(tree.layout(specs)[1])
+        try:
+            names = [name for name, _, _ in forms]
+            message = {"op": "get_state", "names": names, "specs": specs, "bytes": region.size}
+            self.ask(message, timeout, [region.descriptor])
+            values = [one.clone() for one in tree.views(specs, region.memory)]
+            self._device.synchronize()
+            return dict(zip(names, values, strict=True))
+        finally:
+            region.close()
+
     def set_state(self, state: Mapping[str, torch.Tensor], timeout: float) -> None:
         """Overwrites the model's parameters and buffers."""
         spec, tensors = tree.flatten(list(state.values()))

@@ -124,3 +124,16 @@ def unflatten(value: Any, tensors: list[Tensor]) -> Any:
 def dtype_of(spec: Spec) -> torch.dtype:
     """The dtype of a described tensor."""
     return _DTYPES[spec["dtype"]]
+
+
+def is_dtype(name: Any) -> bool:
+    """Whether a description may name it as a tensor's dtype."""
+    return isinstance(name, str) and name in _DTYPES
+
+
+def plain_spec(dtype: str, shape: list[int]) -> Spec:
+    """Of a contiguous tensor, for `layout` and `views`."""
+    stride = [1]
+    for size in reversed(shape[1:]):
+        stride.insert(0, stride[0] * size)
+    return {"kind": "tensor", "dtype": dtype, "shape": list(shape), "stride": stride[: len(shape)]}

@@ -99,6 +99,9 @@ class Device(Protocol):
         """Relative standard deviation of the speed-up of a program over itself between pairs of processes, which no
         measurement within one pair shows; of a program that takes `seconds`."""
 
+    def floor_seconds(self, written: int) -> float:
+        """Seconds in which nothing can write so many bytes on this device; 0 where that is not known."""
+
     def check_health(self) -> None:
         """Raises InfraError when a known computation gives another result, or takes much longer, than at the start."""
 

@@ -32,6 +32,7 @@ _SHARED_BYTES = 4 << 30  # of inputs and outputs in memory at once, both sides t
 _WARM_UP_SECONDS = 0.5
 _KEPT_SHARE = 0.25  # of the memory, that the judge may hold between evaluations
 _HEALTH_SIZE = 2048
+_CACHE_FACTOR = 4.0  # the L2 cache takes more than memory does, two to three times on what there is so far
 _HEALTH_FACTOR = 3.0  # times its first duration; clocks that have gone down in between make 2 at most
 # Between pairs of processes on one H200, beyond what their calibration and measurement show: about 10 ns for kernels of
 # 4 to 16 µs, 70 ns for 130 µs.
@@ -147,6 +148,14 @@ class CudaDevice:
 
     def spread(self, seconds: float) -> float:
         return min(_MOST_SPREAD_SECONDS, _SPREAD_SECONDS + _SPREAD_SHARE * seconds) / seconds
+
+    def floor_seconds(self, written: int) -> float:
+        memory = self._nvml.highest_bytes_a_second()
+        if not memory:
+            return 0.0
+        # What its L2 cache holds may get to memory after the call.
+        beyond_cache = max(0, written - self._about.L2_cache_size) / memory
+        return float(max(written / (_CACHE_FACTOR * memory), beyond_cache))
 
     def check_health(self) -> None:
         self.warm_up()

@@ -50,6 +50,11 @@ class Nvml:
         """The highest clock of the multiprocessors that this GPU has."""
         return int(self._ask(pynvml.nvmlDeviceGetMaxClockInfo, pynvml.NVML_CLOCK_SM))
 
+    def highest_bytes_a_second(self) -> float:
+        """What its memory can take at its highest clock, two transfers a cycle."""
+        width = self._ask(pynvml.nvmlDeviceGetMemoryBusWidth)
+        return float(2e6 * self._ask(pynvml.nvmlDeviceGetMaxClockInfo, pynvml.NVML_CLOCK_MEM) * width / 8)
+
     def memory_in_use(self) -> int:
         """Bytes in use by every process together."""
         about = self._ask(pynvml.nvmlDeviceGetMemoryInfo)

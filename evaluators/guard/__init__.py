@@ -13,6 +13,7 @@ from evaluators.guard.bursts import EveryCallPays
 from evaluators.guard.census import NothingRunsBeside
 from evaluators.guard.clock import ClocksAgree
 from evaluators.guard.evidence import Census, Defence, Evidence
+from evaluators.guard.floor import FloorHolds
 from evaluators.guard.hidden_work import NothingIsHidden
 from evaluators.guard.integrity import MeasurementIsWhole
 from evaluators.guard.text import TextIsPlain
@@ -21,6 +22,7 @@ from evaluators.records import Finding
 
 DEFENCES: tuple[Defence, ...] = (
     ClocksAgree(),
+    FloorHolds(),
     NothingIsHidden(),
     EveryCallPays(),
     NothingRunsBeside(),

@@ -28,7 +28,9 @@ class Evidence:
     ready, and one at a time (None where bursts are of one call anyway).
     `waited`: the share of a burst for which the reference waited for a core, beyond the candidate's in the next.
     `beside_seconds`: of CPU time that the candidate took while it had not been asked for anything.
-    `missing_weights`: names of the reference's parameters and buffers of whose form the candidate has none.
+    `floor_bytes`: of its output that a call must write, and `floor_seconds` in which no device like this can do it
+    faster.
+    `missing_weights`: names of the reference's parameters and buffers that its state does not hold, under any name.
     `flags` (a claim): global numeric flags that its calls left otherwise than both sides start them with.
     `replaced` (a claim): functions by which the runner measures that are not what they were before the program.
     """
@@ -42,6 +44,8 @@ class Evidence:
     reference: Census
     candidate: Census
     beside_seconds: float = 0.0
+    floor_bytes: int = 0
+    floor_seconds: float = 0.0
     missing_weights: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
     replaced: tuple[str, ...] = ()

@@ -17,5 +17,5 @@ class WeightsAreThere:
         missing = evidence.missing_weights
         if missing:
             more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
-            message = f"its state holds nothing of the form of {', '.join(missing[:_NAMED])}{more}"
+            message = f"its state holds nothing like {', '.join(missing[:_NAMED])}{more}"
             yield Finding("weights", "suspect", f"{message}, so that no other weights could be tried")

@@ -45,6 +45,14 @@ def test_time_that_only_the_judge_saw_is_suspect() -> None:
     assert examine(replace(honest(), hidden=Hidden(Estimate(0.8, 0.7, 0.9, 20), 1e-5, 2e-4))) == []
 
 
+def test_a_call_faster_than_its_output_can_be_written_is_suspect() -> None:
+    finding = only(replace(honest(), floor_bytes=200 << 20, floor_seconds=1.2e-4))
+    assert (finding.kind, finding.severity) == ("floor", "suspect")
+    assert "200.0 MiB" in finding.message
+    assert "120.0 µs" in finding.message
+    assert examine(replace(honest(), floor_bytes=200 << 20, floor_seconds=1.105e-4)) == []
+
+
 def test_kernels_that_take_longer_than_the_call_are_suspect() -> None:
     finding = only(replace(honest(), trace=Trace((), 5e-4, 1.0, 2)))
     assert (finding.kind, finding.severity) == ("hidden_work", "suspect")

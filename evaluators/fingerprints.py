@@ -1,0 +1,115 @@
+"""In a runner: what a function is made of, so that one whose inside was exchanged is told from itself.
+
+Code, defaults, cells, and what C functions point to in memory: all that a program can reach from Python and `ctypes`
+while the object stays the same. Machine code is compared by its first bytes only.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Iterator, Mapping
+from types import (
+    BuiltinFunctionType,
+    CellType,
+    CodeType,
+    FunctionType,
+    GetSetDescriptorType,
+    MethodDescriptorType,
+    MethodType,
+    WrapperDescriptorType,
+)
+from typing import Any
+
+_WORD = ctypes.sizeof(ctypes.c_void_p)
+_OPENING = 16  # bytes of a C function, enough for a jump elsewhere
+_DEPTH = 3  # of containers and wrapped functions
+_EMPTY = object()
+# Words of objects (CPython 3.11 to 3.13): pointers that decide what runs when the object is called.
+_FUNCTION_CALL = 15 if sys.version_info < (3, 12) else 16
+_TYPE_CALL = 16
+_WORDS: dict[type, tuple[int, ...]] = {
+    FunctionType: (_FUNCTION_CALL,),
+    BuiltinFunctionType: (2, 3, 6),
+    MethodDescriptorType: (5, 6),
+    WrapperDescriptorType: (5, 6),
+    GetSetDescriptorType: (5,),
+    type: (_TYPE_CALL,),
+}
+_TABLES = {BuiltinFunctionType: 2, MethodDescriptorType: 5, GetSetDescriptorType: 5}  # the word that points to it
+
+
+class Fingerprint:
+    """Of one object, as it is now."""
+
+    def __init__(self, value: object) -> None:
+        self._parts = tuple(_parts(value, _DEPTH))
+        # Copies: code whose instructions are overwritten in place is still the same object.
+        self._codes = tuple((part, part.replace()) for part in self._parts if isinstance(part, CodeType))
+
+    def matches(self, other: Fingerprint) -> bool:
+        """Whether `other`, taken later, is of the same object, unchanged."""
+        if len(self._parts) != len(other._parts) or not all(map(_same, self._parts, other._parts)):
+            return False
+        return all(code == copy for code, copy in self._codes)
+
+
+def _same(one: object, other: object) -> bool:
+    return one is other or (type(one) is type(other) and isinstance(one, int | bytes) and one == other)
+
+
+def _parts(value: Any, depth: int) -> Iterator[object]:
+    """The object and what decides about its calls; objects compare by identity, words and bytes by value."""
+    yield value
+    kind = type(value)
+    yield from _memory(value, type if isinstance(value, type) else kind)
+    inner: tuple[object, ...] = ()
+    if kind is FunctionType:
+        yield from (value.__code__, value.__globals__, value.__builtins__, value.__closure__)
+        inner = (value.__defaults__, value.__kwdefaults__, *(value.__closure__ or ()))
+    elif kind is CellType:
+        inner = (_content(value),)
+    elif kind in (staticmethod, classmethod, MethodType):
+        inner = (value.__func__,)
+    elif kind is property:
+        inner = (value.fget, value.fset)
+    elif kind is tuple:
+        inner = value
+    elif kind is dict:
+        inner = (*value.keys(), *value.values())
+    if depth:
+        for one in inner:
+            yield from _parts(one, depth - 1)
+
+
+def _content(cell: CellType) -> object:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return _EMPTY
+
+
+def _memory(value: object, kind: type) -> Iterator[object]:
+    """The words of the object that decide what is called, those of its method's definition, and how that begins."""
+    if sys.version_info >= (3, 14):  # other offsets
+        return
+    for index in _WORDS.get(kind, ()):
+        yield _word(id(value) + index * _WORD)
+    if kind in _TABLES:
+        table = _word(id(value) + _TABLES[kind] * _WORD)
+        for function in (_word(table + _WORD), _word(table + 2 * _WORD)):
+            yield function
+            if function > 1 << 16:  # else flags, or none
+                yield ctypes.string_at(function, _OPENING)
+
+
+def _word(address: int) -> int:
+    return ctypes.c_void_p.from_address(address).value or 0
+
+
+def builtins_of(functions: Mapping[str, object], names: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
+    """The built-in functions that these functions call by their names."""
+    used = {name for one in functions.values() if isinstance(one, FunctionType) for name in one.__code__.co_names}
+    for name in sorted(used):
+        if name in names and callable(names[name]):
+            yield name, names[name]

@@ -1,0 +1,21 @@
+"""A call cannot be faster than the device writes what is new in its output."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from evaluators.floor import LEAST_SECONDS
+from evaluators.guard.evidence import Evidence
+from evaluators.records import Finding
+
+
+class FloorHolds:
+    """Against results that are made up or put off, and clocks that lie: whatever the trick, a time that no device can
+    keep is not the time of the work."""
+
+    def examine(self, evidence: Evidence) -> Iterable[Finding]:
+        taken = evidence.timing.candidate_seconds
+        if taken.high < evidence.floor_seconds - LEAST_SECONDS:
+            written = f"{evidence.floor_bytes / 2**20:.1f} MiB of its output are new at each call"
+            message = f"and take at least {1e6 * evidence.floor_seconds:.1f} µs to write: a call is said to take"
+            yield Finding("floor", "suspect", f"{written}, {message} {1e6 * taken.value:.1f} µs")
