@@ -26,6 +26,7 @@ import torch
 from evaluators import tree
 from evaluators.build.extension import ExtensionRequest
 from evaluators.device import Device, KernelRecord, Region, Slot
+from evaluators.device.locks import shared_folder
 from evaluators.failures import InfraError, RunnerFailure
 from evaluators.guard.evidence import Census
 from evaluators.process_counts import cpu_seconds_of, scheduled
@@ -89,7 +90,7 @@ class RunnerHandle:
             user,
             str(self._folder),
             slot.cores,
-            _HIDDEN,
+            (*_HIDDEN, str(shared_folder())),  # locks, too, that a program could hold
             tuple(map(str, writable)),
             device.own_memory,
         )
