@@ -141,7 +141,7 @@ class MeasuringSlot:
             )
             judgement = judge.judge(source, closer=closer)
             judgement.cost["fork"] = fork_seconds
-            runners[1].close()
+            runners[1].end()
             self._after_fault(judgement)
             return judgement, runners[1].active
         finally:

@@ -21,6 +21,22 @@ def children_of(process: int) -> list[int]:
     return found
 
 
+def parents_and_groups() -> dict[int, tuple[int, int]]:
+    """By process id, the parent and the process group of all processes that /proc shows, in milliseconds."""
+    found: dict[int, tuple[int, int]] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{name}/stat", "rb") as stat:
+                fields = stat.read().rpartition(b")")[2].split()
+                found[int(name)] = (int(fields[1]), int(fields[2]))
+    return found
+
+
+def members_of(group: int) -> list[int]:
+    """Process ids of a process group, whoever is their parent now."""
+    return [process for process, (_, one) in parents_and_groups().items() if one == group]
+
+
 def scheduled(process: int) -> tuple[float, float]:
     """Seconds for which a process's threads have run, and for which they were ready to run and had no core, as the
     kernel counts them (0 where it does not)."""

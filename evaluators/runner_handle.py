@@ -26,12 +26,14 @@ import torch
 from evaluators import tree
 from evaluators.build.extension import ExtensionRequest
 from evaluators.device import Device, KernelRecord, Region, Slot
+from evaluators.device.locks import shared_folder
 from evaluators.failures import InfraError, RunnerFailure
 from evaluators.guard.evidence import Census
-from evaluators.process_counts import children_of, cpu_seconds_of, scheduled
+from evaluators.process_counts import cpu_seconds_of, scheduled
+from evaluators.process_group import ProcessGroup
 from evaluators.protocol import Channel, PeerClosed, PeerTimeout, ProtocolViolation
 from evaluators.records import Outcome
-from evaluators.sandbox import Containment
+from evaluators.sandbox import Containment, hide_memory
 from evaluators.zygote_handle import ZygoteHandle
 
 _log = logging.getLogger(__name__)
@@ -88,7 +90,7 @@ class RunnerHandle:
             user,
             str(self._folder),
             slot.cores,
-            _HIDDEN,
+            (*_HIDDEN, str(shared_folder())),  # locks, too, that a program could hold
             tuple(map(str, writable)),
             device.own_memory,
         )
@@ -119,8 +121,8 @@ class RunnerHandle:
             shutil.rmtree(self._folder, ignore_errors=True)
             raise InfraError("the zygote could not fork a runner")
         self._zygote_start = zygote.starts
-        self._process = os.pidfd_open(self.pid)  # the zygote reaps it only when we say so
-        self._paused: list[int] = []
+        self._group = ProcessGroup(self.pid)
+        self._left = 0  # processes of it that could not be ended
         self._channel = Channel(ours, trusted=False)
         self._device = device
         self._closed = False
@@ -138,7 +140,7 @@ class RunnerHandle:
         try:
             self._channel.expect_silence()
             start = time.perf_counter()
-            self._resume()
+            self._group.resume()
             self._channel.send(message, descriptors)
             reply = self._reply(timeout)
             self.seconds = time.perf_counter() - start
@@ -147,7 +149,7 @@ class RunnerHandle:
         except (PeerClosed, ProtocolViolation) as error:
             raise RunnerFailure(Outcome.RUNTIME_ERROR, self._post_mortem(error)) from None
         finally:
-            self._pause()
+            self._group.stop()
         if "error" in reply:
             raise _failure_of(reply, message["op"])
         return reply
@@ -162,9 +164,9 @@ class RunnerHandle:
             if "extension" not in reply:
                 return reply
             start = time.monotonic()
-            self._pause()
+            self._group.stop()
             answer = self._answer(reply["extension"])
-            self._resume()
+            self._group.resume()
             self._channel.send(answer)
             deadline += time.monotonic() - start
         raise ProtocolViolation(f"more than {_MOST_EXTENSIONS} extensions")
@@ -181,33 +183,15 @@ class RunnerHandle:
             self.libraries.add(Path(answer["library"]))
         return answer
 
-    def _pause(self) -> None:
-        """Stops the runner and the processes that it started."""
-        with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self._process, signal.SIGSTOP)
-        for child in children_of(self.pid):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(child, signal.SIGSTOP)
-                self._paused.append(child)
-
-    def _resume(self) -> None:
-        for child in self._paused:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(child, signal.SIGCONT)
-        self._paused.clear()
-        with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self._process, signal.SIGCONT)
-
     def _post_mortem(self, error: Exception) -> str:
         """Why a runner went silent: how its process ended and the last it printed."""
         if isinstance(error, ProtocolViolation):
             return f"the program wrote to the judge's pipe ({error})"
         time.sleep(0.05)  # a dying process closes its socket a moment before it can be waited for
         try:
-            status = self._zygote.request({"op": "reap", "pid": self.pid})["status"]
+            status = self._reap()
         except InfraError:
             status = None
-        self.pid = 0
         if self._zygote.starts != self._zygote_start or not self._zygote.is_alive:
             if "pid_namespace" in self.active:  # out of the program's reach, so not its doing
                 raise InfraError("the zygote died")
@@ -238,7 +222,7 @@ class RunnerHandle:
     def begin_start(self) -> None:
         """Lets the runner take hold of the device, before any line of the program has run; `end_start` waits for it.
         Runners may start at the same time, since nothing is measured meanwhile."""
-        self._resume()
+        self._group.resume()
         with contextlib.suppress(PeerClosed):  # `end_start` says why
             self._channel.send({"op": "start"})
 
@@ -251,10 +235,13 @@ class RunnerHandle:
         except (PeerClosed, ProtocolViolation) as error:
             raise InfraError(f"the runner did not start: {self._post_mortem(error)}") from error
         finally:
-            self._pause()
+            self._group.stop()
         if "error" in reply:
             raise InfraError(f"the runner did not start: {reply.get('message')}")
         self.active = tuple(reply["active"])
+        self._group.holds_all = "seccomp" in self.active
+        if not {"landlock", "own_user", "pid_namespace"}.intersection(self.active):
+            hide_memory()  # ours, which nothing else keeps it from reading
 
     def load(self, source: str, entry: str, timeout: float) -> None:
         """Imports the program, which must define `entry`."""
@@ -363,7 +350,7 @@ class RunnerHandle:
 
     def census(self) -> Census:
         """Who is there beside its main thread, as the kernel says."""
-        children = children_of(self.pid)
+        children = self._group.others()
         seconds = sum(map(cpu_seconds_of, children))
         with contextlib.suppress(OSError):
             return Census(len(os.listdir(f"/proc/{self.pid}/task")), len(children), seconds)
@@ -375,16 +362,26 @@ class RunnerHandle:
             return
         self._closed = True
         self._channel.close()
-        with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self._process, signal.SIGKILL)  # even when its zygote is gone
-        os.close(self._process)
+        self._group.kill()
         try:
             if self.pid:
-                self._zygote.request({"op": "reap", "pid": self.pid})
+                self._reap()
         except InfraError as error:
-            _log.warning("runner %d: %s", self.pid, error)
-        self.pid = 0
+            _log.warning("runner %d: %s", self._group.leader, error)
         remove_folder(self._folder)
+
+    def end(self) -> None:
+        """Closes it. Raises InfraError where something that it started is still there."""
+        self.close()
+        if self._left:
+            raise InfraError(f"{self._left} processes of the program could not be ended")
+
+    def _reap(self) -> int | None:
+        """Has the zygote end all that is left of it; how it had ended by itself, if it had. Raises InfraError."""
+        process, self.pid = self.pid, 0
+        reply = self._zygote.request({"op": "reap", "pid": process})
+        self._left = int(reply["left"])
+        return None if reply["status"] is None else int(reply["status"])
 
 
 def give_to(folder: Path, user: int) -> None:

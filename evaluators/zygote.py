@@ -9,6 +9,7 @@ import contextlib
 import ctypes
 import gc
 import os
+import select
 import signal
 import socket
 import sys
@@ -17,26 +18,14 @@ import time
 import traceback
 from typing import Any
 
+from evaluators.process_counts import members_of, parents_and_groups
 from evaluators.protocol import Channel, PeerClosed
 from evaluators.sandbox import Containment, contain_self, enter_user_namespace, hide_memory, new_pid_namespace
 
 _PR_SET_CHILD_SUBREAPER = 36
 
 
-def _descendants(root: int) -> list[int]:
-    """Process ids below `root`, from /proc."""
-    children: dict[int, list[int]] = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{name}/stat", "rb") as stat:
-                parent = int(stat.read().rpartition(b")")[2].split()[1])
-                children.setdefault(parent, []).append(int(name))
-    found, queue = [], list(children.get(root, ()))
-    while queue:
-        process = queue.pop()
-        found.append(process)
-        queue.extend(children.get(process, ()))
-    return found
+_END_SECONDS = 15.0  # for what has been killed; a process with much memory of a GPU takes some
 
 
 class Zygote:
@@ -89,31 +78,87 @@ class Zygote:
         return {"pid": process}
 
     def reap(self, process: int) -> dict[str, Any]:
-        """Kills a runner and everything it started, and says how it had ended if it had."""
-        with contextlib.suppress(ChildProcessError):
-            done, status = os.waitpid(process, os.WNOHANG)
-            killed_by_us = done == 0
-            if killed_by_us:
-                os.kill(process, signal.SIGKILL)
-                _, status = os.waitpid(process, 0)
-            self.runners.discard(process)
-            self._kill_orphans()
-            return {"status": None if killed_by_us else status}
+        """Kills a runner and everything it started; says how it had ended if it had, and how many are left of it."""
+        deadline = time.monotonic() + _END_SECONDS
         self.runners.discard(process)
-        return {"status": None}
+        status = None
+        with contextlib.suppress(ChildProcessError):
+            # While the runner is not waited for, nobody else can get its number.
+            ended = os.waitid(os.P_PID, process, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+            _kill_group(process)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)  # before it has contained itself it leads no group
+            if _wait(process, deadline):
+                _, status = os.waitpid(process, 0)
+            status = status if ended else None
+        return {"status": status, "left": self._end_group(process, deadline) + self._end_orphans(deadline)}
 
-    def _kill_orphans(self) -> None:
-        """Without a PID namespace, what a runner left behind is re-parented to us, the subreaper: kill until none."""
-        for _ in range(200):
-            ours = self.runners.union(*(_descendants(runner) for runner in self.runners))
-            orphans = [process for process in _descendants(os.getpid()) if process not in ours]
-            if not orphans:
-                return
+    def _end_group(self, group: int, deadline: float) -> int:
+        """Waits until a killed process group is empty: its orphans are our children. Returns how many are left."""
+        while _kill_group(group):
+            _wait_for_killed(group)
+            if time.monotonic() > deadline:
+                return len(members_of(group))
+            time.sleep(0.001)
+        return 0
+
+    def _end_orphans(self, deadline: float) -> int:
+        """Without the system-call filter a process may have left its group, and without a PID namespace it outlives its
+        runner: what is below us, and of no runner, is killed until there is none. Returns how many are left."""
+        while orphans := self._orphans():
             for process in orphans:
-                with contextlib.suppress(ProcessLookupError, ChildProcessError):
+                with contextlib.suppress(ProcessLookupError):
                     os.kill(process, signal.SIGKILL)
-                    os.waitpid(process, os.WNOHANG)
-            time.sleep(0.002)
+            for process in orphans:
+                _wait_for_killed(-process)
+            if time.monotonic() > deadline:
+                return len(orphans)
+            time.sleep(0.001)
+        return 0
+
+    def _orphans(self) -> list[int]:
+        """Process ids below us, and neither below a runner nor of its group."""
+        known = parents_and_groups()
+        children: dict[int, list[int]] = {}
+        for process, (parent, _) in known.items():
+            children.setdefault(parent, []).append(process)
+        found, queue = [], list(children.get(os.getpid(), ()))
+        while queue:
+            process = queue.pop()
+            if process not in self.runners and known[process][1] not in self.runners:
+                found.append(process)
+                queue.extend(children.get(process, ()))
+        return found
+
+
+def _kill_group(group: int) -> bool:
+    """Whether there is anybody in it, be it dead and not waited for. The kernel kills a group as a whole: whoever forks
+    meanwhile is killed first."""
+    try:
+        os.killpg(group, signal.SIGKILL)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # there is somebody
+        return True
+    return True
+
+
+def _wait(process: int, deadline: float) -> bool:
+    """Whether a child of ours has ended in time."""
+    descriptor = os.pidfd_open(process)
+    try:
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        return bool(poll.poll(max(0.0, 1000 * (deadline - time.monotonic()))))
+    finally:
+        os.close(descriptor)
+
+
+def _wait_for_killed(group: int) -> None:
+    """Takes note of the dead of a group (or of one process, as a negative number) that are our children."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-group, os.WNOHANG)[0]:
+            pass
 
 
 def _prepare_inductor(folder: str) -> dict[str, Any]:

@@ -240,7 +240,7 @@ class Builder:
             capability = self.farm.toolchain.capability
             runner.discover(candidate.source, init_inputs, capability, self.arch, self.limits.start_seconds)
         finally:
-            runner.close()
+            runner.end()
 
     def _warm_up(
         self, device: Device, task: Task, candidate: Candidate, artifact: Artifact, extensions: dict[str, str]
@@ -275,7 +275,7 @@ class Builder:
                 region.close()
             runner.ask({"op": "probe", "seed": seed}, seconds)
         finally:
-            runner.close()
+            runner.end()
             device.trim()
 
     def close(self) -> None:

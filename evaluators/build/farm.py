@@ -219,7 +219,7 @@ class ExtensionFarm:
         except RunnerFailure as failure:
             return {"lost": failure.message}
         finally:
-            runner.close()
+            runner.end()
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from evaluators.sandbox.landlock import restrict_writing
+from evaluators.sandbox.landlock import restrict_self
 from evaluators.sandbox.seccomp import refuse_system_calls
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -177,12 +177,20 @@ def contain_self(containment: Containment, keep: set[int], pid_namespace: bool) 
     _libc.prctl(_PR_SET_PDEATHSIG, 9, 0, 0, 0)  # last: a change of user clears it
     if _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0:
         active.append("no_new_privileges")
-        # Devices and /proc (which is its own where it has a PID namespace) are written to by CUDA.
-        if restrict_writing((containment.folder, *containment.writable, "/dev", "/proc")):
-            active.append("landlock")
-        if refuse_system_calls():
+        # Devices and what stands of it in /proc are written to by CUDA.
+        own_memory, own_processes = "read_only_host" in active, {"read_only_host", "pid_namespace"} <= set(active)
+        places = [containment.folder, *containment.writable, *_devices(own_memory or containment.maps_device)]
+        active += restrict_self([*places, "/proc" if own_processes else "/proc/self"])
+        if refuse_system_calls(gpu=containment.maps_device):
             active.append("seccomp")
     return active
+
+
+def _devices(own_memory: bool) -> list[str]:
+    """What a program may write to in /dev: not disks, nor shared memory that is not its own, where files would stay."""
+    shared = set() if own_memory else {"shm", "mqueue", "hugepages"}
+    with os.scandir("/dev") as entries:
+        return [one.path for one in entries if one.name not in shared and not Path(one.path).is_block_device()]
 
 
 class _MountAttributes(ctypes.Structure):

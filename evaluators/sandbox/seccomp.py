@@ -8,27 +8,42 @@ from version to version. Numbers and the filter's form are those of <linux/secco
 from __future__ import annotations
 
 import ctypes
+import errno
 import platform
+import socket
 import struct
+from collections.abc import Iterable
 
 _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 22, 2
-_ALLOW, _ERRNO_EPERM = 0x7FFF0000, 0x00050001
+_ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
+_REFUSE = _ERRNO | errno.EPERM
 _LOAD_WORD, _RETURN = 0x20, 0x06  # BPF_LD | BPF_W | BPF_ABS, BPF_RET
-_JUMP_EQUAL, _JUMP_FROM = 0x15, 0x35  # BPF_JMP | BPF_JEQ | BPF_K, BPF_JMP | BPF_JGE | BPF_K
+_JUMP_EQUAL, _JUMP_FROM, _JUMP_SET = 0x15, 0x35, 0x45  # BPF_JMP | BPF_K, and BPF_JEQ, BPF_JGE, BPF_JSET
 _X32 = 0x40000000  # the same calls by other numbers, where an x86-64 kernel has that interface
-_NUMBER_AT, _ARCHITECTURE_AT = 0, 4  # offsets in struct seccomp_data
+_NUMBER_AT, _ARCHITECTURE_AT, _ARGUMENTS_AT = 0, 4, 16  # offsets in struct seccomp_data
 
 # By name, the numbers on x86-64 and on 64-bit Arm.
 _REFUSED = {
     "sched_setaffinity": (203, 122),  # other cores than those of the slot
+    "setpriority": (141, 140),  # its own, and those of whoever is of the same user
+    "sched_setscheduler": (144, 119),
+    "sched_setparam": (142, 118),
+    "sched_setattr": (314, 274),
+    "ioprio_set": (251, 30),
     "ptrace": (101, 117),
     "process_vm_readv": (310, 270),
     "process_vm_writev": (311, 271),
+    "process_madvise": (440, 440),
+    "pidfd_getfd": (438, 438),
+    "kcmp": (312, 272),
     "mount": (165, 40),
     "umount2": (166, 39),
     "pivot_root": (155, 41),
     "move_mount": (429, 429),
     "mount_setattr": (442, 442),
+    "open_tree": (428, 428),
+    "fsopen": (430, 430),
+    "open_by_handle_at": (304, 265),  # past what is hidden, by whoever may read every file
     "unshare": (272, 97),
     "setns": (308, 268),
     "bpf": (321, 280),
@@ -45,37 +60,87 @@ _REFUSED = {
     "clock_settime": (227, 112),
     "timer_create": (222, 107),  # its signal may continue a process that the judge has stopped
     "mq_notify": (244, 184),  # so may this one's
+    "mq_open": (240, 180),  # a queue outlives its process
+    "shmget": (29, 194),  # so do these
+    "semget": (64, 190),
+    "msgget": (68, 186),
+    "bind": (49, 200),  # nobody is to be reached, and nobody reaches it
+    "listen": (50, 201),
+    "connect": (42, 203),
+}
+# The GPU's driver may be in need of these; what they reach is the namespaces' to bound.
+_OF_DRIVERS = {"bind", "listen", "connect", "socket", "shmget"}
+# Nobody leaves the process group of its runner, by which all are stopped and killed at once. A library that wants a
+# session of its own for what it starts is told that it has one.
+_PRETENDED = {"setsid": (112, 157), "setpgid": (109, 154)}
+_ABSENT = {"clone3": (435, 435)}  # flags stand where the filter cannot read; the C library then takes clone
+_CLONE_NAMESPACES, _CLONE_PARENT = 0x7E020000, 0x8000
+_F_SETSIG = 10
+# Refused by an argument: its place, the test, the value, and whether what passes the test is refused.
+_REFUSED_IF: dict[str, tuple[tuple[int, int], int, int, int, bool]] = {
+    "clone": ((56, 220), 0, _JUMP_SET, _CLONE_NAMESPACES | _CLONE_PARENT, True),
+    "socket": ((41, 198), 0, _JUMP_EQUAL, int(socket.AF_UNIX), False),
+    "prlimit64": ((302, 261), 0, _JUMP_EQUAL, 0, False),  # limits of another process
+    "move_pages": ((279, 239), 0, _JUMP_EQUAL, 0, False),
+    "migrate_pages": ((256, 238), 0, _JUMP_EQUAL, 0, False),
+    "fcntl": ((72, 25), 1, _JUMP_EQUAL, _F_SETSIG, True),  # a signal that continues what has been stopped
 }
 _ARCHITECTURES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
+
+_Line = tuple[int, int, int, int]
 
 
 class _Program(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("filter", ctypes.c_char_p))
 
 
-def filter_program(machine: str) -> bytes | None:
-    """The filter in classic BPF, or None for a machine whose numbers are not known here."""
+def _answered(numbers: Iterable[int], verdict: int) -> list[_Line]:
+    """Lines that give these calls a verdict."""
+    listed = sorted(numbers)
+    compared = [(_JUMP_EQUAL, len(listed) - 1 - index, 0, number) for index, number in enumerate(listed[:-1])]
+    return [*compared, (_JUMP_EQUAL, 0, 1, listed[-1]), (_RETURN, 0, 0, verdict)]
+
+
+def _refused_if(number: int, place: int, test: int, value: int, when: bool) -> list[_Line]:
+    """Lines that refuse a call by the lower half of one of its arguments."""
+    return [
+        (_JUMP_EQUAL, 0, 4, number),
+        (_LOAD_WORD, 0, 0, _ARGUMENTS_AT + 8 * place),
+        (test, *((0, 1) if when else (1, 0)), value),
+        (_RETURN, 0, 0, _REFUSE),
+        (_RETURN, 0, 0, _ALLOW),
+    ]
+
+
+def filter_program(machine: str, *, gpu: bool = False) -> bytes | None:
+    """The filter in classic BPF, or None for a machine whose numbers are not known here. With a `gpu` its driver may
+    make what calls it needs."""
     if machine not in _ARCHITECTURES:
         return None
     architecture, column = _ARCHITECTURES[machine]
-    numbers = sorted(numbers[column] for numbers in _REFUSED.values())
-    lines = [
+    lines: list[_Line] = [
         (_LOAD_WORD, 0, 0, _ARCHITECTURE_AT),
         (_JUMP_EQUAL, 1, 0, architecture),
-        (_RETURN, 0, 0, _ERRNO_EPERM),  # a call by another architecture's numbers
+        (_RETURN, 0, 0, _REFUSE),  # a call by another architecture's numbers
         (_LOAD_WORD, 0, 0, _NUMBER_AT),
-        (_JUMP_FROM, len(numbers) + 1, 0, _X32),
-        *((_JUMP_EQUAL, len(numbers) - index, 0, number) for index, number in enumerate(numbers)),
-        (_RETURN, 0, 0, _ALLOW),
-        (_RETURN, 0, 0, _ERRNO_EPERM),
+        (_JUMP_FROM, 0, 1, _X32),
+        (_RETURN, 0, 0, _REFUSE),
     ]
+    spared = _OF_DRIVERS if gpu else set()
+    for name, (refused, place, test, value, when) in _REFUSED_IF.items():
+        if name not in spared:
+            lines += _refused_if(refused[column], place, test, value, when)
+    plain = {name: numbers for name, numbers in _REFUSED.items() if name not in spared}
+    for table, verdict in ((_PRETENDED, _ERRNO), (_ABSENT, _ERRNO | errno.ENOSYS), (plain, _REFUSE)):
+        lines += _answered((numbers[column] for numbers in table.values()), verdict)
+    lines.append((_RETURN, 0, 0, _ALLOW))
     return b"".join(struct.pack("HBBI", *line) for line in lines)
 
 
-def refuse_system_calls() -> bool:
+def refuse_system_calls(*, gpu: bool = False) -> bool:
     """Puts the calling process, and all that it will start, under the filter. It must not be able to gain privileges
     (PR_SET_NO_NEW_PRIVS). Returns whether the host allowed it."""
-    program = filter_program(platform.machine())
+    program = filter_program(platform.machine(), gpu=gpu)
     if program is None:
         return False
     libc = ctypes.CDLL(None, use_errno=True)

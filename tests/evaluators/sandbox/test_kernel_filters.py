@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from evaluators.sandbox import seccomp
 from evaluators.sandbox.seccomp import filter_program
 
 SCRIPT = """
@@ -65,23 +66,60 @@ def test_writing_is_for_ones_own_folder(tmp_path) -> None:
     body = f"open('{mine}/new', 'w').close()\nprint(refused(lambda: open('{other}/new', 'w')))"
     body += f"\nprint(refused(lambda: open('{other}/file', 'a')), refused(lambda: os.remove('{other}/file')))"
     body += f"\nprint(open('{other}/file').read() == 'as it was', open(os.devnull, 'w').close() is None)"
-    words = run(tmp_path, "landlock", "restrict_writing", f"('{mine}', '/dev')", body).split()
+    words = run(tmp_path, "landlock", "restrict_self", f"('{mine}', '/dev')", body).split()
     assert words == ["True"] * 5
     assert (mine / "new").exists()
     assert not (other / "new").exists()
 
 
-@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
-def test_every_jump_of_the_filter_lands_on_a_verdict(machine) -> None:
-    program = filter_program(machine)
+ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+ALLOWED, REFUSED, PRETENDED, ABSENT = 0x7FFF0000, 0x00050001, 0x00050000, 0x00050026
+
+
+def verdict_of(machine: str, number: int, *arguments: int, architecture: int | None = None, gpu: bool = False) -> int:
+    """What the filter says of a call, as the kernel's interpreter would."""
+    program = filter_program(machine, gpu=gpu)
     assert program is not None
+    arch = ARCHITECTURES[machine] if architecture is None else architecture
+    data = struct.pack("<IIQ6Q", number, arch, 0, *arguments, *[0] * (6 - len(arguments)))
     lines = list(struct.iter_unpack("HBBI", program))
-    for index, (code, jump_true, jump_false, _) in enumerate(lines):
-        if code in (0x15, 0x35):
-            assert index + 1 + jump_true < len(lines)
-            assert index + 1 + jump_false < len(lines)
-    refused = [index for index, line in enumerate(lines) if line[0] in (0x15, 0x35) and index > 3]
-    assert all(lines[index + 1 + lines[index][1]] == (0x06, 0, 0, 0x00050001) for index in refused)
+    at = value = 0
+    while True:
+        code, jump_true, jump_false, constant = lines[at]
+        at += 1
+        if code == 0x06:
+            return constant
+        if code == 0x20:
+            (value,) = struct.unpack_from("<I", data, constant)
+        else:
+            holds = {0x15: value == constant, 0x35: value >= constant, 0x45: bool(value & constant)}[code]
+            at += jump_true if holds else jump_false
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_the_filter_gives_every_call_its_verdict(machine) -> None:
+    column = 0 if machine == "x86_64" else 1
+    said = {name: verdict_of(machine, numbers[column], 7, 10) for name, numbers in seccomp._REFUSED.items()}
+    assert set(said.values()) == {REFUSED}, said
+    assert {verdict_of(machine, numbers[column]) for numbers in seccomp._PRETENDED.values()} == {PRETENDED}
+    assert verdict_of(machine, seccomp._ABSENT["clone3"][column]) == ABSENT
+    conditional = {name: row[0][column] for name, row in seccomp._REFUSED_IF.items()}
+    assert verdict_of(machine, conditional["clone"], 0x01200011) == ALLOWED  # as fork calls it
+    assert verdict_of(machine, conditional["clone"], 0x003D0F00) == ALLOWED  # as threads are made
+    assert verdict_of(machine, conditional["clone"], 0x10000011) == REFUSED  # a user namespace
+    assert verdict_of(machine, conditional["clone"], 0x00008011) == REFUSED  # beside the runner, not below it
+    assert verdict_of(machine, conditional["socket"], 1) == ALLOWED
+    assert {verdict_of(machine, conditional["socket"], family) for family in (2, 10, 16, 17, 40)} == {REFUSED}
+    assert verdict_of(machine, conditional["prlimit64"], 0) == ALLOWED
+    assert verdict_of(machine, conditional["prlimit64"], 1) == REFUSED
+    assert verdict_of(machine, conditional["fcntl"], 3, 1) == ALLOWED
+    assert verdict_of(machine, conditional["fcntl"], 3, 10) == REFUSED
+    listed = {numbers[column] for table in (seccomp._REFUSED, seccomp._PRETENDED) for numbers in table.values()}
+    listed |= {*conditional.values(), seccomp._ABSENT["clone3"][column]}
+    assert {verdict_of(machine, number) for number in set(range(500)) - listed} == {ALLOWED}
+    assert verdict_of(machine, 1, architecture=0x40000003) == REFUSED
+    with_gpu = {name for name in said if verdict_of(machine, seccomp._REFUSED[name][column], gpu=True) == ALLOWED}
+    assert with_gpu == {"bind", "listen", "connect", "shmget"}
 
 
 def test_another_machine_has_no_filter() -> None:
