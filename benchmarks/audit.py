@@ -35,6 +35,8 @@ def differences(audits: Sequence[TaskAudit], marks: Sequence[Mark]) -> list[str]
 
 def main(audits: Annotated[Path, typer.Argument(help="What the audit wrote.")] = AUDITS) -> None:
     """Prints what was found, the sentence of the list beside it. Exit code 1 where the two differ."""
+    if not audits.is_file():
+        raise typer.BadParameter(f"there is no {audits}; `warpsmith audit FILE.jsonl --output {audits}` writes it")
     found = read_audits(audits)
     why = {mark.digest: mark.why for mark in shipped_marks()}
     table = Table("task", "kinds", "why", "s", box=None)

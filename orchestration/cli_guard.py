@@ -67,7 +67,7 @@ def audit(
     output: Annotated[
         Path | None, typer.Option(metavar="FILE.parquet", help="Where to write all audits.", show_default=False)
     ] = None,
-    jobs: Annotated[int, typer.Option(help="Tasks side by side; each may take 8 GiB and 300 s.")] = 1,
+    jobs: Annotated[int, typer.Option(help="Tasks side by side; each may take 8 GiB and 900 s.")] = 1,
 ) -> None:
     """Mark tasks that cannot tell a good program from a cheat; the last line counts. Exit code 1 when none was
     audited."""

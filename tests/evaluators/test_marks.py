@@ -42,6 +42,12 @@ def test_the_shipped_list_is_well_formed_and_names_each_text_once() -> None:
     assert len({mark.task for mark in marks}) == len(marks)
 
 
+def test_the_shipped_list_is_what_the_published_audit_found() -> None:
+    audits = Path(__file__).parents[2] / "benchmarks/results/audit/kernelbench.parquet"
+    found = {mark.digest: (mark.task, mark.kinds) for mark in read_marks(audits)}
+    assert {mark.digest: (mark.task, mark.kinds) for mark in shipped_marks()} == found
+
+
 def test_no_bundled_task_is_marked() -> None:
     for profile in ("source", "cpu", "cuda"):
         assert marked_among(load_tasks("bundled", profile), shipped_marks()) == {}
