@@ -33,6 +33,7 @@ _DEFENCES = {
     "outside_calls": "caches emptied, waits, messages",
     "inputs_unchanged": "inputs compared after every burst",
     "compare": "every output compared",
+    "floor": "bytes of the output that are new",
     "clock_log": "clocks and throttling logged",
     "second_look": "a second look at what fails by little",
     "fresh_processes": "two more pairs of processes, for close calls on short kernels",

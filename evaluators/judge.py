@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import islice
 from statistics import median
@@ -20,15 +20,15 @@ from torch import Tensor
 
 from evaluators import tree
 from evaluators.calibration import calibrate
+from evaluators.checks import Checks, same_bits
 from evaluators.clocks import Hidden, Pair, waited_more
-from evaluators.correctness import MAX_TOLERANCE, Comparison, compare, compare_many, worst_of
 from evaluators.device import Device
 from evaluators.expectation import Errors, Expectation
 from evaluators.failures import InfraError, RunnerFailure
 from evaluators.floor import LEAST_SECONDS, bytes_written
 from evaluators.guard import Evidence, examine
 from evaluators.inputs import distributions, shape_variants
-from evaluators.pair import Round, RunnerPair, of_reference
+from evaluators.pair import RunnerPair, of_reference
 from evaluators.paper import paper_estimate
 from evaluators.records import ClockSample, Correctness, Estimate, Finding, Outcome, Timing, Trace
 from evaluators.runner_handle import RunnerHandle
@@ -89,15 +89,13 @@ class Judge:
         self.device_memory_bytes = device_memory_bytes
         self.require_shapes = require_shapes
         self.weights = Weights(self.pair, program, device, limits.start)
-        self.expectation: Expectation
+        self.checks = Checks(self.pair, device)
         self.hidden: Hidden
         self.waited: Estimate
         self.alone: tuple[Estimate, Estimate] | None = None
         self.init_inputs: list[Any] = []
         self.own_errors: Errors = []
-        self.comparisons: list[Comparison] = []
         self.findings: list[Finding] = []
-        self.trials = 0
         self.deterministic: bool | None = None
         self.written = 0  # bytes that a call must write
         self._before: list[Tensor] | None = None
@@ -120,9 +118,13 @@ class Judge:
             if closer:
                 self._stage("shapes", self._try_shapes)
         except RunnerFailure as failure:
-            return Judgement(failure.outcome, failure.message, self._correctness(), cost=self._cost())
+            return Judgement(
+                failure.outcome, failure.message, self.checks.correctness(self.deterministic), cost=self._cost()
+            )
         findings = tuple(self.findings)
-        return Judgement(Outcome.OK, "", self._correctness(), speedup, timing, findings, trace, self._cost())
+        return Judgement(
+            Outcome.OK, "", self.checks.correctness(self.deterministic), speedup, timing, findings, trace, self._cost()
+        )
 
     def _examine(self, source: str, timing: Timing, trace: Trace | None) -> None:
         """Puts what the guard makes of the evidence to the findings."""
@@ -158,13 +160,6 @@ class Judge:
     def _cost(self) -> dict[str, float]:
         return {**self.stages, **self.pair.costs.seconds}
 
-    def _correctness(self) -> Correctness | None:
-        if not self.comparisons:
-            return None
-        failing = [one for one in self.comparisons if not one.passes]
-        worst = failing[0] if failing else worst_of(self.comparisons)
-        return Correctness(self.trials, worst.error, worst.tolerance, self.deterministic)
-
     # Loading
 
     def _load(self, source: str) -> None:
@@ -183,7 +178,7 @@ class Judge:
             self.offset = median(self.offsets)
         with self.pair.costs("load_candidate"):
             candidate.load(source, "ModelNew", limit)
-        self.expectation = Expectation(self.program, self.weights.construct(self.init_inputs))
+        self.checks.expectation = Expectation(self.program, self.weights.construct(self.init_inputs))
         for ours, theirs in self.weights.flags:
             self._compare_flags(ours, theirs)
         self._check_memory(self.memory_before)
@@ -246,14 +241,14 @@ class Judge:
         on others a reference that float64 does not explain (it overflows, say) says nothing about the candidate."""
         done = self.pair.round([values], [seed], timeouts)
         with self.pair.costs("float64_reference"):
-            expected, own, known = self.expectation.of(values, seed, self.pair.outputs(0))
+            expected, own, known = self.checks.expectation.of(values, seed, self.pair.outputs(0))
             self.device.synchronize()
         if where and not (known and all(bool(torch.isfinite(one).all()) for one in expected)):
             return
         if not where:
             self.reference_seconds = done.reference.own[0]
-        first = self.weights.are_new and not self.comparisons
-        self._compare_exactly(expected, own, where or (_AFTER_NEW_WEIGHTS if first else ""), (values, seed))
+        first = self.weights.are_new and not self.checks.made
+        self.checks.exactly(expected, own, where or (_AFTER_NEW_WEIGHTS if first else ""), (values, seed))
         if not where:
             before = self.own_errors or own
             self.own_errors = [(max(a[0], b[0]), max(a[1], b[1])) for a, b in zip(own, before, strict=True)]
@@ -277,49 +272,18 @@ class Judge:
         with self.pair.costs("determinism"):
             before = [[one.clone() for one in self.pair.outputs(which)] for which in (0, 1)]
             self.pair.round([values], [seed], timeouts)
-            same = [all(map(_same_bits, one, self.pair.outputs(which))) for which, one in enumerate(before)]
+            same = [all(map(same_bits, one, self.pair.outputs(which))) for which, one in enumerate(before)]
             self.deterministic = same[1] if same[0] else None
             if same[0] and not same[1]:
                 where = " from one call to the next on the same inputs"
-                self._compare_exactly(before[1], self.own_errors, where)
-
-    def _compare_exactly(
-        self, expected: Sequence[Tensor], own: Errors, where: str = "", call: tuple[list[Any], int] | None = None
-    ) -> None:
-        """`call`: the values and the seed that the outputs are of, where a second look at them is possible."""
-        with self.pair.costs("compare"):
-            found = self._compared(expected, own)
-        if call is not None and not found.passes:
-            found = self._second_look(found, *call)
-        self._record(found, where)
-
-    def _compared(self, expected: Sequence[Tensor], own: Errors, slot: int = 0) -> Comparison:
-        dtypes = [one.dtype for one in self.pair.outputs(0)]
-        pairs = zip(self.pair.outputs(1, slot), expected, own, dtypes, strict=True)
-        return worst_of([compare(*one) for one in pairs])
-
-    def _second_look(self, found: Comparison, values: list[Any], seed: int, slot: int = 0) -> Comparison:
-        """What fails by little may be right on inputs for which rounding alone does so much."""
-        if found.error > MAX_TOLERANCE:
-            return found
-        with self.pair.costs("second_look"):
-            again = self.expectation.of_rounded(values, seed, self.pair.outputs(0, slot))
-            self.device.synchronize()
-            return self._compared(*again, slot) if again else found
-
-    def _record(self, found: Comparison, where: str = "") -> None:
-        """Remembers how one output compares; raises RunnerFailure when it is wrong."""
-        self.trials += 1
-        self.comparisons.append(found)
-        if not found.passes:
-            raise RunnerFailure(Outcome.WRONG, f"{found.reason or 'the output differs'}{where}")
+                self.checks.exactly(before[1], self.own_errors, where)
 
     # Timing
 
     def _time(self) -> tuple[Estimate, Timing]:
         """Bursts of both sides in random order until the preset's criteria are met; every output checked."""
         if self.weights.are_new:  # what was computed ahead from the weights of the first calls is wrong now
-            self.expectation = Expectation(self.program, self.weights.draw())
+            self.checks.expectation = Expectation(self.program, self.weights.draw())
         # A timed output is compared with the reference's at the task's dtype: both carry rounding errors.
         own = [(2 * rms, 2 * largest) for rms, largest in self.own_errors]
         with self.pair.costs("warm_up"):
@@ -335,7 +299,7 @@ class Judge:
             seeds = [secrets.randbits(48) for _ in range(calls)]
             first = random.random() < 0.5
             done = self.pair.round(values, seeds, self._timeouts(calls), candidate_first=first, warm=warm)
-            self._compare_timed(done, own)
+            self.checks.timed(done, own)
             with self.pair.costs("clock_log"):
                 sample = self.device.clock_sample()
             if warmup > 0:
@@ -357,16 +321,8 @@ class Judge:
         with self.pair.costs("alone"):
             values, seeds = [self.program.inputs(secrets.randbits(48))], [secrets.randbits(48)]
             done = self.pair.round(values, seeds, self._timeouts(1), candidate_first=random.random() < 0.5)
-            self._compare_timed(done, own)
+            self.checks.timed(done, own)
         return done.reference, done.candidate
-
-    def _compare_timed(self, done: Round, own: Errors) -> None:
-        with self.pair.costs("compare"):
-            outputs = [(self.pair.outputs(1, slot), self.pair.outputs(0, slot)) for slot in range(len(done.seeds))]
-            dtypes = [one.dtype for one in self.pair.outputs(0)]
-            found = compare_many(outputs, own, dtypes)
-        for slot, one in enumerate(found):
-            self._record(one if one.passes else self._second_look(one, done.values[slot], done.seeds[slot], slot))
 
     def _estimates(self, pairs: list[Pair], reason: str, clocks: list[ClockSample]) -> tuple[Estimate, Timing]:
         clock = self.device.clock
@@ -409,20 +365,15 @@ class Judge:
                 return
 
     def _try_shape(self, example: list[Any], spec: tree.Spec) -> None:
-        comparisons = list(self.comparisons)
+        comparisons = list(self.checks.made)
         try:
             # A program that is only noted to fail there may not keep the device long, as by compiling itself again.
             seconds = self.limits.start if self.require_shapes else min(self.limits.start, _SHAPE_SECONDS)
             self.pair.bind(example, spec, self.limits.start, most=1)
             self.pair.round([example], [0], (self.limits.start, seconds))
-            expected, own, _ = self.expectation.of(example, 0, self.pair.outputs(0))
-            self._compare_exactly(expected, own, call=(example, 0))
+            expected, own, _ = self.checks.expectation.of(example, 0, self.pair.outputs(0))
+            self.checks.exactly(expected, own, call=(example, 0))
         except InfraError as error:
             self.findings.append(Finding("shapes", "hint", f"not tried: {error}"))
         finally:
-            self.comparisons = comparisons
-
-
-def _same_bits(one: Tensor, other: Tensor) -> bool:
-    """Equality in which NaN equals NaN."""
-    return bool(((one == other) | ((one != one) & (other != other))).all())
+            self.checks.made = comparisons

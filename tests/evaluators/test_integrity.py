@@ -94,4 +94,5 @@ def test_what_a_program_is_measured_by_is_whole(evaluator, change) -> None:
 def test_what_does_not_measure_may_be_changed(evaluator) -> None:
     change = "nn.Linear.extra = torch.relu_ = builtins.mine = json.mine = sys.setrecursionlimit(2000)"
     verdict = evaluator.evaluate("level1/softmax", PROGRAM.replace("CHANGE", change))
-    assert verdict.outcome is Outcome.OK, (verdict.message, verdict.guard)
+    assert verdict.timing is not None, verdict.message
+    assert "integrity" not in [one.kind for one in verdict.guard]
