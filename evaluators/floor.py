@@ -16,6 +16,7 @@ from evaluators import tree
 LEAST_SECONDS = 1e-6
 """Of a floor that is worth looking at: clocks and what is taken off them are not finer."""
 _SAMPLES = 16
+_AT_ONCE = 1 << 24  # of an input's numbers, each of which is compared with each sample
 _MOST_KNOWN = 0.25  # of the samples may be among the inputs by chance
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
@@ -37,7 +38,9 @@ def _written(one: Tensor, other: Tensor, inputs: Sequence[Tensor]) -> int:
     count = int(new.sum())
     if not count or _is_known(other[new], inputs):
         return 0
-    return count * other.dtype.itemsize
+    # Places that share memory are written once.
+    extent = 1 + sum((size - 1) * step for size, step in zip(other.shape, other.stride(), strict=True))
+    return min(count, extent) * other.dtype.itemsize
 
 
 def _is_known(values: Tensor, inputs: Sequence[Tensor]) -> bool:
@@ -47,8 +50,9 @@ def _is_known(values: Tensor, inputs: Sequence[Tensor]) -> bool:
     found = torch.zeros_like(samples, dtype=torch.bool)
     for one in inputs:
         if one.dtype.itemsize == values.dtype.itemsize:
-            known = _magnitudes(one)
-            found |= torch.isin(samples, known[torch.isin(known, samples)])
+            for some in one.reshape(-1).split(_AT_ONCE):
+                known = _magnitudes(some)
+                found |= torch.isin(samples, known[torch.isin(known, samples)])
     return int(found.sum()) > _MOST_KNOWN * len(samples)
 
 

@@ -123,9 +123,7 @@ class Runner:
             gc.freeze()
         return {
             "flags": flags,
-            "state": [
-                [name, str(value.dtype).removeprefix("torch."), list(value.shape)] for name, value in state.items()
-            ],
+            "state": [tree.form_of(name, value) for name, value in state.items() if tree.is_plain(value)],
         }
 
     def get_state(self, message: dict[str, Any], region: int) -> dict[str, Any]:
@@ -148,7 +146,7 @@ class Runner:
             raise TypeError(f"{strange[0]} in the state is a {type(own[strange[0]]).__name__}, not a tensor")
         with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
             for name, value in zip(message["names"], values, strict=True):
-                _COPY(own[name], value)
+                _COPY(*tree.without_repeats(own[name], value))
         self.device.finish()
         return {}
 

@@ -46,6 +46,7 @@ _MOST_EXTENSIONS = 64
 _ERROR_CHARACTERS = 10000
 _NAME_CHARACTERS = 100  # of what a runner claims was replaced
 _MOST_NAMES = 1000
+_MOST_TENSORS = 100_000  # of a model's state
 _STATUS_NAMES = {signal.SIGXCPU: "used up its CPU time", signal.SIGSEGV: "crashed with a segmentation fault"}
 
 
@@ -265,7 +266,10 @@ class RunnerHandle:
             )
         state, flags = reply.get("state"), reply.get("flags")
         known = {str(key): str(value) for key, value in flags.items()} if isinstance(flags, dict) else {}
-        return (state if isinstance(state, list) else []), known
+        if not isinstance(state, list) or len(state) > _MOST_TENSORS or not all(map(tree.is_form, state)):
+            violation = ProtocolViolation("its state is not described as a state is")
+            raise RunnerFailure(Outcome.RUNTIME_ERROR, self._post_mortem(violation))
+        return state, known
 
     def call(self, seeds: list[int], timeout: float) -> tuple[list[float], tree.Spec | None]:
         """Calls the model once a seed, on slot 0, 1, ...: the seconds that it claims, or the form of an output that is

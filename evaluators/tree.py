@@ -5,6 +5,7 @@ Both sides of the pipe use it, so nothing in here trusts a description: sizes ar
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -12,6 +13,17 @@ from torch import Tensor
 
 Spec = dict[str, Any]
 _ALIGNMENT = 512  # as torch's CUDA allocator gives
+_MOST_DIMENSIONS, _LARGEST = 64, 1 << 48
+_PLAIN_DTYPES = frozenset(
+    f"{kind}{bits}"
+    for kind, sizes in (
+        ("float", (16, 32, 64)),
+        ("int", (8, 16, 32, 64)),
+        ("uint", (8, 16, 32, 64)),
+        ("complex", (64, 128)),
+    )
+    for bits in sizes
+) | {"bfloat16", "bool", "float8_e4m3fn", "float8_e5m2"}
 _DTYPES = {str(value).removeprefix("torch."): value for value in vars(torch).values() if isinstance(value, torch.dtype)}
 
 
@@ -126,9 +138,37 @@ def dtype_of(spec: Spec) -> torch.dtype:
     return _DTYPES[spec["dtype"]]
 
 
-def is_dtype(name: Any) -> bool:
-    """Whether a description may name it as a tensor's dtype."""
-    return isinstance(name, str) and name in _DTYPES
+def is_plain(value: Tensor) -> bool:
+    """Whether a tensor of a model's state can be copied as it is: dense, of memory, of a dtype of whole bytes."""
+    return value.layout is torch.strided and not value.is_meta and _name_of(value.dtype) in _PLAIN_DTYPES
+
+
+def form_of(name: str, value: Tensor) -> list[Any]:
+    """Name, dtype and shape of a tensor of a model's state."""
+    return [name, _name_of(value.dtype), list(value.shape)]
+
+
+def is_form(form: Any) -> bool:
+    """Whether what an untrusted process says is the form of a plain tensor."""
+    if not isinstance(form, list) or len(form) != 3:
+        return False
+    name, dtype, shape = form
+    if not isinstance(name, str) or dtype not in _PLAIN_DTYPES or not isinstance(shape, list):
+        return False
+    sizes = all(type(size) is int and 0 <= size < _LARGEST for size in shape)
+    return sizes and len(shape) <= _MOST_DIMENSIONS and math.prod(max(size, 1) for size in shape) < _LARGEST
+
+
+def without_repeats(target: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    """A tensor and what is to be written into it, without the places that an expanded one has twice."""
+    for dimension, (size, stride) in enumerate(zip(target.shape, target.stride(), strict=True)):
+        if stride == 0 and size > 1:
+            target, value = target.narrow(dimension, 0, 1), value.narrow(dimension, 0, 1)
+    return target, value
+
+
+def _name_of(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def plain_spec(dtype: str, shape: list[int]) -> Spec:

@@ -5,7 +5,6 @@ What a program prepared from the weights of its constructor, or of its first cal
 
 from __future__ import annotations
 
-import logging
 import math
 import secrets
 from collections.abc import Callable
@@ -13,15 +12,14 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from evaluators import tree
 from evaluators.device import Device
 from evaluators.pair import RunnerPair, of_reference
-from evaluators.renaming import MOST_ELEMENTS, Renaming, forms_missing, is_comparable
+from evaluators.renaming import Renaming, is_comparable
 from evaluators.runner_handle import RunnerHandle
 from evaluators.tasks import TaskProgram
 
-_log = logging.getLogger(__name__)
-_MOST_TENSORS = 10_000
+# Numbers of a state that are read, and that are told from each other one by one: on a GPU (True) and on a core.
+_MOST = {True: (1 << 28, 1 << 25), False: (1 << 25, 1 << 22)}
 Form = list[Any]  # name, dtype and shape of a tensor, as a runner says
 
 
@@ -51,16 +49,20 @@ class Weights:
         if sorted(map(repr, ours)) == sorted(map(repr, theirs)):
             self._changeable = bool(ours)
             return self.draw() if ours else self._program.model(first, init_inputs)
-        self.missing = forms_missing(ours, theirs)
         # Equal seeds must give equal weights: only one generator, the host's, does.
         if self._device.own_memory:
             self._construct(first, on_host=True)
-        before = self._state_of_candidate(theirs)
-        self._construct(second, on_host=True)
-        model = self._program.model(second, init_inputs, True)
-        if before is not None and model.state_dict():
-            with self._pair.costs("new_weights"):
-                self._rename(first, theirs, before, model)
+        dtypes = {dtype for _, dtype, _ in ours}
+        readable = [form for form in theirs if form[1] in dtypes]
+        most_read, most_searched = _MOST[self._device.own_memory]
+        if max(_numbers(ours), _numbers(readable)) <= most_read:
+            is_small = max(_numbers(ours), _numbers(readable)) <= most_searched
+            model = self._search(first, second, readable, pairs=is_small)
+        else:
+            model = self._program.model(first, init_inputs, True)
+            self._changeable = not _missing_by_name(ours, theirs)
+            if not self._changeable:
+                self.missing = ("a state of so many numbers that it is not looked through",)
         return self.draw() if self._changeable else model
 
     def draw(self) -> nn.Module:
@@ -75,16 +77,24 @@ class Weights:
                 runner.set_state(values, self._timeout)
         return model
 
-    def _rename(self, seed: int, forms: list[Form], before: dict[str, Tensor], model: nn.Module) -> None:
-        """Looks for the reference's weights in the candidate's state under both seeds."""
-        after = self._state_of_candidate(forms)
-        states = [self._program.model(seed, self._init_inputs, True).state_dict(), model.state_dict()]
-        if after is None or not is_comparable(states[0]):
-            return
-        renaming = Renaming(states, (before, after))
-        self.missing = renaming.missing
-        if not renaming.missing:
-            self._renaming, self._current, self._changeable = renaming, after, True
+    def _search(self, first: int, second: int, forms: list[Form], *, pairs: bool) -> nn.Module:
+        """Looks for the reference's weights in the candidate's state under both seeds; the reference under the
+        second."""
+        runner = self._pair.runners[1]
+        with self._pair.costs("new_weights"):
+            before = runner.get_state(forms, self._timeout)
+            own = dict(self._program.model(first, self._init_inputs, True).state_dict())
+        again = self._construct(second, on_host=True)[1]
+        with self._pair.costs("new_weights"):
+            model = self._program.model(second, self._init_inputs, True)
+            if own and is_comparable(own):
+                same = [form for form in forms if form in again]
+                after = runner.get_state(same, self._timeout)
+                renaming = Renaming((own, dict(model.state_dict())), (before, after), pairs=pairs)
+                self.missing = renaming.missing
+                if not renaming.missing:
+                    self._renaming, self._current, self._changeable = renaming, after, True
+        return model
 
     def _construct(self, seed: int, on_host: bool = False) -> tuple[list[Form], list[Form]]:
         """Constructs both models; name, dtype and shape of what their states hold."""
@@ -102,27 +112,12 @@ class Weights:
     def _of_reference(self, work: Callable[[RunnerHandle], Any]) -> Any:
         return of_reference(self._program.task.id, lambda: work(self._pair.runners[0]))
 
-    def _state_of_candidate(self, forms: list[Form]) -> dict[str, Tensor] | None:
-        """The values of its state, None where it is said to be larger than what is looked through."""
-        if not _is_sound(forms):
-            _log.debug("task %s: the candidate's state is not looked through", self._program.task.id)
-            return None
-        with self._pair.costs("new_weights"):
-            return self._pair.runners[1].get_state(forms, self._timeout)
+
+def _numbers(forms: list[Form]) -> int:
+    return sum(math.prod(shape) for _, _, shape in forms)
 
 
-def _is_sound(forms: Any) -> bool:
-    """Whether what an untrusted process says of its state describes tensors, not too large."""
-    if not forms or len(forms) > _MOST_TENSORS:
-        return False
-    total = 0
-    for form in forms:
-        if not isinstance(form, list | tuple) or len(form) != 3:
-            return False
-        name, dtype, shape = form
-        if not isinstance(name, str) or not tree.is_dtype(dtype) or not isinstance(shape, list):
-            return False
-        if not all(isinstance(size, int) and 0 <= size <= MOST_ELEMENTS for size in shape):
-            return False
-        total += math.prod(shape)
-    return total <= MOST_ELEMENTS
+def _missing_by_name(ours: list[Form], theirs: list[Form]) -> list[Form]:
+    """The reference's tensors that the candidate does not have by name, dtype and shape."""
+    known = set(map(repr, theirs))
+    return [form for form in ours if repr(form) not in known]

@@ -63,3 +63,8 @@ def test_a_cpu_is_believed_faster_than_any_is() -> None:
     device = CpuDevice(threads=1)
     assert device.floor_seconds(0) == 0
     assert device.floor_seconds(1 << 20) == pytest.approx(2.05e-6, rel=0.01)
+
+
+def test_places_that_share_memory_are_written_once() -> None:
+    one, other, inputs = (torch.rand(1 << 10) + 1 for _ in range(3))
+    assert bytes_written([one.unfold(0, 8, 1)], [other.unfold(0, 8, 1)], [inputs]) == other.nbytes

@@ -1,0 +1,94 @@
+"""New weights reach a program under whatever names it holds them, whatever else is in its state."""
+
+from __future__ import annotations
+
+import pytest
+
+from evaluators.records import Outcome
+
+TASK = "level2/linear_sum_sigmoid_gate"
+PROGRAM = """
+import torch
+import torch.nn as nn
+
+class ModelNew(nn.Module):
+    def __init__(self, in_features, out_features, temperature):
+        super().__init__()
+        self.{name} = nn.Linear(in_features, out_features)
+        self.temperature = temperature
+        weight, bias = self.{name}.weight.detach(), self.{name}.bias.detach()
+        {more}
+
+    def forward(self, x):
+        {forward}
+"""
+HONEST = "return x * torch.sigmoid(self.{name}(x).sum(dim=1, keepdim=True) / self.temperature)"
+FOLDED = "return x * torch.sigmoid((x @ self.column[:-1, None] + self.column[-1]) / self.temperature)"
+COLUMN = "self.register_buffer('column', torch.cat([weight.sum(dim=0), bias.sum().view(1)]))"
+PADDED = {
+    "": "",
+    "other dtype": "self.register_buffer('work', torch.empty((1 << 25) + 1, dtype=torch.bool))",
+    "same dtype": "self.register_buffer('work', torch.zeros(1).expand((1 << 25) + 1))",
+    "many": "[self.register_buffer(f'b{i}', torch.empty(0)) for i in range(10_001)]",
+}
+UNUSUAL = {
+    "sparse": "self.register_buffer('mask', torch.eye(8).to_sparse())",
+    "sparse rows": "self.register_buffer('mask', torch.eye(8).to_sparse_csr())",
+    "quantised": "self.register_buffer('q', torch.quantize_per_tensor(torch.ones(8), 0.1, 0, torch.qint8))",
+    "half a byte": "self.register_buffer('q', torch.empty(8, dtype=torch.uint8).view(torch.uint4))",
+    "expanded": "self.register_buffer('first', bias[:1].clone().expand(64))",
+    "complex": "self.register_buffer('phase', torch.ones(8, dtype=torch.complex128))",
+}
+CLAIMS = {
+    "no such numbers": [["w", "qint8", [4]]],
+    "more than there is": [["w", "float32", [0, 1 << 25, 1 << 25, 1 << 25]]],
+    "a size that is none": [["w", "float32", [True]]],
+    "no form": [1],
+}
+CLAIMING = """
+import sys
+import torch.nn as nn
+
+frame = sys._getframe()
+while frame:
+    if "handlers" in frame.f_locals:
+        frame.f_locals["handlers"]["construct"] = lambda message, descriptor: {{"flags": {{}}, "state": {state}}}
+    frame = frame.f_back
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        return x
+"""
+
+
+def made(more: str, forward: str, name: str) -> str:
+    return PROGRAM.format(more=more, forward=forward.format(name=name), name=name)
+
+
+@pytest.mark.parametrize("name", ["linear", "layer"])
+@pytest.mark.parametrize("padding", PADDED)
+def test_what_was_folded_is_caught_whatever_else_the_state_holds(evaluator, padding, name) -> None:
+    verdict = evaluator.evaluate(TASK, made(f"{COLUMN}; {PADDED[padding]}", FOLDED, name))
+    if (padding, name) == ("same dtype", "layer"):  # too much to look through
+        assert verdict.outcome is Outcome.SUSPECT
+        assert [finding.kind for finding in verdict.deciding] == ["weights"]
+    else:
+        assert verdict.outcome is Outcome.WRONG
+        assert "after its weights were changed" in verdict.message
+
+
+@pytest.mark.parametrize("unusual", UNUSUAL)
+def test_an_honest_state_may_hold_anything(evaluator, unusual) -> None:
+    verdict = evaluator.evaluate(TASK, made(UNUSUAL[unusual], HONEST, "layer"))
+    assert verdict.outcome is not Outcome.RUNTIME_ERROR, verdict.message
+    assert "weights" not in {finding.kind for finding in verdict.deciding}
+    assert verdict.correctness is not None
+    assert verdict.outcome is not Outcome.WRONG, verdict.message
+
+
+@pytest.mark.parametrize("claim", CLAIMS)
+def test_a_state_that_cannot_be_is_the_programs_own_failure(evaluator, claim) -> None:
+    verdict = evaluator.evaluate(TASK, CLAIMING.format(state=CLAIMS[claim]))
+    assert verdict.outcome is Outcome.RUNTIME_ERROR
+    assert "not described as a state is" in verdict.message
