@@ -20,11 +20,14 @@ class ProcessGroup:
     def __init__(self, leader: int) -> None:
         self.leader = leader
         self.holds_all = False  # nobody can leave it
+        self.gone = False  # it has been reaped with all of it: its number may be another's
         self._process = os.pidfd_open(leader)
         self._paused: list[int] = []
 
     def stop(self) -> None:
         """Stops all of it."""
+        if self.gone:
+            return
         self._signal(signal.SIGSTOP)
         for child in () if self.holds_all else children_of(self.leader):
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -32,6 +35,9 @@ class ProcessGroup:
                 self._paused.append(child)
 
     def resume(self) -> None:
+        """Continues all of it."""
+        if self.gone:
+            return
         for child in self._paused:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(child, signal.SIGCONT)
@@ -40,11 +46,14 @@ class ProcessGroup:
 
     def others(self) -> set[int]:
         """Process ids of all but the leader, daemons included."""
+        if self.gone:
+            return set()
         return {*children_of(self.leader), *members_of(self.leader)} - {self.leader}
 
     def kill(self) -> None:
         """Kills all of it, even when its zygote is gone, and forgets it."""
-        self._signal(signal.SIGKILL)
+        if not self.gone:
+            self._signal(signal.SIGKILL)
         os.close(self._process)
 
     def _signal(self, number: int) -> None:

@@ -368,8 +368,7 @@ class RunnerHandle:
         self._channel.close()
         self._group.kill()
         try:
-            if self.pid:
-                self._reap()
+            self._reap()
         except InfraError as error:
             _log.warning("runner %d: %s", self._group.leader, error)
         remove_folder(self._folder)
@@ -382,9 +381,13 @@ class RunnerHandle:
 
     def _reap(self) -> int | None:
         """Has the zygote end all that is left of it; how it had ended by itself, if it had. Raises InfraError."""
+        if not self.pid:
+            return None
         process, self.pid = self.pid, 0
         reply = self._zygote.request({"op": "reap", "pid": process})
         self._left = int(reply["left"])
+        # A zygote that was started meanwhile knows nothing of it, and what is left of it is still to be killed.
+        self._group.gone = self._zygote.starts == self._zygote_start and not self._left
         return None if reply["status"] is None else int(reply["status"])
 
 

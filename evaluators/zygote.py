@@ -78,7 +78,11 @@ class Zygote:
         return {"pid": process}
 
     def reap(self, process: int) -> dict[str, Any]:
-        """Kills a runner and everything it started; says how it had ended if it had, and how many are left of it."""
+        """Kills a runner and everything it started; says how it had ended if it had, and how many are left of it.
+
+        Does nothing for a number that is no runner's of ours, which may be anybody's."""
+        if process not in self.runners:
+            return {"status": None, "left": 0}
         deadline = time.monotonic() + _END_SECONDS
         self.runners.discard(process)
         status = None

@@ -10,15 +10,17 @@ from __future__ import annotations
 import ctypes
 import errno
 import platform
+import signal
 import socket
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 22, 2
 _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 _REFUSE = _ERRNO | errno.EPERM
-_LOAD_WORD, _RETURN = 0x20, 0x06  # BPF_LD | BPF_W | BPF_ABS, BPF_RET
-_JUMP_EQUAL, _JUMP_FROM, _JUMP_SET = 0x15, 0x35, 0x45  # BPF_JMP | BPF_K, and BPF_JEQ, BPF_JGE, BPF_JSET
+_LOAD_WORD, _AND, _RETURN = 0x20, 0x54, 0x06  # BPF_LD | BPF_W | BPF_ABS, BPF_ALU | BPF_AND | BPF_K, BPF_RET
+_JUMP_EQUAL, _JUMP_FROM = 0x15, 0x35  # BPF_JMP | BPF_K, and BPF_JEQ, BPF_JGE
 _X32 = 0x40000000  # the same calls by other numbers, where an x86-64 kernel has that interface
 _NUMBER_AT, _ARCHITECTURE_AT, _ARGUMENTS_AT = 0, 4, 16  # offsets in struct seccomp_data
 
@@ -74,16 +76,46 @@ _OF_DRIVERS = {"bind", "listen", "connect", "socket", "shmget"}
 # session of its own for what it starts is told that it has one.
 _PRETENDED = {"setsid": (112, 157), "setpgid": (109, 154)}
 _ABSENT = {"clone3": (435, 435)}  # flags stand where the filter cannot read; the C library then takes clone
-_CLONE_NAMESPACES, _CLONE_PARENT = 0x7E020000, 0x8000
-_F_SETSIG = 10
-# Refused by an argument: its place, the test, the value, and whether what passes the test is refused.
-_REFUSED_IF: dict[str, tuple[tuple[int, int], int, int, int, bool]] = {
-    "clone": ((56, 220), 0, _JUMP_SET, _CLONE_NAMESPACES | _CLONE_PARENT, True),
-    "socket": ((41, 198), 0, _JUMP_EQUAL, int(socket.AF_UNIX), False),
-    "prlimit64": ((302, 261), 0, _JUMP_EQUAL, 0, False),  # limits of another process
-    "move_pages": ((279, 239), 0, _JUMP_EQUAL, 0, False),
-    "migrate_pages": ((256, 238), 0, _JUMP_EQUAL, 0, False),
-    "fcntl": ((72, 25), 1, _JUMP_EQUAL, _F_SETSIG, True),  # a signal that continues what has been stopped
+_CLONE_NAMESPACES, _CLONE_PARENT, _CLONE_SIGNAL = 0x7E020000, 0x8000, 0xFF
+_F_SETSIG, _TIOCSPTLCK, _PR_SET_PDEATHSIG = 10, 0x40045431, 1
+
+
+class _Argument(NamedTuple):
+    """What is asked of the lower half of an argument: whether, of the bits in `mask`, it `is_one` of the values."""
+
+    place: int
+    values: tuple[int, ...]
+    is_one: bool = False
+    mask: int = 0xFFFFFFFF
+
+
+# Nobody in a group continues what the judge has stopped: who sends itself SIGCONT without a pause cannot be stopped at
+# all, and the kernel sends it on behalf of those who were stopped, or have only their memory left to give back.
+_SIGCONT = int(signal.SIGCONT)
+# Refused by arguments: in each way that is named, by all that it asks for.
+_REFUSED_IF: dict[str, tuple[tuple[int, int], tuple[tuple[_Argument, ...], ...]]] = {
+    "clone": (
+        (56, 220),
+        (
+            (_Argument(0, (0,), mask=_CLONE_NAMESPACES | _CLONE_PARENT),),
+            (_Argument(0, (0, int(signal.SIGCHLD)), mask=_CLONE_SIGNAL),),  # that the parent gets when its child ends
+        ),
+    ),
+    "socket": ((41, 198), ((_Argument(0, (int(socket.AF_UNIX),)),),)),
+    "prlimit64": ((302, 261), ((_Argument(0, (0,)),),)),  # limits of another process
+    "move_pages": ((279, 239), ((_Argument(0, (0,)),),)),
+    "migrate_pages": ((256, 238), ((_Argument(0, (0,)),),)),
+    "kill": ((62, 129), ((_Argument(1, (_SIGCONT,), True),),)),
+    "tkill": ((200, 130), ((_Argument(1, (_SIGCONT,), True),),)),
+    "tgkill": ((234, 131), ((_Argument(2, (_SIGCONT,), True),),)),
+    "rt_sigqueueinfo": ((129, 138), ((_Argument(1, (_SIGCONT,), True),),)),
+    "rt_tgsigqueueinfo": ((297, 240), ((_Argument(2, (_SIGCONT,), True),),)),
+    "pidfd_send_signal": ((424, 424), ((_Argument(1, (_SIGCONT,), True),),)),
+    "fcntl": ((72, 25), ((_Argument(1, (_F_SETSIG,), True),),)),
+    # When a parent ends; torch.multiprocessing asks for SIGINT.
+    "prctl": ((157, 167), ((_Argument(0, (_PR_SET_PDEATHSIG,), True), _Argument(1, (_SIGCONT,), True)),)),
+    # Without it nobody opens the other end of a terminal, whose session is sent SIGCONT when it is hung up.
+    "ioctl": ((16, 29), ((_Argument(1, (_TIOCSPTLCK,), True),),)),
 }
 _ARCHITECTURES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
 
@@ -101,15 +133,17 @@ def _answered(numbers: Iterable[int], verdict: int) -> list[_Line]:
     return [*compared, (_JUMP_EQUAL, 0, 1, listed[-1]), (_RETURN, 0, 0, verdict)]
 
 
-def _refused_if(number: int, place: int, test: int, value: int, when: bool) -> list[_Line]:
-    """Lines that refuse a call by the lower half of one of its arguments."""
-    return [
-        (_JUMP_EQUAL, 0, 4, number),
-        (_LOAD_WORD, 0, 0, _ARGUMENTS_AT + 8 * place),
-        (test, *((0, 1) if when else (1, 0)), value),
-        (_RETURN, 0, 0, _REFUSE),
-        (_RETURN, 0, 0, _ALLOW),
-    ]
+def _refused_if(number: int, arguments: Sequence[_Argument]) -> list[_Line]:
+    """Lines that refuse a call when all of this holds of its arguments, and else go on with its number."""
+    lines: list[_Line] = [(_RETURN, 0, 0, _REFUSE)]
+    for place, values, is_one, mask in reversed(arguments):
+        compared = []
+        for left in reversed(range(len(values))):  # lines that follow before those that are there
+            equal = left if is_one else left + len(lines)
+            other = 0 if left or not is_one else len(lines)
+            compared.append((_JUMP_EQUAL, equal, other, values[len(values) - 1 - left]))
+        lines = [(_LOAD_WORD, 0, 0, _ARGUMENTS_AT + 8 * place), (_AND, 0, 0, mask), *compared, *lines]
+    return [(_JUMP_EQUAL, 0, len(lines) + 1, number), *lines, (_LOAD_WORD, 0, 0, _NUMBER_AT)]
 
 
 def filter_program(machine: str, *, gpu: bool = False) -> bytes | None:
@@ -127,9 +161,9 @@ def filter_program(machine: str, *, gpu: bool = False) -> bytes | None:
         (_RETURN, 0, 0, _REFUSE),
     ]
     spared = _OF_DRIVERS if gpu else set()
-    for name, (refused, place, test, value, when) in _REFUSED_IF.items():
-        if name not in spared:
-            lines += _refused_if(refused[column], place, test, value, when)
+    for name, (refused, ways) in _REFUSED_IF.items():
+        for arguments in () if name in spared else ways:
+            lines += _refused_if(refused[column], arguments)
     plain = {name: numbers for name, numbers in _REFUSED.items() if name not in spared}
     for table, verdict in ((_PRETENDED, _ERRNO), (_ABSENT, _ERRNO | errno.ENOSYS), (plain, _REFUSE)):
         lines += _answered((numbers[column] for numbers in table.values()), verdict)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import signal
 import struct
 import subprocess
 import sys
@@ -58,6 +59,44 @@ def test_other_numbers_of_the_same_calls_are_refused(tmp_path) -> None:
     assert run(tmp_path, "seccomp", "refuse_system_calls", "", body) == "True"
 
 
+WAYS_TO_CONTINUE = {
+    "by itself": "os.kill(os.getpid(), 18)",
+    "by itself, its group": "os.killpg(0, 18)",
+    "by one of its threads": "signal.pthread_kill(threading.get_ident(), 18)",
+    "by a descriptor of itself": "signal.pidfd_send_signal(os.pidfd_open(os.getpid()), 18)",
+    "when its child ends": "call(56 if x86 else 220, 18, 0, 0, 0, 0) or os._exit(0)",
+    "when its parent ends": "call(157 if x86 else 167, 1, 18, 0, 0, 0)",
+    "when its terminal is hung up": "os.openpty()",
+}
+CONTINUED = """
+import signal, threading
+x86 = os.uname().machine == "x86_64"
+libc = ctypes.CDLL(None, use_errno=True)
+def call(*arguments):
+    result = libc.syscall(*arguments)
+    if result < 0:
+        raise OSError(ctypes.get_errno(), "a system call")
+    return result
+print(refused(lambda: {way}))
+"""
+
+
+@pytest.mark.parametrize("way", WAYS_TO_CONTINUE)
+def test_a_stopped_process_is_continued_by_nobody_of_its_group(tmp_path, way) -> None:
+    body = CONTINUED.format(way=WAYS_TO_CONTINUE[way])
+    assert run(tmp_path, "seccomp", "refuse_system_calls", "", body) == "True"
+    assert run(tmp_path, "seccomp", "filter_program", "'x86_64'", body) == "False"  # which puts it under none
+
+
+def test_programs_start_others_and_signal_them_under_the_filter(tmp_path) -> None:
+    body = "import multiprocessing, signal, subprocess\nfrom torch.multiprocessing import _prctl_pr_set_pdeathsig"
+    body += "\n_prctl_pr_set_pdeathsig(signal.SIGINT)\nchild = subprocess.Popen(['sleep', '60'])"
+    body += "\nos.kill(child.pid, signal.SIGTERM)\nprint(child.wait())"
+    body += "\nwith multiprocessing.get_context('fork').Pool(1) as pool:\n    print(pool.apply(abs, (-3,)))"
+    body += "\nwith multiprocessing.pool.ThreadPool(1) as pool:\n    print(pool.apply(abs, (-4,)))"
+    assert run(tmp_path, "seccomp", "refuse_system_calls", "", body).split() == ["-15", "3", "4"]
+
+
 def test_writing_is_for_ones_own_folder(tmp_path) -> None:
     mine, other = tmp_path / "mine", tmp_path / "other"
     for folder in (mine, other):
@@ -91,8 +130,10 @@ def verdict_of(machine: str, number: int, *arguments: int, architecture: int | N
             return constant
         if code == 0x20:
             (value,) = struct.unpack_from("<I", data, constant)
+        elif code == 0x54:
+            value &= constant
         else:
-            holds = {0x15: value == constant, 0x35: value >= constant, 0x45: bool(value & constant)}[code]
+            holds = {0x15: value == constant, 0x35: value >= constant}[code]
             at += jump_true if holds else jump_false
 
 
@@ -108,12 +149,25 @@ def test_the_filter_gives_every_call_its_verdict(machine) -> None:
     assert verdict_of(machine, conditional["clone"], 0x003D0F00) == ALLOWED  # as threads are made
     assert verdict_of(machine, conditional["clone"], 0x10000011) == REFUSED  # a user namespace
     assert verdict_of(machine, conditional["clone"], 0x00008011) == REFUSED  # beside the runner, not below it
+    assert verdict_of(machine, conditional["clone"], 0x01200000) == ALLOWED  # a child that tells nobody of its end
+    for number in set(range(1, 256)) - {signal.SIGCHLD}:
+        assert verdict_of(machine, conditional["clone"], 0x01200000 | number) == REFUSED, number
     assert verdict_of(machine, conditional["socket"], 1) == ALLOWED
     assert {verdict_of(machine, conditional["socket"], family) for family in (2, 10, 16, 17, 40)} == {REFUSED}
     assert verdict_of(machine, conditional["prlimit64"], 0) == ALLOWED
     assert verdict_of(machine, conditional["prlimit64"], 1) == REFUSED
     assert verdict_of(machine, conditional["fcntl"], 3, 1) == ALLOWED
     assert verdict_of(machine, conditional["fcntl"], 3, 10) == REFUSED
+    assert verdict_of(machine, conditional["ioctl"], 3, 0x5401) == ALLOWED  # whether it is a terminal
+    assert verdict_of(machine, conditional["ioctl"], 3, 0x40045431) == REFUSED
+    assert {verdict_of(machine, conditional["prctl"], 1, number) for number in {*range(65)} - {18}} == {ALLOWED}
+    assert {verdict_of(machine, conditional["prctl"], option, 18) for option in (0, *range(2, 80))} == {ALLOWED}
+    assert verdict_of(machine, conditional["prctl"], 1, 18) == REFUSED
+    for name, before in (("kill", 1), ("tkill", 1), ("tgkill", 2), ("rt_sigqueueinfo", 1), ("rt_tgsigqueueinfo", 2)):
+        assert verdict_of(machine, conditional[name], *[18] * before, 0) == ALLOWED, name
+        assert verdict_of(machine, conditional[name], *[7] * before, signal.SIGCONT) == REFUSED, name
+    assert verdict_of(machine, conditional["pidfd_send_signal"], 18, 19) == ALLOWED
+    assert verdict_of(machine, conditional["pidfd_send_signal"], 3, 18) == REFUSED
     listed = {numbers[column] for table in (seccomp._REFUSED, seccomp._PRETENDED) for numbers in table.values()}
     listed |= {*conditional.values(), seccomp._ABSENT["clone3"][column]}
     assert {verdict_of(machine, number) for number in set(range(500)) - listed} == {ALLOWED}

@@ -1,0 +1,138 @@
+"""What is stopped stays so whatever it does against it, and what is gone is not signalled: its number may be
+another's."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from evaluators.build.builder import runner_limits
+from evaluators.device.cpu import CpuDevice
+from evaluators.failures import RunnerFailure
+from evaluators.runner_handle import RunnerHandle
+from evaluators.zygote import Zygote
+from evaluators.zygote_handle import ZygoteHandle
+
+CONTINUING = """
+import contextlib, os, signal, threading
+
+def continue_group():
+    while True:
+        with contextlib.suppress(PermissionError):
+            os.killpg(0, signal.SIGCONT)
+
+ModelNew = threading.Thread(target=continue_group, daemon=True)
+ModelNew.start()
+"""
+
+
+def times_running(process: int, tries: int = 40) -> int:
+    """How often a process that has been stopped is found not to be."""
+    time.sleep(0.05)
+    found = 0
+    for _ in range(tries):
+        time.sleep(0.005)
+        found += Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "T"
+    return found
+
+
+@pytest.fixture
+def runner(limits) -> Iterator[RunnerHandle]:
+    device = CpuDevice()
+    zygote, slot = ZygoteHandle(device), device.acquire(10.0)
+    try:
+        made = RunnerHandle(zygote, device, slot, 0, runner_limits(limits))
+        try:
+            made.begin_start()
+            made.end_start(10.0)
+            yield made
+        finally:
+            made.close()
+    finally:
+        zygote.close()
+        device.release()
+
+
+def test_a_program_that_continues_itself_without_pause_stays_stopped(runner) -> None:
+    if "seccomp" not in runner.active:
+        pytest.skip("nothing keeps a program from it here")
+    runner.load(CONTINUING, "ModelNew", 10.0)
+    assert times_running(runner.pid) == 0
+
+
+def test_who_continues_itself_without_pause_cannot_be_stopped_where_nothing_contains_it() -> None:
+    process = subprocess.Popen([sys.executable, "-c", CONTINUING + "ModelNew.join()"], start_new_session=True)
+    try:
+        time.sleep(0.5)
+        found = 0
+        for _ in range(10):
+            os.killpg(process.pid, signal.SIGSTOP)
+            found += times_running(process.pid, tries=1)
+            os.killpg(process.pid, signal.SIGCONT)
+        assert found
+    finally:
+        process.kill()
+        process.wait()
+
+
+class Signals:
+    """Process groups that the judge signals, and when it learns that a runner has been reaped."""
+
+    def __init__(self, monkeypatch) -> None:
+        self.seen: list[str] = []
+        killpg, request = os.killpg, ZygoteHandle.request
+
+        def spied(group: int, number: int) -> None:
+            self.seen.append(signal.Signals(number).name)
+            killpg(group, number)
+
+        def asked(handle, message, *arguments, **keywords):
+            reply = request(handle, message, *arguments, **keywords)
+            self.seen.append(message["op"])
+            return reply
+
+        monkeypatch.setattr(os, "killpg", spied)
+        monkeypatch.setattr(ZygoteHandle, "request", asked)
+
+
+def test_no_group_is_signalled_after_its_runner_has_been_reaped(runner, monkeypatch) -> None:
+    signals = Signals(monkeypatch)
+    with pytest.raises(RunnerFailure, match="exit code 3"):
+        runner.load("import os\nos._exit(3)\n", "ModelNew", 10.0)
+    with contextlib.suppress(RunnerFailure):
+        runner.trace(1.0)
+    assert runner.census().children == 0
+    runner.close()
+    assert signals.seen == ["SIGCONT", "reap"]
+
+
+def test_a_runner_that_its_zygote_did_not_reap_is_killed_with_its_group(runner, monkeypatch) -> None:
+    signals = Signals(monkeypatch)
+    assert runner._zygote._process is not None
+    runner._zygote._process.kill()
+    runner._zygote._process.wait()
+    runner.close()
+    assert signals.seen[0] == "SIGKILL"
+    assert runner._left == 0
+
+
+def test_a_zygote_leaves_numbers_alone_that_are_no_runners_of_it() -> None:
+    """As that of a runner of the zygote before it, which may be anybody's by now."""
+    bystander = subprocess.Popen(["sleep", "60"], start_new_session=True)
+    try:
+        zygote = object.__new__(Zygote)
+        zygote.runners = set()
+        assert zygote.reap(bystander.pid) == {"status": None, "left": 0}
+        with pytest.raises(subprocess.TimeoutExpired):
+            bystander.wait(0.3)
+    finally:
+        bystander.kill()
+        bystander.wait()
