@@ -8,6 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 RUN := runs/demo
+OTHERS := $(filter-out tests/evaluators,$(patsubst %/,%,$(wildcard tests/*/))) tests/evaluators/build
 
 export TOKENIZERS_PARALLELISM := false
 
@@ -31,10 +32,10 @@ test: $(INSTALLED)
 	$(MAKE) -j2 --output-sync=target test-evaluators test-others
 
 test-evaluators: $(INSTALLED)
-	$(BIN)/python -m pytest tests/evaluators
+	$(BIN)/python -m pytest tests/evaluators --ignore=tests/evaluators/build
 
 test-others: $(INSTALLED)
-	$(BIN)/python -m pytest --ignore=tests/evaluators
+	$(BIN)/python -m pytest $(OTHERS)
 
 test-cuda: $(INSTALLED)
 	$(BIN)/python -m pytest -m cuda

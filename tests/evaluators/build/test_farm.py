@@ -15,7 +15,7 @@ from evaluators.build.extension import ExtensionRequest
 from evaluators.build.farm import Extensions, _has_overloads
 from evaluators.evaluator import Evaluator
 from evaluators.failures import InfraError, Unbuilt
-from evaluators.records import BuildError, Candidate, Outcome, Task
+from evaluators.records import BuildError, Candidate, Outcome, Task, Verdict
 
 TASK = Task(
     "test/double",
@@ -147,12 +147,20 @@ def records(store: Path) -> list[dict[str, str]]:
     return [json.loads(path.read_text()) for path in sorted((store / "extensions").glob("??/*/record.json"))]
 
 
+def judged(evaluator: Evaluator, source: str) -> Verdict:
+    """The verdict on a right program. On a busy machine its times may be doubted, which is not what is tested here."""
+    for attempt in range(3):
+        verdict = evaluator.evaluate(TASK, f"{source}\nattempt = {attempt}\n")
+        if verdict.outcome is not Outcome.SUSPECT:
+            break
+    assert verdict.outcome is Outcome.OK, (verdict.message, verdict.guard)
+    return verdict
+
+
 @pytest.mark.parametrize("case", PROGRAMS)
 def test_a_program_is_served_however_it_builds(evaluator, case) -> None:
-    verdict = evaluator.evaluate(TASK, PROGRAMS[case])
-    assert verdict.outcome is Outcome.OK, verdict.message
-    again = evaluator.evaluate(TASK, PROGRAMS[case] + "\nx = 1\n")
-    assert again.outcome is Outcome.OK, again.message
+    judged(evaluator, PROGRAMS[case])
+    again = judged(evaluator, PROGRAMS[case] + "\nx = 1\n")
     assert again.cost["build"] < 1.0  # importing it; nothing is compiled
 
 
@@ -172,7 +180,7 @@ def test_what_is_not_built_is_for_the_caller_to_build(evaluator, store, limits) 
         with pytest.raises(Unbuilt) as missing:
             measuring.evaluate(TASK, source, artifact=artifact)
         more = evaluator.builder.build(TASK, Candidate.propose(TASK.id, source, "test"), [missing.value.request])
-        assert measuring.evaluate(TASK, source, artifact=more).outcome is Outcome.OK
+        assert measuring.evaluate(TASK, source, artifact=more).outcome in (Outcome.OK, Outcome.SUSPECT)
 
 
 def test_a_program_that_never_asks_for_the_same_is_given_up(evaluator) -> None:
@@ -285,8 +293,7 @@ def test_a_second_module_is_told_of_in_torchs_names_without_its_headers(evaluato
 
 def test_flags_are_split_as_a_shell_does(evaluator) -> None:
     source = PROGRAMS["when imported"].replace('["-O2"]', '["-O2 -DFIRST=1", " -DSECOND=\'2\' "]')
-    verdict = evaluator.evaluate(TASK, source)
-    assert verdict.outcome is Outcome.OK, verdict.message
+    judged(evaluator, source)
 
 
 def test_without_the_glue_torchs_headers_serve(evaluator, monkeypatch, caplog) -> None:
