@@ -29,6 +29,7 @@ from evaluators.protocol import Channel, PeerClosed
 MAX_MESSAGE_CHARACTERS = 4000
 _NAMES = {"Model": "reference", "ModelNew": "candidate"}  # of a program's module, by what it must define
 _NO_MODEL = nn.Identity()
+_ADDRESS = Tensor.data_ptr
 _STATE_DICT, _COPY, _PLAIN = nn.Module.state_dict, Tensor.copy_, (Tensor, nn.Parameter)
 _OWN_FILES = tuple(f"{name}.py" for name in _NAMES.values())
 
@@ -191,6 +192,7 @@ class Runner:
                 if spec != self.output_spec:
                     return {"mismatch": spec}
                 for target, tensor in zip(self.outputs[slot], tensors, strict=True):
+                    _refuse_same_memory(target, tensor)
                     target.copy_(tensor)
         self.device.finish()
         return {"seconds": seconds}
@@ -224,6 +226,14 @@ class Runner:
         from evaluators.build.compiler import compile_as_asked
 
         return compile_as_asked(message)
+
+
+def _refuse_same_memory(target: Tensor, output: Tensor) -> None:
+    """Raises ValueError for an output that stands where it is to be copied to, so that the copy, which both sides pay
+    for, would be none."""
+    with torch._C.DisableTorchFunctionSubclass():
+        if _ADDRESS(target) == _ADDRESS(output) and target.numel():
+            raise ValueError("the output lies in the evaluator's own memory")
 
 
 def _explain(error: BaseException) -> str:
