@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from evaluators.correctness import MAX_TOLERANCE, Comparison, compare, compare_many, worst_of
+from evaluators.correctness import ERROR_FLOOR, MAX_TOLERANCE, Comparison, compare, compare_many, worst_of
 from evaluators.device import Device
 from evaluators.expectation import Errors, Expectation
 from evaluators.failures import RunnerFailure
@@ -34,28 +34,38 @@ class Checks:
         return Correctness(self.trials, worst.error, worst.tolerance, deterministic)
 
     def exactly(
-        self, expected: Sequence[Tensor], own: Errors, where: str = "", call: tuple[list[Any], int] | None = None
+        self,
+        expected: Sequence[Tensor],
+        own: Errors,
+        where: str = "",
+        call: tuple[list[Any], int] | None = None,
+        floor: float = ERROR_FLOOR,
     ) -> None:
-        """`call`: the values and the seed that the outputs are of, where a second look at them is possible."""
+        """`call`: the values and the seed that the outputs are of, where a second look at them is possible. `floor`:
+        the least tolerance, in machine epsilons."""
         with self._pair.costs("compare"):
-            found = self._compared(expected, own)
+            found = self._compared(expected, own, floor=floor)
         if call is not None and not found.passes:
-            found = self._second_look(found, *call)
+            found = self._second_look(found, *call, floor=floor)
         self._record(found, where)
 
-    def _compared(self, expected: Sequence[Tensor], own: Errors, slot: int = 0) -> Comparison:
+    def _compared(
+        self, expected: Sequence[Tensor], own: Errors, slot: int = 0, floor: float = ERROR_FLOOR
+    ) -> Comparison:
         dtypes = [one.dtype for one in self._pair.outputs(0)]
         pairs = zip(self._pair.outputs(1, slot), expected, own, dtypes, strict=True)
-        return worst_of([compare(*one) for one in pairs])
+        return worst_of([compare(*one, floor=floor) for one in pairs])
 
-    def _second_look(self, found: Comparison, values: list[Any], seed: int, slot: int = 0) -> Comparison:
+    def _second_look(
+        self, found: Comparison, values: list[Any], seed: int, slot: int = 0, floor: float = ERROR_FLOOR
+    ) -> Comparison:
         """What fails by little may be right on inputs for which rounding alone does so much."""
         if found.error > MAX_TOLERANCE:
             return found
         with self._pair.costs("second_look"):
             again = self.expectation.of_rounded(values, seed, self._pair.outputs(0, slot))
             self._device.synchronize()
-            return self._compared(*again, slot) if again else found
+            return self._compared(*again, slot, floor) if again else found
 
     def _record(self, found: Comparison, where: str = "") -> None:
         """Remembers how one output compares; raises RunnerFailure when it is wrong."""

@@ -115,16 +115,18 @@ def unknown_errors(dtype: torch.dtype) -> tuple[float, float]:
     return error, error
 
 
-def compare(actual: Tensor, expected: Tensor, own: tuple[float, float], dtype: torch.dtype) -> Comparison:
+def compare(
+    actual: Tensor, expected: Tensor, own: tuple[float, float], dtype: torch.dtype, floor: float = ERROR_FLOOR
+) -> Comparison:
     """Compares one output tensor with what was expected (in float64, or by the reference at the task's `dtype`).
 
-    `own` is the reference's own error at that dtype, as `relative_errors` measures it. Integer and boolean outputs must
-    be equal.
+    `own` is the reference's own error at that dtype, as `relative_errors` measures it; `floor` the least tolerance in
+    machine epsilons of the dtype. Integer and boolean outputs must be equal.
     """
     if not is_inexact(dtype):
         wrong = int((actual != expected).sum())
         return Comparison(wrong / max(expected.numel(), 1), 0.0, None if wrong == 0 else f"{wrong} elements differ")
-    return _judged(relative_errors(actual, expected), own, dtype, actual, expected)
+    return _judged(relative_errors(actual, expected), own, dtype, actual, expected, floor)
 
 
 def compare_many(
@@ -149,10 +151,15 @@ def compare_many(
 
 
 def _judged(
-    errors: tuple[float, float], own: tuple[float, float], dtype: torch.dtype, actual: Tensor, expected: Tensor
+    errors: tuple[float, float],
+    own: tuple[float, float],
+    dtype: torch.dtype,
+    actual: Tensor,
+    expected: Tensor,
+    floor: float = ERROR_FLOOR,
 ) -> Comparison:
-    floor = ERROR_FLOOR * torch.finfo(dtype).eps
-    margins = [min(max(ERROR_FACTOR * one, floor), MAX_TOLERANCE) for one in own]
+    least = floor * torch.finfo(dtype).eps
+    margins = [min(max(ERROR_FACTOR * one, least), MAX_TOLERANCE) for one in own]
     error, tolerance = max(zip(errors, margins, strict=True), key=lambda pair: pair[0] / pair[1])
     if error <= tolerance:
         return Comparison(error, tolerance)

@@ -14,6 +14,7 @@ from evaluators.tasks import TaskProgram
 
 _log = logging.getLogger(__name__)
 _SAME = 1e-11  # between two calls in float64 on the same inputs, whose sums may have another order
+_DRAWN = 4  # elements of an output
 Errors = list[tuple[float, float]]
 
 
@@ -80,6 +81,28 @@ class Expectation:
             self.upcast_fails = True
             return None
         return outputs if [one.shape for one in outputs] == [one.shape for one in reference] else None
+
+    def terms(self, inputs: list[Any], seed: int) -> int | None:
+        """How many numbers of the inputs and parameters an element of the outputs depends on: the most of some that
+        are drawn, counted by its gradient in float64. None where that is not to be had."""
+        _, tensors = tree.flatten(inputs)
+        wide = [one.to(torch.float64).requires_grad_() if one.is_floating_point() else one.clone() for one in tensors]
+        sources = [one for one in (*wide, *self._model.parameters()) if one.requires_grad]
+        counts = []
+        try:
+            with torch.enable_grad(), self._program.seeded(seed):
+                passed = [one.clone() for one in wide]  # a program may change its inputs in place
+                _, outputs = tree.flatten(self._model(*tree.unflatten(inputs, passed)))
+                for output in (one for one in outputs if one.requires_grad):
+                    for at in torch.randint(output.numel(), (_DRAWN,)).tolist():
+                        found = torch.autograd.grad(
+                            output.reshape(-1)[at], sources, retain_graph=True, allow_unused=True
+                        )
+                        counts.append(sum(int(torch.count_nonzero(one)) for one in found if one is not None))
+        except Exception:  # noqa: BLE001  (it may be one that has no gradient, or whose gradient needs too much memory)
+            _log.debug("task %s: no gradient", self._program.task.id, exc_info=True)
+            return None
+        return max(counts, default=None)
 
 
 def rounded(inputs: list[Any]) -> list[Any]:

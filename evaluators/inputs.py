@@ -18,6 +18,7 @@ from evaluators import tree
 from evaluators.records import Task
 from evaluators.tasks import program_source
 
+_FEW = 2  # places of a dimension
 _SPREAD, _FAR = 4.0, 64.0  # times the task's own; the exponential of 89 overflows single precision
 
 
@@ -33,6 +34,25 @@ def distributions(values: list[Any], generator: torch.Generator) -> Iterator[tup
         yield f"{_SPREAD:.0f} times larger", tree.unflatten(values, wide)
         far = [one * _FAR if one.is_floating_point() else one for one in tensors]
         yield f"{_FAR:.0f} times larger", tree.unflatten(values, far)
+
+
+def standing_out(values: list[Any], generator: torch.Generator) -> list[Any] | None:
+    """The same inputs, their floating-point numbers 64 times larger at a few places and 64 times smaller at all others:
+    means are then means of little. The places are the same in all dimensions of a size, so that what is multiplied or
+    added still meets. None where that changes nothing."""
+    _, tensors = tree.flatten(values)
+    small: dict[int, Tensor] = {}
+    drawn, changes = [], False
+    for one in tensors:
+        if one.is_floating_point() and any(size > _FEW for size in one.shape):
+            changes, is_small = True, torch.zeros_like(one, dtype=torch.bool)
+            for dimension, size in enumerate(one.shape):
+                if size not in small:
+                    small[size] = torch.randperm(size, generator=generator, device=one.device) >= _FEW
+                is_small.movedim(dimension, -1).logical_or_(small[size])
+            one = torch.where(is_small, one / _FAR, one * _FAR)
+        drawn.append(one)
+    return tree.unflatten(values, drawn) if changes else None
 
 
 def _is_positive(tensor: Tensor) -> bool:

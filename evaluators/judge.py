@@ -10,45 +10,31 @@ import random
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from itertools import islice
+from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
 
-import torch
-from torch import Tensor
-
 from evaluators import tree
 from evaluators.calibration import calibrate
-from evaluators.checks import Checks, same_bits
+from evaluators.checks import Checks
 from evaluators.clocks import Hidden, Pair, waited_more
 from evaluators.device import Device
 from evaluators.expectation import Errors, Expectation
 from evaluators.failures import InfraError, RunnerFailure
-from evaluators.floor import LEAST_SECONDS, bytes_written
 from evaluators.guard import Evidence, examine
-from evaluators.inputs import distributions, shape_variants
+from evaluators.inputs import shape_variants
 from evaluators.pair import RunnerPair, of_reference
 from evaluators.paper import paper_estimate
 from evaluators.records import ClockSample, Correctness, Estimate, Finding, Outcome, Timing, Trace
 from evaluators.runner_handle import RunnerHandle
 from evaluators.tasks import ProgramError, TaskProgram
 from evaluators.timing import Preset, calibrated_estimate, median_estimate
+from evaluators.trials import CallLimits, Trials
 from evaluators.weights import Weights
 from evaluators.witness import trace_of
 
-_SHAPE_SECONDS = 3.0
+_SHAPE_SECONDS, _TRACE_SECONDS = 3.0, 5.0
 _CALLS_ALONE = 11
-_AFTER_NEW_WEIGHTS = " (after its weights were changed, as by load_state_dict)"
-
-
-@dataclass(frozen=True)
-class CallLimits:
-    """Seconds that the steps of one runner may take."""
-
-    start: float
-    call_factor: float
-    call: float
 
 
 @dataclass(frozen=True)
@@ -90,40 +76,44 @@ class Judge:
         self.require_shapes = require_shapes
         self.weights = Weights(self.pair, program, device, limits.start)
         self.checks = Checks(self.pair, device)
+        self.trials = Trials(program, self.pair, device, self.weights, self.checks, preset, limits)
         self.hidden: Hidden
         self.waited: Estimate
         self.alone: tuple[Estimate, Estimate] | None = None
         self.init_inputs: list[Any] = []
-        self.own_errors: Errors = []
         self.findings: list[Finding] = []
-        self.deterministic: bool | None = None
-        self.written = 0  # bytes that a call must write
-        self._before: list[Tensor] | None = None
         self.memory_before = 0
-        self.reference_seconds = limits.start
         self.offset, self.offsets = 0.0, [0.0]  # of the candidate's process against the reference's, in seconds a call
         self.stages: dict[str, float] = {}
 
     def judge(self, source: str, *, closer: bool = True) -> Judgement:
         """Loads both programs, checks the candidate's outputs, times the two in turns, then looks `closer`."""
         speedup, timing, trace = None, None, None
+        trials = self.trials
         try:
             self._stage("load", lambda: self._load(source))
-            self._stage("check", self._check)
+            self._stage("check", trials.run)
             speedup, timing = self._stage("time", self._time)
             self._check_memory(self.memory_before)
             if closer:
-                trace = self._stage("trace", lambda: trace_of(self.pair.runners[1], source, self.limits.start))
+                trace = self._stage("trace", lambda: trace_of(self.pair.runners[1], source, _TRACE_SECONDS))
             self._stage("guard", lambda: self._examine(source, timing, trace))
             if closer:
                 self._stage("shapes", self._try_shapes)
         except RunnerFailure as failure:
             return Judgement(
-                failure.outcome, failure.message, self.checks.correctness(self.deterministic), cost=self._cost()
+                failure.outcome, failure.message, self.checks.correctness(trials.deterministic), cost=self._cost()
             )
         findings = tuple(self.findings)
         return Judgement(
-            Outcome.OK, "", self.checks.correctness(self.deterministic), speedup, timing, findings, trace, self._cost()
+            Outcome.OK,
+            "",
+            self.checks.correctness(self.trials.deterministic),
+            speedup,
+            timing,
+            findings,
+            trace,
+            self._cost(),
         )
 
     def _examine(self, source: str, timing: Timing, trace: Trace | None) -> None:
@@ -139,8 +129,8 @@ class Judge:
                 alone=self.alone,
                 waited=self.waited,
                 beside_seconds=self.pair.beside,
-                floor_bytes=self.written,
-                floor_seconds=self.device.floor_seconds(self.written),
+                floor_bytes=self.trials.written,
+                floor_seconds=self.device.floor_seconds(self.trials.written),
                 missing_weights=self.weights.missing,
                 reference=reference,
                 candidate=candidate,
@@ -217,67 +207,6 @@ class Judge:
             message = f"uses {used / 2**30:.1f} GiB of device memory, at most {self.device_memory_bytes / 2**30:.1f}"
             raise RunnerFailure(Outcome.RUNTIME_ERROR, f"the program {message} allowed")
 
-    # Checking
-
-    def _timeouts(self, calls: int) -> tuple[float, float]:
-        """Seconds that a burst of the reference, and of the candidate, may take."""
-        one = 1.0 + calls * min(self.limits.call, max(self.limits.call_factor * self.reference_seconds, 1.0))
-        return one + self.limits.call, one
-
-    def _check(self) -> None:
-        """Compares outputs with a float64 reference on fresh inputs, on the last of them twice, and on other
-        distributions of values. The first call may compile, so it may take long."""
-        for trial in range(self.preset.trials):
-            timeouts = (self.limits.start + self.limits.call, self.limits.start) if trial == 0 else self._timeouts(1)
-            self._trial(self.program.inputs(secrets.randbits(48)), secrets.randbits(48), timeouts)
-        generator = torch.Generator(self.device.torch_device).manual_seed(secrets.randbits(48))
-        given = self.program.inputs(secrets.randbits(48))
-        for name, values in islice(distributions(given, generator), self.preset.distributions):
-            with self.pair.costs("distributions"):
-                self._trial(values, secrets.randbits(48), self._timeouts(1), f" on inputs that are {name}")
-
-    def _trial(self, values: list[Any], seed: int, timeouts: tuple[float, float], where: str = "") -> None:
-        """One call on each side. On the task's own inputs (`where` empty) the reference's errors are learned from it;
-        on others a reference that float64 does not explain (it overflows, say) says nothing about the candidate."""
-        done = self.pair.round([values], [seed], timeouts)
-        with self.pair.costs("float64_reference"):
-            expected, own, known = self.checks.expectation.of(values, seed, self.pair.outputs(0))
-            self.device.synchronize()
-        if where and not (known and all(bool(torch.isfinite(one).all()) for one in expected)):
-            return
-        if not where:
-            self.reference_seconds = done.reference.own[0]
-        first = self.weights.are_new and not self.checks.made
-        self.checks.exactly(expected, own, where or (_AFTER_NEW_WEIGHTS if first else ""), (values, seed))
-        if not where:
-            before = self.own_errors or own
-            self.own_errors = [(max(a[0], b[0]), max(a[1], b[1])) for a, b in zip(own, before, strict=True)]
-            self._measure_output(values)
-            if self.deterministic is None:
-                self._repeat(values, seed, timeouts)
-
-    def _measure_output(self, values: list[Any]) -> None:
-        """How much of the output is new from the first inputs to the second, where it is large enough to tell."""
-        outputs = self.pair.outputs(0)
-        if self.device.floor_seconds(max(one.numel() * one.dtype.itemsize for one in outputs)) < LEAST_SECONDS:
-            return
-        with self.pair.costs("floor"):
-            if self._before is None:
-                self._before = [one.clone() for one in outputs]
-            elif self._before:
-                self.written, self._before = bytes_written(self._before, outputs, values), []
-
-    def _repeat(self, values: list[Any], seed: int, timeouts: tuple[float, float]) -> None:
-        """The same call again: whether the candidate's bits are the same, unless the reference keeps a state."""
-        with self.pair.costs("determinism"):
-            before = [[one.clone() for one in self.pair.outputs(which)] for which in (0, 1)]
-            self.pair.round([values], [seed], timeouts)
-            same = [all(map(same_bits, one, self.pair.outputs(which))) for which, one in enumerate(before)]
-            self.deterministic = same[1] if same[0] else None
-            if same[0] and not same[1]:
-                where = " from one call to the next on the same inputs"
-                self.checks.exactly(before[1], self.own_errors, where)
-
     # Timing
 
     def _time(self) -> tuple[Estimate, Timing]:
@@ -285,10 +214,10 @@ class Judge:
         if self.weights.are_new:  # what was computed ahead from the weights of the first calls is wrong now
             self.checks.expectation = Expectation(self.program, self.weights.draw())
         # A timed output is compared with the reference's at the task's dtype: both carry rounding errors.
-        own = [(2 * rms, 2 * largest) for rms, largest in self.own_errors]
+        own = [(2 * rms, 2 * largest) for rms, largest in self.trials.own_errors]
         with self.pair.costs("warm_up"):
             self.device.warm_up()
-        calls, warm = self.device.calls(self.reference_seconds, self.pair.slots)
+        calls, warm = self.device.calls(self.trials.reference_seconds, self.pair.slots)
         pairs: list[Pair] = []
         alone: list[Pair] = []
         clocks: list[ClockSample] = []
@@ -298,7 +227,7 @@ class Judge:
                 values = [self.program.inputs(secrets.randbits(48)) for _ in range(calls)]
             seeds = [secrets.randbits(48) for _ in range(calls)]
             first = random.random() < 0.5
-            done = self.pair.round(values, seeds, self._timeouts(calls), candidate_first=first, warm=warm)
+            done = self.pair.round(values, seeds, self.trials.timeouts(calls), candidate_first=first, warm=warm)
             self.checks.timed(done, own)
             with self.pair.costs("clock_log"):
                 sample = self.device.clock_sample()
@@ -313,14 +242,16 @@ class Judge:
             reason = self.preset.stop(self.device.clock.ratios(pairs, self.offset), time.perf_counter() - start)
         if alone:
             sides = self.device.clock.seconds(alone, self.offset)
-            self.alone = median_estimate(sides[0]), median_estimate(sides[1])
+            # On a busy core a call alone waits for a turn of some milliseconds, most calls may: the least did not.
+            reference, candidate = (replace(median_estimate(side), low=min(side)) for side in sides)
+            self.alone = reference, candidate
         return self._estimates(pairs, reason, clocks)
 
     def _time_alone(self, own: Errors) -> Pair:
         """A burst of one call a side, for the guard to compare with."""
         with self.pair.costs("alone"):
             values, seeds = [self.program.inputs(secrets.randbits(48))], [secrets.randbits(48)]
-            done = self.pair.round(values, seeds, self._timeouts(1), candidate_first=random.random() < 0.5)
+            done = self.pair.round(values, seeds, self.trials.timeouts(1), candidate_first=random.random() < 0.5)
             self.checks.timed(done, own)
         return done.reference, done.candidate
 

@@ -23,11 +23,12 @@ from evaluators.build.cache import BuildCache
 from evaluators.build.farm import Extensions
 from evaluators.device import Device, Slot
 from evaluators.incidents import Incidents
-from evaluators.judge import CallLimits, Judge, Judgement
+from evaluators.judge import Judge, Judgement
 from evaluators.records import Artifact, Estimate, Finding, Outcome
 from evaluators.runner_handle import RunnerHandle
 from evaluators.tasks import TaskProgram
 from evaluators.timing import Preset, combined
+from evaluators.trials import CallLimits
 from evaluators.zygote_handle import ZygoteHandle
 
 _log = logging.getLogger(__name__)

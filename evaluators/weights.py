@@ -65,11 +65,15 @@ class Weights:
                 self.missing = ("a state of so many numbers that it is not looked through",)
         return self.draw() if self._changeable else model
 
-    def draw(self) -> nn.Module:
-        """Gives both new weights, where that is possible; the reference with them."""
+    def draw(self, factor: float = 1.0) -> nn.Module:
+        """Gives both new weights, where that is possible; the reference with them. Matrices are multiplied by
+        `factor`."""
         with self._pair.costs("new_weights"):
             model = self._program.model(secrets.randbits(48), self._init_inputs)
             state = model.state_dict()
+            matrices = {one.data_ptr(): one for one in state.values() if one.is_floating_point() and one.dim() >= 2}
+            for one in matrices.values() if factor != 1.0 else ():
+                one.mul_(factor)
             theirs = state if self._renaming is None else self._renaming.translate(state, self._current)
             self._device.synchronize()
             self.are_new = True

@@ -25,7 +25,7 @@ class Evidence:
     """Of one candidate and the reference beside it.
 
     `together` and `alone`: seconds a call of the reference and of the candidate, in bursts, whose inputs all stand
-    ready, and one at a time (None where bursts are of one call anyway).
+    ready, and one at a time, whose `low` is the least (None where bursts are of one call anyway).
     `waited`: the share of a burst for which the reference waited for a core, beyond the candidate's in the next.
     `beside_seconds`: of CPU time that the candidate took while it had not been asked for anything.
     `floor_bytes`: of its output that a call must write, and `floor_seconds` in which no device like this can do it

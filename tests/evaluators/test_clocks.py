@@ -121,9 +121,18 @@ def test_a_little_hidden_in_a_short_call_is_below_what_events_can_tell() -> None
     assert finding is None
 
 
-def test_a_small_share_of_a_long_call_is_no_finding() -> None:
-    share, finding = examined(EventClock(), noisy_pairs(20, hidden=CALLS * 1e-4, jitter=0.0, call=1e-3))
-    assert share == pytest.approx(0.1, abs=0.03)
+@pytest.mark.parametrize(
+    ("hidden", "is_found"), [(2e-5, False), (1e-4, True)], ids=["as noise hides", "more than noise hides"]
+)
+def test_a_small_share_of_a_long_call_is_a_finding_where_no_noise_explains_it(hidden, is_found) -> None:
+    share, finding = examined(EventClock(), noisy_pairs(20, hidden=CALLS * hidden, jitter=0.0, call=1e-3))
+    assert share == pytest.approx(hidden / 1e-3, abs=0.03)
+    assert (finding is not None) == is_found
+
+
+def test_what_no_noise_explains_is_no_finding_beside_much_longer_work() -> None:
+    share, finding = examined(EventClock(), noisy_pairs(20, hidden=CALLS * 2e-4, jitter=0.0, call=1e-2))
+    assert share == pytest.approx(0.02, abs=0.01)
     assert finding is None
 
 

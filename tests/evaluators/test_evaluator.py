@@ -319,6 +319,27 @@ def test_an_odd_shape_is_tried_where_the_preset_asks_for_two(evaluator, monkeypa
     assert verdict.guard[0].message.startswith("fails at n = 99: ")
 
 
+# Precision
+
+
+ROUNDED = "y = {exact}; m, e = torch.frexp(y); return torch.ldexp(torch.round(m * 2**{bits}) / 2**{bits}, e)"
+
+
+@pytest.mark.parametrize(("bits", "outcome"), [(17, Outcome.WRONG), (20, Outcome.OK)])
+def test_no_digits_may_be_missing_where_nothing_is_summed(evaluator, bits, outcome) -> None:
+    task = task_of(model("return torch.tanh(x[0])"))
+    source = model(ROUNDED.format(exact="torch.tanh(x[0])", bits=bits), name="ModelNew")
+    verdict = evaluator.evaluate(task, source)
+    assert verdict.outcome is outcome, verdict.message
+
+
+def test_a_sum_may_be_as_far_off_as_its_order_makes_it(evaluator) -> None:
+    task = task_of(model("return x[0].cumsum(1)"))
+    source = model(ROUNDED.format(exact="x[0].cumsum(1)", bits=17), name="ModelNew")
+    verdict = evaluator.evaluate(task, source)
+    assert verdict.outcome is Outcome.OK, verdict.message
+
+
 # Determinism
 
 
@@ -330,7 +351,7 @@ NOISY = (
 
 def test_noise_within_the_tolerance_is_noted(evaluator) -> None:
     task = task_of(model("return torch.tanh(x[0])"))
-    noisy = evaluator.evaluate(task, model(NOISY.format(size=2e-6), name="ModelNew"))
+    noisy = evaluator.evaluate(task, model(NOISY.format(size=1e-6), name="ModelNew"))
     assert noisy.outcome is Outcome.OK, noisy.message
     assert noisy.correctness.deterministic is False
     steady = evaluator.evaluate(task, reference_of(task))

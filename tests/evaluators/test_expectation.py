@@ -243,3 +243,21 @@ def test_rounding_moves_numbers_up_and_down_by_about_a_last_place(dtype) -> None
     assert 300 < int((change < 0).sum()) < 700
     assert float(change.abs().max()) <= 1.5 * torch.finfo(dtype).eps
     assert torch.equal(rounded([torch.arange(5)])[0], torch.arange(5))
+
+
+@pytest.mark.parametrize(
+    ("forward", "init", "terms"),
+    [
+        ("return torch.tanh(x) * 2", "pass", 1),
+        ("return x.relu_() + 1", "pass", 1),  # in place
+        ("return x.softmax(dim=1)", "pass", 64),
+        ("return x @ self.w", "self.w = nn.Parameter(torch.randn(64, 64))", 128),
+        ("return x.mean()", "pass", 4096),
+        ("return x.argmax(dim=1)", "pass", None),
+        ("return torch.ones(3)", "pass", None),
+    ],
+)
+def test_the_numbers_that_an_output_depends_on_are_counted(forward, init, terms) -> None:
+    program = program_of(forward, init, "[torch.rand(64, 64) + 1]")
+    found = Expectation(program, program.model(2, [])).terms(program.inputs(1), 3)
+    assert found == terms

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from evaluators import tree
-from evaluators.inputs import distributions, shape_variants
+from evaluators.inputs import distributions, shape_variants, standing_out
 from evaluators.records import Task
 from evaluators.tasks import ProgramError, TaskProgram, load_tasks, program_source
 
@@ -48,6 +48,29 @@ def test_inputs_that_are_negative_somewhere_only_become_larger() -> None:
     (name, [wide]), _ = distributions(given, generator())
     assert name == "4 times larger"
     assert torch.equal(wide, 4 * given[0])
+
+
+def test_a_few_numbers_stand_out_at_places_that_meet() -> None:
+    left, right, positive = torch.randn(40, 30).t(), torch.randn(40, 50), torch.rand(30)
+    given = [left, right, positive, torch.arange(40)]
+    wide = standing_out(given, generator())
+    assert wide is not None
+    a, b, c, indices = wide
+    assert a.stride() == left.stride()
+    assert torch.equal(indices, given[3])
+    assert float(c.amin()) >= 0
+    for one, other in zip((a, b, c), given[:3], strict=True):
+        is_large = one.abs() > other.abs()
+        assert int(is_large.sum()) == 2 ** one.dim()
+        assert torch.equal(one[is_large], 64 * other[is_large])
+        assert torch.equal(one[~is_large], other[~is_large] / 64)
+    assert torch.equal((a.abs() > left.abs()).any(0), (b.abs() > right.abs()).any(1))
+    product = (a @ b).abs()
+    assert float(product.flatten().sort().values[-5]) < 0.1 * float(product.max())
+
+
+def test_nothing_stands_out_among_few() -> None:
+    assert standing_out([torch.randn(2, 1), torch.arange(9)], generator()) is None
 
 
 def test_integers_stay_in_every_distribution() -> None:
