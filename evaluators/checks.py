@@ -7,7 +7,16 @@ from typing import Any
 
 from torch import Tensor
 
-from evaluators.correctness import ERROR_FLOOR, MAX_TOLERANCE, Comparison, compare, compare_many, worst_of
+from evaluators.correctness import (
+    ERROR_FLOOR,
+    MAX_TOLERANCE,
+    Comparison,
+    compare,
+    compare_bias,
+    compare_many,
+    is_inexact,
+    worst_of,
+)
 from evaluators.device import Device
 from evaluators.expectation import Errors, Expectation
 from evaluators.failures import RunnerFailure
@@ -48,6 +57,15 @@ class Checks:
         if call is not None and not found.passes:
             found = self._second_look(found, *call, floor=floor)
         self._record(found, where)
+
+    def unbiased(self, expected: Sequence[Tensor], where: str = "") -> None:
+        """Raises RunnerFailure for outputs whose errors have one direction, as those of a lower precision do."""
+        with self._pair.costs("compare"):
+            for given, output, wanted in zip(self._pair.outputs(0), self._pair.outputs(1), expected, strict=True):
+                if is_inexact(given.dtype):
+                    found = compare_bias(output, given, wanted, given.dtype)
+                    if not found.passes:
+                        raise RunnerFailure(Outcome.WRONG, f"{found.reason}{where}")
 
     def _compared(
         self, expected: Sequence[Tensor], own: Errors, slot: int = 0, floor: float = ERROR_FLOOR

@@ -64,7 +64,10 @@ class Hidden:
 
 class Clock(Protocol):
     """How a device's bursts become figures. `offset`: seconds that a call of the reference takes longer in the
-    candidate's process than in its own (`evaluators.calibration`)."""
+    candidate's process than in its own (`evaluators.calibration`). `alone_seconds`: what a call alone may take longer
+    than one of a burst by itself."""
+
+    alone_seconds: float
 
     def ratios(self, pairs: Sequence[Pair], offset: float = 0.0) -> list[float]:
         """Speed-ups of the candidate, one a pair."""
@@ -79,6 +82,8 @@ class Clock(Protocol):
 class JudgeClock:
     """The judge's clock decides; a runner's own only ever makes it slower. Offsets of processes are far below what it
     can tell."""
+
+    alone_seconds = 5e-5  # cold caches, the way to the runner
 
     def ratios(self, pairs: Sequence[Pair], offset: float = 0.0) -> list[float]:
         # Both by the judge's clock: what slows the machine for a while must be able to hit both sides alike.
@@ -99,6 +104,8 @@ class JudgeClock:
 
 class EventClock:
     """The runner's events decide, call by call; the judge's clock must not have seen much more."""
+
+    alone_seconds = 1.5e-5  # caches alone are cold: launching is over by the time that the events are reached
 
     def ratios(self, pairs: Sequence[Pair], offset: float = 0.0) -> list[float]:
         return [reference / candidate for reference, candidate in zip(*self.seconds(pairs, offset), strict=True)]

@@ -19,6 +19,8 @@ ERROR_FACTOR = 16.0  # times the reference's own error
 ERROR_FLOOR = 128.0  # times the machine epsilon of the dtype, where the reference is (nearly) exact
 MAX_TOLERANCE = 0.05  # whatever the reference's own error: half precision, ill-conditioned programs
 UNKNOWN_ERROR = 16.0  # times the machine epsilon: where there is no float64 reference
+BIAS_FLOOR = 16.0  # times the machine epsilon, of an error that is the same share of every element
+_MANY = 1024  # elements, over which rounding errors cancel
 _NORM_RANGE = 1e-15  # below it, squares of single precision lose digits
 
 
@@ -148,6 +150,26 @@ def compare_many(
                 found.append(compare(actual[index], expected[index], own[index], dtype))
         results.append(worst_of(found))
     return results
+
+
+def compare_bias(actual: Tensor, reference: Tensor, expected: Tensor, dtype: torch.dtype) -> Comparison:
+    """Compares the shares by which the candidate's output and the `reference`'s are longer than what was `expected`,
+    all along its direction. Rounding errors of many elements cancel there; a coarser rounding of all does not. Nothing
+    is said of fewer than a thousand elements."""
+    if expected.numel() < _MANY:
+        return Comparison(0.0, 0.0)
+    bias, own = (abs(_bias(one, expected)) for one in (actual, reference))
+    tolerance = max(ERROR_FACTOR * own, BIAS_FLOOR * torch.finfo(dtype).eps)
+    reason = f"the output is off by {bias:.2e} as a whole, at most {tolerance:.2e} allowed"
+    return Comparison(bias, tolerance, None if bias <= tolerance else reason)
+
+
+def _bias(actual: Tensor, expected: Tensor) -> float:
+    """The error's projection on what is expected, over that."""
+    expected = _widened(expected)
+    scale = max(float(expected.abs().max()), torch.finfo(torch.float32).tiny)
+    expected, error = expected / scale, (_widened(actual) - expected) / scale
+    return float((error * expected).sum() / expected.square().sum())
 
 
 def _judged(

@@ -18,7 +18,8 @@ from evaluators import tree
 from evaluators.records import Task
 from evaluators.tasks import program_source
 
-_FEW = 2  # places of a dimension
+_LAST_BITS = {torch.float32: (torch.int32, 19), torch.float64: (torch.int64, 48)}  # all but the first four
+_ALTERNATING = 0x5555_5555_5555_5555
 _SPREAD, _FAR = 4.0, 64.0  # times the task's own; the exponential of 89 overflows single precision
 
 
@@ -36,23 +37,22 @@ def distributions(values: list[Any], generator: torch.Generator) -> Iterator[tup
         yield f"{_FAR:.0f} times larger", tree.unflatten(values, far)
 
 
-def standing_out(values: list[Any], generator: torch.Generator) -> list[Any] | None:
-    """The same inputs, their floating-point numbers 64 times larger at a few places and 64 times smaller at all others:
-    means are then means of little. The places are the same in all dimensions of a size, so that what is multiplied or
-    added still meets. None where that changes nothing."""
+def rounding_alike(values: list[Any]) -> list[Any] | None:
+    """The same inputs, but for the last bits of their numbers, which are 0101...: at whatever precision less than its
+    own each is taken, it loses a third of a unit in the last place, in the direction in which all others do. Rounding
+    errors that a sum averages away otherwise then add up. None without numbers of 32 or 64 bits."""
     _, tensors = tree.flatten(values)
-    small: dict[int, Tensor] = {}
-    drawn, changes = [], False
-    for one in tensors:
-        if one.is_floating_point() and any(size > _FEW for size in one.shape):
-            changes, is_small = True, torch.zeros_like(one, dtype=torch.bool)
-            for dimension, size in enumerate(one.shape):
-                if size not in small:
-                    small[size] = torch.randperm(size, generator=generator, device=one.device) >= _FEW
-                is_small.movedim(dimension, -1).logical_or_(small[size])
-            one = torch.where(is_small, one / _FAR, one * _FAR)
-        drawn.append(one)
-    return tree.unflatten(values, drawn) if changes else None
+    if not any(one.dtype in _LAST_BITS for one in tensors):
+        return None
+    return tree.unflatten(values, [_with_last_bits(one) if one.dtype in _LAST_BITS else one for one in tensors])
+
+
+def _with_last_bits(tensor: Tensor) -> Tensor:
+    integers, count = _LAST_BITS[tensor.dtype]
+    mask = (1 << count) - 1
+    changed = ((tensor.view(integers) & ~mask) | (_ALTERNATING & mask)).view(tensor.dtype)
+    is_normal = (tensor.abs() >= torch.finfo(tensor.dtype).tiny) & torch.isfinite(tensor)
+    return torch.where(is_normal, changed, tensor)
 
 
 def _is_positive(tensor: Tensor) -> bool:

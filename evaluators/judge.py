@@ -127,6 +127,7 @@ class Judge:
                 hidden=self.hidden,
                 together=(timing.reference_seconds, timing.candidate_seconds),
                 alone=self.alone,
+                alone_seconds=self.device.clock.alone_seconds,
                 waited=self.waited,
                 beside_seconds=self.pair.beside,
                 floor_bytes=self.trials.written,

@@ -186,7 +186,7 @@ class Runner:
             for slot, seed in enumerate(message["seeds"]):
                 self.device.seed(seed)
                 self.device.enforce_flags()
-                output, taken = self.device.timed(self.model, self.inputs[slot])
+                output, taken = self.device.timed(self.model, self.inputs[slot], is_first=slot == 0)
                 seconds.append(taken)
                 spec, tensors = tree.flatten(output)
                 if spec != self.output_spec:

@@ -16,7 +16,7 @@ from evaluators.correctness import ERROR_FACTOR, is_inexact
 from evaluators.device import Device
 from evaluators.expectation import Errors, Expectation
 from evaluators.floor import LEAST_SECONDS, bytes_written
-from evaluators.inputs import distributions, standing_out
+from evaluators.inputs import distributions, rounding_alike
 from evaluators.pair import RunnerPair
 from evaluators.tasks import TaskProgram
 from evaluators.timing import Preset
@@ -39,11 +39,12 @@ class CallLimits:
 
 @dataclass(frozen=True)
 class _Unusual:
-    """A trial on other inputs or weights than a task's own: how its failure reads, and whether it counts only where
-    the reference is about as exact as on its own inputs."""
+    """A trial on other inputs or weights than a task's own: how its failure reads, whether it counts only where the
+    reference is about as exact as on its own inputs, and whether the errors may have no common direction."""
 
     where: str
     sound_only: bool = False
+    unbiased: bool = False
 
 
 class Trials:
@@ -85,7 +86,7 @@ class Trials:
         if self._preset.distributions:
             with self._pair.costs("distributions"):
                 self._try_distributions()
-                self._try_numbers_that_stand_out()
+                self._try_inputs_that_round_alike()
                 self._try_larger_weights()
 
     def _inputs(self) -> list[Any]:
@@ -99,11 +100,12 @@ class Trials:
         for name, values in islice(others, self._preset.distributions):
             self._trial(values, self.timeouts(1), _Unusual(f" on inputs that are {name}"))
 
-    def _try_numbers_that_stand_out(self) -> None:
-        """What long sums average away, a lower precision say, is not averaged away now."""
-        values = standing_out(self._inputs(), self._generator())
+    def _try_inputs_that_round_alike(self) -> None:
+        """A lower precision that sums average away, or that the tolerance for long sums lets through, is biased now."""
+        values = rounding_alike(self._inputs())
         if values is not None:
-            self._trial(values, self.timeouts(1), _Unusual(" on inputs of which a few stand out", sound_only=True))
+            where = _Unusual(" on inputs whose rounding errors all have one direction", sound_only=True, unbiased=True)
+            self._trial(values, self.timeouts(1), where)
 
     def _try_larger_weights(self) -> None:
         """What was left out because the task's own weights make it small is not small now."""
@@ -123,6 +125,8 @@ class Trials:
         if unusual is not None:
             if known and self._is_telling(unusual, expected, own):
                 self._checks.exactly(expected, own, unusual.where, (values, seed))
+                if unusual.unbiased:
+                    self._checks.unbiased(expected, unusual.where)
             return
         self.reference_seconds = done.reference.own[0]
         first = self._weights.are_new and not self._checks.made

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from pathlib import Path
 
 from rich.console import Console
@@ -44,16 +45,18 @@ def run(
         baselines = dict(zip(tasks, pool.map(_baseline, tasks), strict=True))
         in_turn = sorted(programs, key=lambda program: needs_build(program.source))
         jobs = {pool.submit(_judge, program.task, program.source): program for program in in_turn}
-        for job in as_completed(jobs):
-            program = jobs[job]
-            baseline = baselines.get(program.task, Estimate(1.0, 1.0, 1.0, 0))
-            results = [classify(program, job.result(), baseline)]
-            if program.is_exploit and not results[0].passes:
-                # As rewards that jump are: a program that seems to gain is judged again, and the majority decides.
-                sources = [f"{program.source}\nattempt = {number}\n" for number in range(_ATTEMPTS - 1)]
-                again = list(pool.map(_judge, [program.task] * len(sources), sources))
-                results += [classify(program, verdict, baseline) for verdict in again]
-            yield _majority(results)
+        found: dict[str, list[Result]] = defaultdict(list)
+        while jobs:
+            for job in wait(jobs, return_when=FIRST_COMPLETED).done:
+                program = jobs.pop(job)
+                results = found[program.id]
+                results.append(classify(program, job.result(), baselines.get(program.task, Estimate(1.0, 1.0, 1.0, 0))))
+                if len(results) == 1 and program.is_exploit and not results[0].passes:
+                    # As rewards that jump are: one that seems to gain is judged again, and the majority decides.
+                    for attempt in range(1, _ATTEMPTS):
+                        jobs[pool.submit(_judge, program.task, f"{program.source}\nattempt = {attempt}\n")] = program
+                elif len(results) in (1, _ATTEMPTS):
+                    yield _majority(results)
 
 
 @contextlib.contextmanager

@@ -131,8 +131,9 @@ class RunnerDevice(Protocol):
     def seed(self, seed: int) -> None:
         """Seeds every generator that the program may draw from."""
 
-    def timed(self, model: Callable[..., Any], inputs: Sequence[Any]) -> tuple[Any, float]:
-        """One call with cold caches, until the device is idle again; its output and seconds."""
+    def timed(self, model: Callable[..., Any], inputs: Sequence[Any], *, is_first: bool = False) -> tuple[Any, float]:
+        """One call with cold caches, until the device is idle again; its output and seconds. The first of a burst comes
+        after a wait, and may take longer to reach the device."""
 
     def trace(self, model: Callable[..., Any], inputs: Sequence[Any]) -> list[KernelRecord] | None:
         """Every kernel that one call runs, or None where nothing records them; first of all MARKS, set on the stream by

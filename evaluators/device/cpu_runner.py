@@ -44,7 +44,7 @@ class CpuRunner:
     def seed(self, seed: int) -> None:
         self._seed(seed)
 
-    def timed(self, model: Callable[..., Any], inputs: Sequence[Any]) -> tuple[Any, float]:
+    def timed(self, model: Callable[..., Any], inputs: Sequence[Any], *, is_first: bool = False) -> tuple[Any, float]:
         start = perf_counter()
         output = model(*inputs)
         return output, perf_counter() - start

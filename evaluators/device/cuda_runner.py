@@ -23,7 +23,7 @@ _Event = torch._C._CudaEventBase  # no Python above it that could be replaced
 
 _TRACE_BYTES = 8 << 20
 _TRACE_RECORDS = 5000
-_FLUSHES = 20  # take longer than launching does under a tracer, so that what does not wait for them overtakes them
+_FLUSHES = 20  # take longer than launching does, also under a tracer: what does not wait for them overtakes them
 
 
 class CudaRunner:
@@ -95,11 +95,12 @@ class CudaRunner:
         for set_seed in self._seeds:
             set_seed(seed)
 
-    def timed(self, model: Callable[..., Any], inputs: Sequence[Any]) -> tuple[Any, float]:
+    def timed(self, model: Callable[..., Any], inputs: Sequence[Any], *, is_first: bool = False) -> tuple[Any, float]:
         spacers = [self._empty(size, dtype=torch.uint8, device=self._device) for size in self._random_sizes()]
         self._reset_persisting()
         self.finish()
-        self._flush()  # still running when the call's first kernel is launched, so that launching takes no time
+        for _ in range(_FLUSHES if is_first else 1):  # a process that has waited takes longer to launch anything
+            self._flush()  # still running when the call's first kernel is launched, so that launching takes no time
         self._record(self._begin, self._stream)
         output = model(*inputs)
         self._record(self._end, self._stream)

@@ -8,7 +8,6 @@ from evaluators.guard.evidence import Evidence
 from evaluators.records import Finding
 
 _SHARE = 0.2  # of a call alone
-_SECONDS = 5e-5  # what a call alone takes longer for by itself: cold caches, the way to the runner
 _FACTOR = 2.0  # as much longer as the reference's
 
 
@@ -24,7 +23,10 @@ class EveryCallPays:
         # Whatever disturbs a call adds to it, so the lower ends say what a call alone takes by itself.
         longer = max(0.0, reference.low - together[0].value)
         gained = candidate.low - together[1].value
-        if candidate.low > together[1].high and gained > _SHARE * candidate.low + _FACTOR * longer + _SECONDS:
+        if (
+            candidate.low > together[1].high
+            and gained > _SHARE * candidate.low + _FACTOR * longer + evidence.alone_seconds
+        ):
             figures = (1e6 * one.value for one in (candidate, together[1], reference, together[0]))
             message = "a call alone takes {:.0f} µs, one of a burst {:.0f} µs (the reference's {:.0f} and {:.0f} µs)"
             yield Finding("bursts", "suspect", message.format(*figures))

