@@ -22,6 +22,7 @@ from evaluators.device import Device
 from evaluators.expectation import Errors, Expectation
 from evaluators.failures import InfraError, RunnerFailure
 from evaluators.guard import Evidence, examine
+from evaluators.guard.bursts import takes_longer_alone
 from evaluators.inputs import shape_variants
 from evaluators.pair import RunnerPair, of_reference
 from evaluators.paper import paper_estimate
@@ -241,12 +242,22 @@ class Judge:
             if calls > 1 and len(alone) < _CALLS_ALONE:  # in between, so that what disturbs one disturbs the other
                 alone.append(self._time_alone(own))
             reason = self.preset.stop(self.device.clock.ratios(pairs, self.offset), time.perf_counter() - start)
+        reference, candidate = self.device.clock.seconds(pairs, self.offset)
         if alone:
-            sides = self.device.clock.seconds(alone, self.offset)
-            # On a busy core a call alone waits for a turn of some milliseconds, most calls may: the least did not.
+            self._look_alone(alone, (median_estimate(reference), median_estimate(candidate)), own)
+        return self._estimates(pairs, reason, clocks)
+
+    def _look_alone(self, alone: list[Pair], together: tuple[Estimate, Estimate], own: Errors) -> None:
+        """What a call takes alone, and once more where that seems long: what happens to delay some calls does not delay
+        the least of many, which a core's other users do not either."""
+        clock = self.device.clock
+        for more in (0, 2 * _CALLS_ALONE):
+            alone += [self._time_alone(own) for _ in range(more)]
+            sides = clock.seconds(alone, self.offset)
             reference, candidate = (replace(median_estimate(side), low=min(side)) for side in sides)
             self.alone = reference, candidate
-        return self._estimates(pairs, reason, clocks)
+            if not takes_longer_alone(together, self.alone, clock.alone_seconds):
+                return
 
     def _time_alone(self, own: Errors) -> Pair:
         """A burst of one call a side, for the guard to compare with."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from evaluators.guard.evidence import Evidence
-from evaluators.records import Finding
+from evaluators.records import Estimate, Finding
 
 _SHARE = 0.2  # of a call alone
 _FACTOR = 2.0  # as much longer as the reference's
@@ -17,16 +17,19 @@ class EveryCallPays:
     Alone it has only its own input. The reference shows what being alone takes by itself."""
 
     def examine(self, evidence: Evidence) -> Iterable[Finding]:
-        if evidence.alone is None:
-            return
-        (reference, candidate), together = evidence.alone, evidence.together
-        # Whatever disturbs a call adds to it, so the lower ends say what a call alone takes by itself.
-        longer = max(0.0, reference.low - together[0].value)
-        gained = candidate.low - together[1].value
-        if (
-            candidate.low > together[1].high
-            and gained > _SHARE * candidate.low + _FACTOR * longer + evidence.alone_seconds
-        ):
-            figures = (1e6 * one.value for one in (candidate, together[1], reference, together[0]))
+        together, alone = evidence.together, evidence.alone
+        if alone is not None and takes_longer_alone(together, alone, evidence.alone_seconds):
+            figures = (1e6 * one.value for one in (alone[1], together[1], alone[0], together[0]))
             message = "a call alone takes {:.0f} µs, one of a burst {:.0f} µs (the reference's {:.0f} and {:.0f} µs)"
             yield Finding("bursts", "suspect", message.format(*figures))
+
+
+def takes_longer_alone(
+    together: tuple[Estimate, Estimate], alone: tuple[Estimate, Estimate], alone_seconds: float
+) -> bool:
+    """Whether the candidate's calls (the second of each) do, by more than being alone explains."""
+    # Whatever disturbs a call adds to it, so the lower ends say what a call alone takes by itself.
+    longer = max(0.0, alone[0].low - together[0].value)
+    gained = alone[1].low - together[1].value
+    by_itself = _SHARE * alone[1].low + _FACTOR * longer + alone_seconds
+    return alone[1].low > together[1].high and gained > by_itself
