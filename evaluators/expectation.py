@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from typing import Any
 
@@ -87,12 +88,13 @@ class Expectation:
         are drawn, counted by its gradient in float64. None where that is not to be had."""
         _, tensors = tree.flatten(inputs)
         wide = [one.to(torch.float64).requires_grad_() if one.is_floating_point() else one.clone() for one in tensors]
-        sources = [one for one in (*wide, *self._model.parameters()) if one.requires_grad]
         counts = []
         try:
+            model = copy.deepcopy(self._model)  # a state that it keeps is not to know of this call
+            sources = [one for one in (*wide, *model.parameters()) if one.requires_grad]
             with torch.enable_grad(), self._program.seeded(seed):
                 passed = [one.clone() for one in wide]  # a program may change its inputs in place
-                _, outputs = tree.flatten(self._model(*tree.unflatten(inputs, passed)))
+                _, outputs = tree.flatten(model(*tree.unflatten(inputs, passed)))
                 for output in (one for one in outputs if one.requires_grad):
                     for at in torch.randint(output.numel(), (_DRAWN,)).tolist():
                         found = torch.autograd.grad(
