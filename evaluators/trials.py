@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from evaluators.checks import Checks, same_bits
-from evaluators.correctness import ERROR_FACTOR, is_inexact
 from evaluators.device import Device
 from evaluators.expectation import Errors, Expectation
 from evaluators.floor import LEAST_SECONDS, bytes_written
@@ -140,10 +139,7 @@ class Trials:
 
     def _compare_closely(self, expected: list[Tensor], own: Errors, values: list[Any], seed: int) -> None:
         """Where an output depends on few numbers, no sum explains an error of many roundings."""
-        inexact = [one.dtype for one in self._pair.outputs(0) if is_inexact(one.dtype)]
-        if not inexact or self._checks.made[-1].error <= max(
-            _CLOSE_FLOOR * torch.finfo(inexact[0]).eps, ERROR_FACTOR * max(map(max, own))
-        ):
+        if self._checks.is_close(expected, own, _CLOSE_FLOOR):
             return
         with self._pair.costs("terms"):
             terms = self._checks.expectation.terms(values, seed)

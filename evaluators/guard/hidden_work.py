@@ -22,11 +22,10 @@ class NothingIsHidden:
 
 
 def hidden_work(trace: Trace, candidate_seconds: float) -> Finding | None:
-    """What to say of a call that worked before its time began or after it ended, as its trace shows and the seconds
-    that it is said to take allow, or as these alone show."""
+    """What to say of a call that worked before its time began or after it ended, as its trace shows, or as the seconds
+    show that it is said to take."""
     outside = trace.outside_seconds
-    is_paid = candidate_seconds >= trace.gpu_seconds - 0.5 * outside  # a tracer may misplace a CUDA graph's kernels
-    if outside > _OUTSIDE_SHARE * trace.gpu_seconds + _OUTSIDE_SECONDS and not is_paid:
+    if outside > _OUTSIDE_SHARE * trace.gpu_seconds + _OUTSIDE_SECONDS:
         message = f"its kernels ran for {1e6 * outside:.0f} µs before the call's time began or after it ended"
         return Finding("hidden_work", "suspect", f"{message}, of {1e6 * trace.gpu_seconds:.0f} µs in all")
     if trace.gpu_seconds <= _BUSY_FACTOR * candidate_seconds + _BUSY_SECONDS:
