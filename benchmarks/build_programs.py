@@ -21,7 +21,7 @@ LIMITS = LimitsConfig(build_seconds=300.0, start_seconds=60.0, memory_gib=8.0)
 
 @dataclass(frozen=True)
 class Asked:
-    """A program and the extensions that it asks for when it is imported and constructed."""
+    """A program and the extensions that it asks for when it is imported, constructed and called."""
 
     name: str
     program: Program

@@ -56,9 +56,9 @@ class ModelNew(Model):
 _CUDNN = """
 
 class ModelNew(Model):
-    def forward(self, *inputs):
-        with torch.backends.cudnn.flags(enabled=True, benchmark=True, deterministic=False, allow_tf32=False):
-            return super().forward(*inputs)
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        torch.backends.cudnn.benchmark = True
 """
 _PROGRAMS = {
     "torch_compile": _COMPILED.format(options=""),

@@ -65,9 +65,10 @@ class Hidden:
 class Clock(Protocol):
     """How a device's bursts become figures. `offset`: seconds that a call of the reference takes longer in the
     candidate's process than in its own (`evaluators.calibration`). `alone_seconds`: what a call alone may take longer
-    than one of a burst by itself."""
+    than one of a burst by itself. `is_of_host`: whatever else a host does delays its calls, on both sides alike."""
 
     alone_seconds: float
+    is_of_host: bool
 
     def ratios(self, pairs: Sequence[Pair], offset: float = 0.0) -> list[float]:
         """Speed-ups of the candidate, one a pair."""
@@ -84,6 +85,7 @@ class JudgeClock:
     can tell."""
 
     alone_seconds = 5e-5  # cold caches, the way to the runner
+    is_of_host = True
 
     def ratios(self, pairs: Sequence[Pair], offset: float = 0.0) -> list[float]:
         # Both by the judge's clock: what slows the machine for a while must be able to hit both sides alike.
@@ -106,6 +108,7 @@ class EventClock:
     """The runner's events decide, call by call; the judge's clock must not have seen much more."""
 
     alone_seconds = 1.5e-5  # caches alone are cold: launching is over by the time that the events are reached
+    is_of_host = False  # only a side that launches more than the device can wait for is delayed by it
 
     def ratios(self, pairs: Sequence[Pair], offset: float = 0.0) -> list[float]:
         return [reference / candidate for reference, candidate in zip(*self.seconds(pairs, offset), strict=True)]

@@ -129,6 +129,7 @@ class Judge:
                 together=(timing.reference_seconds, timing.candidate_seconds),
                 alone=self.alone,
                 alone_seconds=self.device.clock.alone_seconds,
+                is_of_host=self.device.clock.is_of_host,
                 waited=self.waited,
                 beside_seconds=self.pair.beside,
                 floor_bytes=self.trials.written,
@@ -256,7 +257,7 @@ class Judge:
             sides = clock.seconds(alone, self.offset)
             reference, candidate = (replace(median_estimate(side), low=min(side)) for side in sides)
             self.alone = reference, candidate
-            if not takes_longer_alone(together, self.alone, clock.alone_seconds):
+            if not takes_longer_alone(together, self.alone, clock.alone_seconds, clock.is_of_host):
                 return
 
     def _time_alone(self, own: Errors) -> Pair:

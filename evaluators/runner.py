@@ -21,7 +21,8 @@ import torch
 from torch import Tensor, nn
 
 from evaluators import tree
-from evaluators.build.interception import Interception, pretend_gpu
+from evaluators.build.interception import Interception
+from evaluators.build.rehearsal import rehearsing
 from evaluators.device import RunnerDevice
 from evaluators.originals import Originals
 from evaluators.protocol import Channel, PeerClosed
@@ -208,17 +209,18 @@ class Runner:
         return {"names": self.originals.replaced(), "flags": self.device.flags()}
 
     def discover(self, message: dict[str, Any], arguments: int) -> dict[str, Any]:
-        """Imports and constructs the program for what it compiles, without memory for its weights or a GPU."""
-        if message["capability"]:
-            pretend_gpu(message["capability"], message["arch"])
-        reply = self.load(message)
-        if reply:
-            return reply
+        """Imports, constructs and calls the program for what it compiles, without memory or a GPU. `arguments` hold the
+        constructor's and, where these are known, the call's."""
         with os.fdopen(arguments, "rb") as file:
-            init_inputs = torch.load(io.BytesIO(file.read()), weights_only=False)
-        assert self.kind is not None
-        with torch.device("meta"):
-            self.kind(*init_inputs)
+            init_inputs, inputs = torch.load(io.BytesIO(file.read()), weights_only=False)
+        with rehearsing(message["capability"], message["arch"]):
+            reply = self.load(message)
+            if reply:
+                return reply
+            assert self.kind is not None
+            model = self.kind(*init_inputs)
+            if inputs is not None:
+                model(*inputs)
         return {}
 
     def compile(self, message: dict[str, Any]) -> dict[str, Any]:

@@ -248,11 +248,19 @@ class RunnerHandle:
         """Imports the program, which must define `entry`."""
         self.ask({"op": "load", "source": source, "entry": entry}, timeout)
 
-    def discover(self, source: str, init_inputs: list[Any], capability: str, arch: str, timeout: float) -> None:
-        """Imports and constructs the program for the extensions that it asks for alone. `capability` is of the GPU that
-        it is to believe in, empty for none."""
+    def discover(
+        self,
+        source: str,
+        arguments: tuple[list[Any], list[Any] | None],
+        capability: str,
+        arch: str,
+        timeout: float,
+    ) -> None:
+        """Imports, constructs and calls the program for the extensions that it asks for alone. `arguments` are the
+        constructor's and, on the `meta` device, a call's, if known; `capability` is of the GPU that it is to believe
+        in, empty for none."""
         message = {"op": "discover", "source": source, "entry": "ModelNew", "capability": capability, "arch": arch}
-        with _saved(init_inputs) as descriptor:
+        with _saved(arguments) as descriptor:
             self.ask(message, timeout, [descriptor])
 
     def construct(

@@ -18,6 +18,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from configs.schema import LimitsConfig
 from evaluators.build.cache import BuildCache
 from evaluators.build.extension import ExtensionRequest
@@ -29,7 +31,7 @@ from evaluators.failures import InfraError, RunnerFailure
 from evaluators.pair import input_bytes
 from evaluators.records import Artifact, BuildError, Candidate, Outcome, Task, digest_of
 from evaluators.runner_handle import RunnerHandle, RunnerLimits
-from evaluators.tasks import TaskProgram
+from evaluators.tasks import ProgramError, TaskProgram
 from evaluators.zygote_handle import ZygoteHandle
 
 # Hints only: what compiles by other means does so in its runner, under the start limit.
@@ -236,9 +238,9 @@ class Builder:
         try:
             runner.begin_start()
             runner.end_start(self.limits.build_seconds)
-            init_inputs = program.init_inputs(secrets.randbits(48))
+            arguments = program.init_inputs(secrets.randbits(48)), _forms_of_inputs(task)
             capability = self.farm.toolchain.capability
-            runner.discover(candidate.source, init_inputs, capability, self.arch, self.limits.start_seconds)
+            runner.discover(candidate.source, arguments, capability, self.arch, self.limits.start_seconds)
         finally:
             runner.end()
 
@@ -282,6 +284,14 @@ class Builder:
         """Ends the builder's processes."""
         self._zygote.close()
         self._host_zygote.close()
+
+
+def _forms_of_inputs(task: Task) -> list[Any] | None:
+    """Inputs of one call on the `meta` device, or None for a task that needs values to make them."""
+    try:
+        return TaskProgram(task, torch.device("meta")).inputs(0)
+    except ProgramError:
+        return None
 
 
 def _write_whole(path: Path, text: str) -> None:

@@ -41,6 +41,8 @@ class Interception:
         if self._installed:
             return
         self._installed = True
+        # Some name it as the folder to build in, and rely on its being there.
+        (Path.home() / ".cache/torch_extensions").mkdir(parents=True, exist_ok=True)
         replaced: Any = cpp_extension
         replaced._jit_compile = self._jit_compile
         replaced._check_and_build_extension_h_precompiler_headers = lambda *_, **__: None
@@ -99,19 +101,6 @@ class Interception:
                 else _imported(module, library)
             )
         return self._loaded[library]
-
-
-def pretend_gpu(capability: str, name: str) -> None:
-    """Lets this process, which has no GPU, answer what programs ask about one before they build for it."""
-    major, _, minor = capability.partition(".")
-    cuda: Any = torch.cuda
-    cuda.is_available = lambda: True
-    cuda.device_count = lambda: 1
-    cuda.current_device = lambda: 0
-    cuda.get_device_capability = lambda *_: (int(major), int(minor))
-    cuda.get_device_name = lambda *_: name
-    about = types.SimpleNamespace(name=name, major=int(major), minor=int(minor), multi_processor_count=132)
-    cuda.get_device_properties = lambda *_: about
 
 
 class _NotLoaded(types.ModuleType):

@@ -26,7 +26,7 @@ class Evidence:
 
     `together` and `alone`: seconds a call of the reference and of the candidate, in bursts, whose inputs all stand
     ready, and one at a time, whose `low` is the least (None where bursts are of one call anyway).
-    `alone_seconds`: what a call alone takes longer for by itself.
+    `alone_seconds` and `is_of_host` are the clock's (`evaluators.clocks`).
     `waited`: the share of a burst for which the reference waited for a core, beyond the candidate's in the next.
     `beside_seconds`: of CPU time that the candidate took while it had not been asked for anything.
     `floor_bytes`: of its output that a call must write, and `floor_seconds` in which no device like this can do it
@@ -45,6 +45,7 @@ class Evidence:
     reference: Census
     candidate: Census
     alone_seconds: float = 5e-5
+    is_of_host: bool = True
     beside_seconds: float = 0.0
     floor_bytes: int = 0
     floor_seconds: float = 0.0

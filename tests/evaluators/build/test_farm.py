@@ -88,6 +88,17 @@ class ModelNew(nn.Module):
         self.extension = self.extension or build()
         return self.extension.doubled(x)
 """,
+    "in its second call": START
+    + """
+class ModelNew(nn.Module):
+    extension, calls = None, 0
+    def forward(self, x):
+        self.calls += 1
+        if self.calls == 1:
+            return x + x
+        self.extension = self.extension or build()
+        return self.extension.doubled(x)
+""",
     "twice, the second with a macro": START
     + """
 extension = build()
@@ -173,8 +184,11 @@ def test_the_thin_headers_served_them_all(evaluator, store) -> None:
 
 def test_what_is_not_built_is_for_the_caller_to_build(evaluator, store, limits) -> None:
     """So that a GPU does not wait for a compiler: the actor's way."""
-    source = PROGRAMS["in forward"] + "\nx = 2\n"
     with Evaluator(arch="cpu", limits=limits, store=store, builds=False) as measuring:
+        source = PROGRAMS["in forward"] + "\nx = 2\n"  # as is seen without its device
+        artifact = evaluator.builder.build(TASK, Candidate.propose(TASK.id, source, "test"))
+        assert measuring.evaluate(TASK, source, artifact=artifact).outcome in (Outcome.OK, Outcome.SUSPECT)
+        source = PROGRAMS["in its second call"] + "\nx = 2\n"
         artifact = evaluator.builder.build(TASK, Candidate.propose(TASK.id, source, "test"))
         assert not isinstance(artifact, BuildError)
         with pytest.raises(Unbuilt) as missing:

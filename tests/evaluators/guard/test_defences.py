@@ -91,6 +91,13 @@ def test_what_being_alone_takes_by_itself_is_fine(reference, candidate, together
     assert examine(alone(reference, candidate, together)) == []
 
 
+def test_what_delays_both_sides_alike_is_taken_off() -> None:
+    """A burst of a host's that was delayed as the reference's was; a GPU's events do not see what delays a host."""
+    delayed = alone(1e-3, 9.5e-4, (2e-3, 1e-3))
+    assert only(delayed).kind == "bursts"
+    assert examine(replace(delayed, is_of_host=False)) == []
+
+
 def test_what_it_is_measured_by_may_not_be_replaced() -> None:
     finding = only(replace(honest(), replaced=("time.perf_counter", "a", "b", "c", "d")))
     assert (finding.kind, finding.severity) == ("integrity", "hack")
