@@ -64,7 +64,7 @@ def _cold_tables(known: dict[str, Any]) -> None:
         kind: [row for row in known["rows"] if kind in ("all", row["kind"])] for kind in ("as it is", "mended", "all")
     }
     _table(
-        f"Cold builds of {known['programs']} programs, {known['asking']} of which ask when constructed; {where}",
+        f"Cold builds of {known['programs']} programs, of which {known['asking']} ask for an extension; {where}",
         ["", "built", "compile", "by thin headers", "median, s", "95 % below", "do not compile: median, s"],
         [[kind, *_built(rows)] for kind, rows in kinds.items() if rows],
     )

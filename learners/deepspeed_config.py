@@ -17,7 +17,7 @@ from torch._C._distributed_c10d import HashStore, Store, TCPStore  # exported by
 
 from configs.schema import LearnerConfig
 
-_BUCKET_ELEMENTS = 50_000_000  # of a reduction; DeepSpeed's own 5e8 would take 2 GB of buffer
+BUCKET_ELEMENTS = 50_000_000  # of a reduction; DeepSpeed's own 5e8 would take 2 GB of buffer
 
 
 def deepspeed_config(config: LearnerConfig, parameters: int) -> dict[str, Any]:
@@ -26,7 +26,7 @@ def deepspeed_config(config: LearnerConfig, parameters: int) -> dict[str, Any]:
     Gradient accumulation is the caller's (`managed_gradient_accumulation`): a step has as many micro-batches as the
     token budget makes of it. The batch sizes below only satisfy DeepSpeed's arithmetic.
     """
-    bucket = max(min(parameters, _BUCKET_ELEMENTS), 1)
+    bucket = max(min(parameters, BUCKET_ELEMENTS), 1)
     return {
         "train_micro_batch_size_per_gpu": 1,
         "gradient_accumulation_steps": 1,

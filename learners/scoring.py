@@ -18,7 +18,7 @@ from transformers import PreTrainedModel
 from learners.batching import Batch
 
 # Logits held at once; above it the backward pass recomputes each chunk. 64 Mi elements are 256 MiB in float32.
-_CHUNK_ELEMENTS = 1 << 26
+CHUNK_ELEMENTS = 1 << 26
 
 
 class TokenScorer(nn.Module):
@@ -61,7 +61,7 @@ class TokenScorer(nn.Module):
     def _chunks(
         self, hidden: Tensor, targets: Tensor, head: nn.Module, temperature: float, with_entropy: bool
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        size = max(_CHUNK_ELEMENTS // self.model.config.get_text_config().vocab_size, 1)
+        size = max(CHUNK_ELEMENTS // self.model.config.get_text_config().vocab_size, 1)
         softcap = getattr(self.model.config.get_text_config(), "final_logit_softcapping", None)
         for start in range(0, max(len(targets), 1), size):
             stop = start + size

@@ -7,11 +7,14 @@ from rich.table import Table
 
 from configs.load import dump_config
 from configs.schema import RunConfig
+from learners.policy import PolicyError
 from orchestration.bootstrap import marks_of_tasks, said_of_marked, select_tasks, without_marked
+from orchestration.memory_plan import memory_plan, memory_table, refuse_what_cannot_fit
 
 
 def print_plan(config: RunConfig, console: Console) -> None:
-    """Prints the resolved configuration and the plan. Raises TaskError for a selection without tasks."""
+    """Prints the resolved configuration and the plan. Raises TaskError for a selection without tasks, ConfigError for
+    what cannot fit into memory."""
     named = select_tasks(config.tasks)
     marks = marks_of_tasks(named, config.tasks)
     tasks = without_marked(named, marks, config.tasks)
@@ -43,3 +46,10 @@ def print_plan(config: RunConfig, console: Console) -> None:
         f"{config.rollout.engines} engine(s), {config.learner.ranks} learner rank(s), "
         f"{config.evaluator.workers} evaluator(s); {assessed} fresh samples at the start and after each phase"
     )
+    try:
+        memory = memory_plan(config)
+    except PolicyError as error:
+        console.print(f"memory is not estimated: {error}", markup=False, highlight=False)
+        return
+    console.print(memory_table(memory))
+    refuse_what_cannot_fit(config, memory)

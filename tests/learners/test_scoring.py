@@ -48,7 +48,7 @@ def test_chunks_change_neither_values_nor_gradients(
     batch, scorer = collate(rows, pad_id=0), TokenScorer(model, autocast=False)
     results = []
     for elements in (1 << 26, 7 * model.config.vocab_size):
-        monkeypatch.setattr(scoring, "_CHUNK_ELEMENTS", elements)
+        monkeypatch.setattr(scoring, "CHUNK_ELEMENTS", elements)
         model.zero_grad()
         logprobs, _ = scorer(batch, 1.0)
         logprobs.mean().backward()

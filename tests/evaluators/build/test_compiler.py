@@ -184,6 +184,13 @@ def test_operators_give_what_torchs_own_give(thin, torchs, streams_work, device,
 
 
 @pytest.mark.slow
+def test_gradients_are_recorded_but_under_a_guard(thin, torchs) -> None:
+    x = torch.ones(2, requires_grad=True)
+    for module in (thin, torchs):
+        assert [module.operate("gradients", index, x, x).requires_grad for index in range(3)] == [True, False, True]
+
+
+@pytest.mark.slow
 def test_a_function_changes_its_argument_in_place(thin) -> None:
     x = torch.ones(3)
     assert thin.fill(x) is None

@@ -1,0 +1,129 @@
+"""What is said beforehand of a policy's memory is what it takes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from transformers import Qwen2Config, Qwen2ForCausalLM
+
+from configs.schema import LearnerConfig, LoraConfig
+from learners.batching import collate, plan_batches
+from learners.memory import learner_memory, policy_shape, trainable
+from learners.policy import PolicyError
+from learners.records import Sample
+from learners.scoring import TokenScorer
+
+CONFIG = Qwen2Config(
+    vocab_size=512,
+    hidden_size=128,
+    intermediate_size=320,
+    num_hidden_layers=6,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    tie_word_embeddings=True,
+    max_position_embeddings=512,
+)
+# The peak of a step of 40 million weights in a process of its own, beyond what it takes before it has them.
+MEASURED = """
+import resource, sys, tempfile
+from transformers import Qwen2Config
+from configs.schema import LearnerConfig, ScratchConfig
+from learners.engine import LearnerEngine
+from learners.memory import learner_memory, policy_shape
+from learners.policy import make_policy
+from learners.records import Sample
+from pathlib import Path
+stage = int(sys.argv[1])
+folder = Path(tempfile.mkdtemp())
+scratch = ScratchConfig(vocab_size=400, hidden_size=768, intermediate_size=2048, layers=6, heads=12, kv_heads=4)
+make_policy(folder, ["text of a small program"] * 50, scratch, 64, 0)
+config = LearnerConfig(zero_stage=stage, micro_batch_tokens=64, threads=1)
+from learners.deepspeed_config import import_deepspeed
+import_deepspeed()
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * 4096
+before = resident()
+engine = LearnerEngine(config, folder, max_length=64)
+samples = [Sample((3, 4, 5), (6, 7, 8, 9))] * 4
+for _ in range(2):
+    engine.train_cross_entropy(samples, 1e-4)
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before
+shape = policy_shape(str(folder))
+print(shape.parameters, peak, learner_memory(shape, config, responses=16, reference=False).total)
+"""
+
+
+def test_a_shape_counts_what_the_model_has() -> None:
+    model = Qwen2ForCausalLM(CONFIG)
+    shape = policy_shape(CONFIG)
+    assert shape.parameters == sum(one.numel() for one in model.parameters())
+    assert shape.cache_bytes == 2 * 6 * 2 * (2 * 32)
+    lora = trainable(shape, LoraConfig(rank=4))
+    assert lora == 4 * 6 * (2 * (128 + 128) + 2 * (128 + 64) + 3 * (128 + 320))
+
+
+def kept_bytes(*, checkpointing: bool) -> tuple[int, int]:
+    """What a forward pass keeps for the backward pass, and the tokens that it is of."""
+    model = Qwen2ForCausalLM(CONFIG)
+    if checkpointing:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+    model.train()
+    samples = [Sample(tuple(range(200)), (1, 2, 3, 4))] * 8
+    plan = plan_batches(samples, micro_batch_tokens=2048, max_length=512, world_size=1, share_prompts=False)
+    batch = collate(plan.micro_batches[0][0], 0)
+    own = {one.untyped_storage().data_ptr() for one in model.parameters()}
+    kept: dict[int, int] = {}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        TokenScorer(model, autocast=True)(batch=batch, temperature=1.0)
+    return sum(kept.values()), batch.input_ids.numel()
+
+
+def test_activations_are_what_a_pass_keeps() -> None:
+    shape = policy_shape(CONFIG)
+    whole, tokens = kept_bytes(checkpointing=False)
+    few, _ = kept_bytes(checkpointing=True)
+    few += whole // shape.layers  # of the layer that the backward pass has just computed again
+    for taken, checkpointing in ((whole, False), (few, True)):
+        config = LearnerConfig(micro_batch_tokens=tokens, gradient_checkpointing=checkpointing)
+        said = learner_memory(shape, config, responses=0, reference=False).activations
+        assert 0.7 < taken / said < 1.4, (checkpointing, taken / said)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
+def test_states_are_what_a_process_takes(stage) -> None:
+    done = subprocess.run([sys.executable, "-c", MEASURED, str(stage)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr[-2000:]
+    parameters, peak, said = map(int, done.stdout.split()[-3:])
+    assert parameters > 3e7
+    assert 0.7 < peak / said < 1.4, (stage, peak / parameters, said / parameters)
+
+
+def test_ranks_and_stages_share_what_they_say() -> None:
+    shape = policy_shape(CONFIG)
+    totals = [
+        learner_memory(shape, LearnerConfig(zero_stage=stage, ranks=8), responses=10, reference=False).total
+        for stage in (1, 2)
+    ]
+    assert totals[1] < totals[0]
+    whole = learner_memory(shape, LearnerConfig(zero_stage=0), responses=10, reference=True)
+    assert whole.reference == 4 * shape.parameters
+    adapters = LearnerConfig(zero_stage=0, lora=LoraConfig(rank=4))
+    small = learner_memory(shape, adapters, responses=10, reference=True)
+    assert small.reference == 0
+    assert small.optimizer == 8 * trainable(shape, adapters.lora) < whole.optimizer / 8
+
+
+def test_a_model_without_a_configuration_is_one_line(tmp_path) -> None:
+    with pytest.raises(PolicyError, match=r"policy\.model: .*no configuration"):
+        policy_shape(str(tmp_path))

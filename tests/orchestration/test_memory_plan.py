@@ -1,0 +1,83 @@
+"""A run that cannot fit is refused before it starts, with the knob to turn."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from configs.load import ConfigError, load_config
+from orchestration.memory_plan import memory_plan, refuse_what_cannot_fit
+
+# The sizes of Qwen2.5-Coder 7B and 0.5B.
+LARGE = {
+    "hidden_size": 3584,
+    "intermediate_size": 18944,
+    "num_hidden_layers": 28,
+    "num_attention_heads": 28,
+    "num_key_value_heads": 4,
+    "vocab_size": 152064,
+    "tie_word_embeddings": False,
+}
+SMALL = {
+    "hidden_size": 896,
+    "intermediate_size": 4864,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 14,
+    "num_key_value_heads": 2,
+    "vocab_size": 151936,
+    "tie_word_embeddings": True,
+}
+
+
+@pytest.fixture
+def planned(tmp_path: Path):
+    def plan(sizes, *overrides: str):
+        folder = tmp_path / "model"
+        folder.mkdir(exist_ok=True)
+        (folder / "config.json").write_text(
+            json.dumps({"model_type": "qwen2", "architectures": ["Qwen2ForCausalLM"], **sizes})
+        )
+        config = load_config("local", ["evaluator.arch=H200", f"policy.model={folder}", *overrides])
+        return config, {one.role: one for one in memory_plan(config)}
+
+    return plan
+
+
+def test_a_small_model_fits_one_gpu(planned) -> None:
+    config, plan = planned(SMALL, "policy.max_length=6144", "learner.gradient_checkpointing=true")
+    refuse_what_cannot_fit(config, list(plan.values()))
+    weights = 494_032_768  # as its model card says: 0.49 billion
+    assert 16 * weights < plan["learner"].needed < 40 * weights
+    assert plan["learner"].limit == pytest.approx(141e9, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "knob"),
+    [
+        ([], "learner.lora.rank"),
+        (["learner.lora.rank=16", "learner.micro_batch_tokens=131072"], "learner.gradient_checkpointing=true"),
+        (["learner.lora.rank=16", "rollout.gpu_memory_utilization=0.1"], "rollout.gpu_memory_utilization"),
+    ],
+)
+def test_what_cannot_fit_names_its_knob(planned, overrides, knob) -> None:
+    with pytest.raises(ConfigError, match=knob):
+        refuse_what_cannot_fit(*_listed(planned(LARGE, "policy.max_length=4096", *overrides)))
+
+
+def test_turning_the_knob_helps(planned) -> None:
+    turned = ["learner.lora.rank=16", "learner.gradient_checkpointing=true"]
+    refuse_what_cannot_fit(*_listed(planned(LARGE, "policy.max_length=4096", *turned)))
+    sharded = ["learner.zero_stage=3", "learner.ranks=8", "learner.gradient_checkpointing=true"]
+    refuse_what_cannot_fit(*_listed(planned(LARGE, "policy.max_length=4096", *sharded)))
+
+
+def test_a_cache_that_holds_no_sequence_is_refused(planned) -> None:
+    with pytest.raises(ConfigError, match=r"rollout\.kv_cache_gib"):
+        planned(LARGE, "evaluator.arch=cpu", "rollout.kv_cache_gib=0.05", "policy.max_length=4096")
+
+
+def _listed(planned):
+    config, plan = planned
+    return config, list(plan.values())
