@@ -209,7 +209,8 @@ def test_baselines_filled_into_the_default_store_are_read_by_evaluate(warpsmith,
     kept = {path: path.stat().st_mtime_ns for path in stored}
     options = ["--arch", "cpu", "--baselines", "torch_compile", "--json"]
     verdict = json.loads(warpsmith("evaluate", str(folder / "1_Shift.py"), "same.py", *options).stdout)
-    assert set(verdict["speedups"]) == {"eager", "torch_compile"}
+    # On a busy machine the times of a right program may be doubted, which is not what is tested here.
+    assert set(verdict["speedups"] or verdict["doubted"]) == {"eager", "torch_compile"}
     assert {path: path.stat().st_mtime_ns for path in (cache / "warpsmith/baselines").glob("*.json")} == kept
 
 
