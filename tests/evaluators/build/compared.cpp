@@ -82,12 +82,6 @@ std::vector<Case> cases(const std::string& name, const torch::Tensor& x, const t
     return {E(torch::full({2, 3}, 7)), E(torch::full({2}, 0.5)), E(torch::full({2}, 1, torch::kFloat64)),
             E(torch::ones({3})), E(torch::ones_like(x)), E(torch::full_like(x, 2)), E(torch::empty_like(x).fill_(3)),
             E(torch::zeros({2}, x.options())), E(torch::full({1}, int64_t{1} << 60)), E(torch::empty_like(x).fill_(true))};
-  if (name == "blob")  // copied while the memory is there
-    return {E(torch::from_blob(x.data_ptr(), x.sizes(), x.strides(), x.options()).clone()),
-            E(torch::from_blob(x.data_ptr(), {x.numel()}, x.options()) * 2),
-            E(torch::from_blob(x.data_ptr(), {x.numel() * x.element_size()}, torch::kByte).clone()),
-            DO(torch::from_blob(z.data_ptr(), z.sizes(), z.strides(), z.options()).fill_(1)),
-            E(torch::from_blob(nullptr, {0, 2}, torch::TensorOptions().dtype(torch::kFloat64)))};
   if (name == "gradients")  // recorded, and not
     return {E(x.mul(2)), [&]() -> torch::Tensor { torch::NoGradGuard guard; return x.mul(2); },
             [&]() -> torch::Tensor { { at::NoGradGuard guard; } return x.mul(2); }};

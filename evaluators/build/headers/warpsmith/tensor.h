@@ -324,33 +324,16 @@ inline Tensor empty_strided(IntArrayRef sizes, IntArrayRef strides, TensorOption
                                       static_cast<int32_t>(device.type()), index < 0 ? 0 : index, &made));
   return Tensor(made);
 }
-inline std::vector<int64_t> contiguous_strides(IntArrayRef sizes) {
+inline Tensor empty(IntArrayRef sizes, TensorOptions options) {
+  for (int64_t size : sizes)
+    TORCH_CHECK(size >= 0, "Trying to create tensor with negative dimension ", size, ": ", sizes);
   std::vector<int64_t> strides(sizes.size());
   int64_t step = 1;
   for (size_t i = sizes.size(); i-- > 0;) {
     strides[i] = step;
     step *= sizes[i] > 1 ? sizes[i] : 1;
   }
-  return strides;
-}
-inline Tensor empty(IntArrayRef sizes, TensorOptions options) {
-  for (int64_t size : sizes)
-    TORCH_CHECK(size >= 0, "Trying to create tensor with negative dimension ", size, ": ", sizes);
-  return empty_strided(sizes, contiguous_strides(sizes), options);
-}
-// Memory that somebody else owns. (With a deleter it is torch's alone.)
-inline Tensor from_blob(void* data, IntArrayRef sizes, IntArrayRef strides, TensorOptions options = {}) {
-  auto device = options.device();
-  int32_t index = device.index();
-  if (device.is_cuda() && index < 0) c10::check(aoti_torch_get_current_device_index(&index));
-  AtenTensorHandle made = nullptr;
-  c10::check(aoti_torch_create_tensor_from_blob(data, static_cast<int64_t>(sizes.size()), sizes.data(), strides.data(),
-                                                0, static_cast<int32_t>(options.dtype().toScalarType()),
-                                                static_cast<int32_t>(device.type()), index < 0 ? 0 : index, &made));
-  return Tensor(made);
-}
-inline Tensor from_blob(void* data, IntArrayRef sizes, TensorOptions options = {}) {
-  return from_blob(data, sizes, contiguous_strides(sizes), options);
+  return empty_strided(sizes, strides, options);
 }
 inline Tensor zeros(IntArrayRef sizes, TensorOptions options = {}) {
   for (int64_t size : sizes) TORCH_CHECK(size >= 0, "zeros: Dimension size must be non-negative.");
