@@ -16,6 +16,7 @@ from torch import Tensor
 
 from evaluators import tree
 from evaluators.records import Task
+from evaluators.syntax import parse_source
 from evaluators.tasks import program_source
 
 _LAST_BITS = {torch.float32: (torch.int32, 19), torch.float64: (torch.int64, 48)}  # all but the first four
@@ -79,7 +80,7 @@ def shape_variants(task: Task) -> list[dict[str, int]]:
 def input_sizes(task: Task) -> dict[str, int]:
     """The sizes of at least 2 that belong to the inputs alone: module-level integers that `get_inputs` depends on and
     neither `get_init_inputs` nor `Model` does, by name."""
-    body = ast.parse(program_source(task)).body
+    body = parse_source(program_source(task)).body
     sizes, uses = _constants(body), _names_used(body)
     free = _reachable("get_inputs", uses) - _reachable("get_init_inputs", uses) - _reachable("Model", uses)
     return {name: sizes[name] for name in sorted(free & set(sizes)) if sizes[name] >= 2}

@@ -5,15 +5,15 @@ Frozen, plain data; nothing here may import torch or ray. Parquet is their one s
 
 from __future__ import annotations
 
-import ast
 import hashlib
-import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
 import pyarrow as pa
+
+from evaluators.syntax import normalised_source
 
 
 class Outcome(StrEnum):
@@ -63,37 +63,6 @@ class Task:
     def with_sizes(self, **sizes: Any) -> Task:
         """The same task at other sizes: `task.with_sizes(batch_size=64)`."""
         return replace(self, sizes={**self.sizes, **sizes})
-
-
-def parse_source(source: str) -> ast.Module:
-    """The syntax tree of a program's text, without the warnings Python has for it (they are of no use to our user).
-
-    Raises SyntaxError, ValueError, RecursionError or MemoryError, as `ast.parse` does.
-    """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return ast.parse(source)
-
-
-def normalised_source(source: str) -> str:
-    """Source without comments, docstrings and layout, so that identical proposals share a digest.
-
-    Text that does not parse is only stripped of trailing blanks.
-    """
-    try:
-        tree = parse_source(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return "\n".join(line.rstrip() for line in source.strip().splitlines())
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            first = node.body[0] if node.body else None
-            value = first.value if isinstance(first, ast.Expr) else None
-            if isinstance(value, ast.Constant) and isinstance(value.value, str):
-                node.body = node.body[1:] or [ast.Pass()]
-    try:
-        return ast.unparse(tree)
-    except (RecursionError, ValueError):
-        return source.strip()
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import textwrap
 from bisect import bisect
 from dataclasses import dataclass
 
-from evaluators.records import parse_source
+from evaluators.syntax import parse_source
 
 MAX_SOURCE = 200_000  # characters of one program; a longer one is refused
 _PARSE_BUDGET = 1_000_000  # characters given to Python's parser for one answer, so that no answer is slow to read

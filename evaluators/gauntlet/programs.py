@@ -6,7 +6,7 @@ import ast
 from dataclasses import dataclass
 from pathlib import Path
 
-from evaluators.records import parse_source
+from evaluators.syntax import parse_source
 
 FOLDER = Path(__file__).parent
 _FIELDS = ("surface", "effect", "task", "arch")

@@ -19,7 +19,7 @@ import torch
 
 from evaluators.gauntlet.programs import discover
 from evaluators.guard.similarity import names_of_its_own
-from evaluators.records import parse_source
+from evaluators.syntax import parse_source
 from evaluators.tasks import load_tasks, program_source
 from evaluators.tasks.loader import load_variants
 

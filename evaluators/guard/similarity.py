@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from itertools import islice
 
-from evaluators.records import parse_source
+from evaluators.syntax import parse_source
 
 _LONG = 40  # characters, from which a string may be a program of another language
 _WORD = re.compile(

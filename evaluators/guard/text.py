@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterable, Iterator
 
 from evaluators.guard.evidence import Evidence
-from evaluators.records import Finding, parse_source
+from evaluators.records import Finding
+from evaluators.syntax import parse_source
 
 _MOST = 5
 _MODULES = {

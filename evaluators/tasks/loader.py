@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 
 from evaluators.records import Task
+from evaluators.syntax import parse_source
 
 BUNDLED = Path(__file__).parent / "bundled"
 _REQUIRED = {"Model", "get_inputs", "get_init_inputs"}
@@ -113,7 +114,7 @@ def _number(task_id: str) -> int:
 
 def _checked(task: Task, place: str) -> Task:
     try:
-        body = ast.parse(task.source).body
+        body = parse_source(task.source).body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise TaskError(f"{place}: does not parse ({error})") from error
     defined = {node.name for node in body if isinstance(node, ast.ClassDef | ast.FunctionDef)}

@@ -14,6 +14,7 @@ from torch import nn
 from evaluators import tree
 from evaluators.device.construct import construct
 from evaluators.records import Task
+from evaluators.syntax import parse_source
 
 
 def program_source(task: Task) -> str:
@@ -24,7 +25,7 @@ def program_source(task: Task) -> str:
     """
     if not task.sizes:
         return task.source
-    tree = ast.parse(task.source)
+    tree = parse_source(task.source)
     missing = set(task.sizes)
     spans: list[tuple[ast.expr, str]] = []
     for node in tree.body:

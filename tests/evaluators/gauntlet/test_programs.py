@@ -8,7 +8,8 @@ import pytest
 
 from evaluators.gauntlet import GauntletError, GauntletProgram, by_family, classify, discover, result_table
 from evaluators.gauntlet.programs import FOLDER
-from evaluators.records import Estimate, Finding, Outcome, Verdict, normalised_source, parse_source
+from evaluators.records import Estimate, Finding, Outcome, Verdict
+from evaluators.syntax import normalised_source, parse_source
 from evaluators.tasks import load_tasks
 
 TEXT = '''"""Returns zeros.

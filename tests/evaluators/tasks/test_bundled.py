@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from evaluators import tree
-from evaluators.records import Task, normalised_source
+from evaluators.records import Task
+from evaluators.syntax import normalised_source
 from evaluators.tasks import TaskProgram, load_tasks, program_source
 from evaluators.tasks.loader import load_variants
 

@@ -1,0 +1,41 @@
+"""Reading a program's text: its syntax tree, from any thread, and the form in which two proposals are the same."""
+
+import ast
+import threading
+import warnings
+
+_PARSING = threading.Lock()
+
+
+def parse_source(source: str) -> ast.Module:
+    """The syntax tree of a program's text, without the warnings Python has for it (they are of no use to our user).
+
+    One thread parses at a time: CPython before 3.12 counts the depth of all threads' trees in one place and raises
+    SystemError ("AST constructor recursion depth mismatch") when two are built at once.
+
+    Raises SyntaxError, ValueError, RecursionError or MemoryError, as `ast.parse` does.
+    """
+    with _PARSING, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ast.parse(source)
+
+
+def normalised_source(source: str) -> str:
+    """Source without comments, docstrings and layout, so that identical proposals share a digest.
+
+    Text that does not parse is only stripped of trailing blanks.
+    """
+    try:
+        tree = parse_source(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return "\n".join(line.rstrip() for line in source.strip().splitlines())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            first = node.body[0] if node.body else None
+            value = first.value if isinstance(first, ast.Expr) else None
+            if isinstance(value, ast.Constant) and isinstance(value.value, str):
+                node.body = node.body[1:] or [ast.Pass()]
+    try:
+        return ast.unparse(tree)
+    except (RecursionError, ValueError):
+        return source.strip()
