@@ -211,7 +211,7 @@ def _command(request: ExtensionRequest, toolchain: Toolchain, path: Path, *, thi
     common = [f"-DTORCH_EXTENSION_NAME={request.module}", "-DTORCH_API_INCLUDE_EXTENSION_H", toolchain.standard]
     cuda = path.suffix in _CUDA
     if thin:
-        headers = ["-isystem", str(HEADERS)]
+        headers = ["-isystem", str(HEADERS), *([] if toolchain.capability else ["-DWARPSMITH_CPU"])]
         headers += ["-DWARPSMITH_HALF", "-isystem", cpp_extension.include_paths()[0]] if half else []
     else:
         headers = _torch_includes()

@@ -82,6 +82,36 @@ std::vector<Case> cases(const std::string& name, const torch::Tensor& x, const t
     return {E(torch::full({2, 3}, 7)), E(torch::full({2}, 0.5)), E(torch::full({2}, 1, torch::kFloat64)),
             E(torch::ones({3})), E(torch::ones_like(x)), E(torch::full_like(x, 2)), E(torch::empty_like(x).fill_(3)),
             E(torch::zeros({2}, x.options())), E(torch::full({1}, int64_t{1} << 60)), E(torch::empty_like(x).fill_(true))};
+  if (name == "blob")  // copied while the memory is there
+    return {E(torch::from_blob(x.data_ptr(), x.sizes(), x.strides(), x.options()).clone()),
+            E(torch::from_blob(x.data_ptr(), {x.numel()}, x.options()) * 2),
+            E(torch::from_blob(x.data_ptr(), {x.numel() * x.element_size()}, torch::kByte).clone()),
+            DO(torch::from_blob(z.data_ptr(), z.sizes(), z.strides(), z.options()).fill_(1)),
+            E(torch::from_blob(nullptr, {0, 2}, torch::TensorOptions().dtype(torch::kFloat64))),
+            DO(torch::from_blob(z.data_ptr(), z.sizes(), z.strides(), [z](void* at) mutable {
+                 if (at == z.data_ptr()) z.fill_(3);
+               }, z.options()).mul_(2)),
+            E([](torch::Tensor owned) {  // read when the function that made it is gone
+              return torch::from_blob(owned.data_ptr(), {owned.numel()}, [owned](void*) {}, owned.options());
+            }(x.contiguous().clone()))};
+  if (name == "threads")
+    return {[&]() -> torch::Tensor {
+              auto z = torch::zeros({1000});
+              at::parallel_for(0, 1000, 7, [&](int64_t from, int64_t to) {
+                for (int64_t i = from; i < to; ++i) z.data_ptr<float>()[i] += i;
+              });
+              return z;
+            },
+            [&]() -> torch::Tensor {
+              auto z = torch::zeros({1000});
+              at::parallel_for(0, 1000, 1, [&](int64_t from, int64_t to) {
+                for (int64_t i = from; i < to; ++i) z.data_ptr<float>()[i] = at::get_thread_num() < at::get_num_threads();
+              });
+              return z;
+            },
+            DO(at::parallel_for(3, 3, 1, [&](int64_t, int64_t) { z.fill_(5); })),
+            DO(at::parallel_for(0, 100, 1, [&](int64_t, int64_t) { TORCH_CHECK_INDEX(false, "of a thread"); })),
+            E(torch::full({1}, at::get_num_threads() + at::get_thread_num() + at::divup(7, 2)))};
   if (name == "gradients")  // recorded, and not
     return {E(x.mul(2)), [&]() -> torch::Tensor { torch::NoGradGuard guard; return x.mul(2); },
             [&]() -> torch::Tensor { { at::NoGradGuard guard; } return x.mul(2); }};

@@ -3,4 +3,5 @@
 #include "warpsmith/dispatch.h"
 #include "warpsmith/module.h"
 #include "warpsmith/operators.h"
+#include "warpsmith/parallel.h"
 namespace py = pybind11;

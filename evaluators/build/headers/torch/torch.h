@@ -3,3 +3,4 @@
 #include "warpsmith/dispatch.h"
 #include "warpsmith/module.h"
 #include "warpsmith/operators.h"
+#include "warpsmith/parallel.h"

@@ -27,6 +27,10 @@ int32_t aoti_torch_copy_(AtenTensorHandle, AtenTensorHandle, int32_t);
 int32_t aoti_torch_zero_(AtenTensorHandle);
 int32_t aoti_torch_empty_strided(
     int64_t, const int64_t*, const int64_t*, int32_t, int32_t, int32_t, AtenTensorHandle*);
+int32_t aoti_torch_create_tensor_from_blob(
+    void*, int64_t, const int64_t*, const int64_t*, int64_t, int32_t, int32_t, int32_t, AtenTensorHandle*);
+int32_t torch_from_blob(void*, int64_t, const int64_t*, const int64_t*, int64_t, int32_t, int32_t, int32_t,
+    AtenTensorHandle*, int32_t, const uint8_t*, int64_t, void (*)(void*, void*), void*);  // from torch 2.11 on
 int32_t aoti_torch_get_current_cuda_stream(int32_t, void**);
 int32_t aoti_torch_get_current_device_index(int32_t*);
 bool aoti_torch_grad_mode_is_enabled();

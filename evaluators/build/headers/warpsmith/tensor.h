@@ -3,6 +3,7 @@
 
 #include "warpsmith/core.h"
 
+#include <memory>
 #include <optional>
 #include <tuple>
 #include <type_traits>
@@ -324,17 +325,53 @@ inline Tensor empty_strided(IntArrayRef sizes, IntArrayRef strides, TensorOption
                                       static_cast<int32_t>(device.type()), index < 0 ? 0 : index, &made));
   return Tensor(made);
 }
-inline Tensor empty(IntArrayRef sizes, TensorOptions options) {
-  for (int64_t size : sizes)
-    TORCH_CHECK(size >= 0, "Trying to create tensor with negative dimension ", size, ": ", sizes);
+inline std::vector<int64_t> contiguous_strides(IntArrayRef sizes) {
   std::vector<int64_t> strides(sizes.size());
   int64_t step = 1;
   for (size_t i = sizes.size(); i-- > 0;) {
     strides[i] = step;
     step *= sizes[i] > 1 ? sizes[i] : 1;
   }
-  return empty_strided(sizes, strides, options);
+  return strides;
 }
+inline Tensor empty(IntArrayRef sizes, TensorOptions options) {
+  for (int64_t size : sizes)
+    TORCH_CHECK(size >= 0, "Trying to create tensor with negative dimension ", size, ": ", sizes);
+  return empty_strided(sizes, contiguous_strides(sizes), options);
+}
+#ifdef WARPSMITH_CPU  // set by the builder where it builds for no GPU: with one, this is torch's alone
+// Memory that somebody else owns.
+inline Tensor from_blob(void* data, IntArrayRef sizes, IntArrayRef strides, TensorOptions options = {}) {
+  AtenTensorHandle made = nullptr;
+  c10::check(aoti_torch_create_tensor_from_blob(data, static_cast<int64_t>(sizes.size()), sizes.data(), strides.data(),
+                                                0, static_cast<int32_t>(options.dtype().toScalarType()),
+                                                static_cast<int32_t>(options.device().type()), 0, &made));
+  return Tensor(made);
+}
+inline Tensor from_blob(void* data, IntArrayRef sizes, TensorOptions options = {}) {
+  return from_blob(data, sizes, contiguous_strides(sizes), options);
+}
+// The same, which is told when nobody needs the memory any more.
+template <class F, std::enable_if_t<std::is_invocable_v<F&, void*>, int> = 0>
+Tensor from_blob(void* data, IntArrayRef sizes, IntArrayRef strides, const F& deleter, TensorOptions options = {}) {
+  auto kept = std::make_unique<F>(deleter);
+  auto release = [](void* memory, void* at) {
+    std::unique_ptr<F> kept(static_cast<F*>(at));
+    (*kept)(memory);
+  };
+  AtenTensorHandle made = nullptr;
+  c10::check(torch_from_blob(data, static_cast<int64_t>(sizes.size()), sizes.data(), strides.data(), 0,
+                             static_cast<int32_t>(options.dtype().toScalarType()),
+                             static_cast<int32_t>(options.device().type()), -1, &made, 0, nullptr, 0, release,
+                             kept.get()));
+  kept.release();
+  return Tensor(made);
+}
+template <class F, std::enable_if_t<std::is_invocable_v<F&, void*>, int> = 0>
+Tensor from_blob(void* data, IntArrayRef sizes, const F& deleter, TensorOptions options = {}) {
+  return from_blob(data, sizes, contiguous_strides(sizes), deleter, options);
+}
+#endif
 inline Tensor zeros(IntArrayRef sizes, TensorOptions options = {}) {
   for (int64_t size : sizes) TORCH_CHECK(size >= 0, "zeros: Dimension size must be non-negative.");
   return empty(sizes, options).zero_();

@@ -32,7 +32,8 @@ extension = load_inline(
     name="parallel_loop",
     cpp_sources=source,
     functions=["gelu"],
-    extra_cflags=["-O3", "-march=native"],
+    extra_cflags=["-O3", "-march=native", "-fopenmp"],
+    extra_ldflags=["-fopenmp"],
 )
 
 
