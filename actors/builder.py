@@ -18,11 +18,13 @@ from evaluators.records import Artifact, BuildError, Candidate, Task
 
 @dataclass(frozen=True)
 class BuildRequest:
-    """A candidate to be compiled for a task's sizes, with the extensions that it was seen to ask for as it ran."""
+    """A candidate to be compiled for a task's sizes, with the extensions that it was seen to ask for as it ran, and the
+    preset that it is to be judged at, which the sender alone needs."""
 
     task: Task
     candidate: Candidate
     also: tuple[ExtensionRequest, ...] = ()
+    preset: str = "fast"
 
 
 @ray.remote(num_cpus=1)

@@ -75,6 +75,8 @@ class LearnerGroup:
         options = {"num_gpus": gpus_per_rank, "num_cpus": 1}
         self._ranks = [LearnerRank.options(**options).remote() for _ in range(config.learner.ranks)]
         self.version = 0
+        self.busy_seconds = 0.0
+        """Of calls that are done: all ranks work on each."""
         try:
             master = self._wait([self._ranks[0].address.remote()], limit)[0]
             starts = [rank.start.remote(config, policy, index, master) for index, rank in enumerate(self._ranks)]
@@ -130,7 +132,8 @@ class LearnerGroup:
 
         Ends at the first failure: when one rank is gone, the others wait for it in a collective.
         """
-        deadline = time.monotonic() + timeout
+        started = time.monotonic()
+        deadline = started + timeout
         results: dict[ray.ObjectRef, Any] = {}
         missing = list(calls)
         while missing:
@@ -146,6 +149,7 @@ class LearnerGroup:
                 raise error.cause from error
             except RayError as error:
                 raise _lost(rank, error) from error
+        self.busy_seconds += time.monotonic() - started
         return [results[call] for call in calls]
 
     def _raise_for_the_dead(self, calls: list[ray.ObjectRef]) -> None:

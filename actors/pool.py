@@ -11,7 +11,6 @@ import itertools
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import ray
@@ -20,48 +19,10 @@ from ray.exceptions import RayError
 
 from actors.calls import Call, Raised
 from actors.pool_manager import Manager, one_line
+from actors.pool_records import Broadcast, Member, PoolExhausted, PoolFailure, Work
 
 _log = logging.getLogger(__name__)
 _POLL_SECONDS = 1.0
-
-
-class PoolExhausted(RuntimeError):
-    """No actor of a pool could be kept alive."""
-
-
-@dataclass(frozen=True)
-class PoolFailure:
-    """An item that came to nothing: what its method raised, or why it could not be run to its end."""
-
-    item: Any
-    error: Exception
-
-
-@dataclass
-class _Work:
-    item: Any
-    method: str
-    priority: int = 0
-    failures: int = 0
-    actor: int | None = None
-    deadline: float = 0.0
-
-
-@dataclass
-class _Member:
-    """One place in the pool and the actor in it. `ping` is under way until the actor is known to be ready."""
-
-    index: int
-    ping: Any = None
-    deadline: float = 0.0
-    is_new: bool = True  # starting, rather than being asked whether it still lives
-    needs_hook: bool = False
-    failed_starts: int = 0
-    work: set[int] = field(default_factory=set)
-
-    @property
-    def is_ready(self) -> bool:
-        return self.ping is None
 
 
 class ActorPool:
@@ -94,20 +55,33 @@ class ActorPool:
         self._max_retries, self._max_failed_starts = max_retries, max_failed_starts
         self._on_restart = on_restart
         self._manager = Manager(max_remote_requests_in_flight_per_actor=1)  # a tag is one call
-        self._members: dict[int, _Member] = {}
+        self._members: dict[int, Member] = {}
         self._tickets = itertools.count()
-        self._work: dict[int, _Work] = {}
+        self._work: dict[int, Work] = {}
         self._queue: list[tuple[int, int]] = []  # a heap of (priority, ticket)
         self._finished: list[tuple[Any, Any]] = []
+        self._broadcasts: dict[str, Broadcast] = {}
         self._last_loss = ""
+        self._busy_seconds = 0.0
         self.restarts = 0
         for index in range(size):
-            self._add(_Member(index))
+            self._add(Member(index))
 
     @property
     def pending(self) -> int:
         """Items submitted and not handed out by `poll` yet."""
         return len(self._work) + len(self._finished)
+
+    @property
+    def busy_seconds(self) -> float:
+        """Seconds that each actor has had work for, up to now, summed over the actors."""
+        now = time.monotonic()
+        return self._busy_seconds + sum(now - member.busy_since for member in self._members.values() if member.work)
+
+    @property
+    def size(self) -> int:
+        """Actors in the pool, those that are starting included."""
+        return len(self._members)
 
     def healthy(self) -> list[ActorHandle[Any]]:
         """The actors that are ready for work."""
@@ -136,7 +110,7 @@ class ActorPool:
 
         An ObjectRef as item is resolved on its way to the actor."""
         ticket = next(self._tickets)
-        self._work[ticket] = _Work(item, method, priority)
+        self._work[ticket] = Work(item, method, priority)
         heapq.heappush(self._queue, (priority, ticket))
         self._dispatch()
 
@@ -168,33 +142,56 @@ class ActorPool:
                 return
             yield from self.poll()
 
-    def broadcast(self, method: str, *arguments: Any, timeout: float) -> list[Any]:
-        """Calls `method` on all ready actors and returns the results of those that answered within `timeout` seconds.
+    def withdraw(self, unwanted: Callable[[Any], bool], *, queued_only: bool = False) -> list[Any]:
+        """Takes back the items that are `unwanted` and gives them; of those that run, too (an asynchronous method is
+        cancelled), unless `queued_only`."""
+        taken = []
+        for ticket, work in list(self._work.items()):
+            if not unwanted(work.item) or (queued_only and work.actor is not None):
+                continue
+            if work.actor is not None:
+                self._manager.forget(str(ticket))
+                self._release(self._members[work.actor], ticket)
+            taken.append(work.item)
+            self._forget(ticket)
+        return taken
 
-        Dead and silent ones are restarted, and so are those where the method raised: all of a pool's actors must be in
-        the same state. They, and those still starting, get it from `on_restart`.
+    def begin_broadcast(self, method: str, *arguments: Any, timeout: float) -> Broadcast:
+        """Calls `method` on all ready actors, ahead of all that they are given later; `poll` takes the answers in.
+
+        Dead actors, those that are silent for `timeout` seconds and those where the method raised are restarted: all of
+        a pool's actors must be in the same state. They, and those still starting, get it from `on_restart`.
         """
-        ready = [actor for actor, member in self._members.items() if member.is_ready]
+        ready = {actor for actor, member in self._members.items() if member.is_ready}
         for member in self._members.values():
             member.needs_hook = member.needs_hook or not member.is_ready
-        replies = self._manager.call_each(ready, Call(method), arguments, timeout) if ready else {}
-        results = []
+        broadcast = Broadcast(method, time.monotonic() + timeout, ready)
+        name = f"broadcast-{next(self._tickets)}"
+        self._broadcasts[name] = broadcast
         for actor in ready:
-            reply = replies.get(actor, TimeoutError(f"no answer within {timeout:.0f} s"))
-            error = reply.error if isinstance(reply, Raised) else reply
-            if isinstance(error, Exception):
-                self._replace(actor, f"{method}: {one_line(error)}")
-            else:
-                results.append(reply)
-        return results
+            self._manager.call(actor, f"{name}-{actor}", Call(method), *arguments)
+        return broadcast
+
+    def broadcast(self, method: str, *arguments: Any, timeout: float) -> list[Any]:
+        """The results of a broadcast, of those that answered within `timeout` seconds (see `begin_broadcast`)."""
+        begun = self.begin_broadcast(method, *arguments, timeout=timeout)
+        while not begun.done:
+            self._wait(min(_POLL_SECONDS, self._until_next_deadline()))
+            self._collect()
+            self._tend()
+        return begun.results
+
+    def calls(self) -> list[ray.ObjectRef[Any]]:
+        """What the pool waits for."""
+        return [*self._manager.calls(), *(member.ping for member in self._members.values() if member.ping is not None)]
 
     def stop(self) -> None:
         """Kills all actors and forgets all work."""
         self._manager.clear()
-        for mapping in (self._members, self._work, self._queue, self._finished):
+        for mapping in (self._members, self._work, self._queue, self._finished, self._broadcasts):
             mapping.clear()
 
-    def _add(self, member: _Member) -> None:
+    def _add(self, member: Member) -> None:
         """Starts an actor in a place of the pool."""
         actor = self._manager.add(self._factory(member.index))
         self._members[actor] = member
@@ -218,6 +215,8 @@ class ActorPool:
         _log.warning("pool %s: actor %d is lost (%s); %s", self.name, member.index, reason, then)
         for ticket in list(member.work):
             self._retry(ticket, reason, member)
+        for broadcast in self._broadcasts.values():
+            broadcast.missing.discard(actor)  # the one in its place gets it from `on_restart`
         if not given_up:
             self.restarts += 1
             member.needs_hook = True
@@ -244,11 +243,16 @@ class ActorPool:
         for ticket, work in list(self._work.items()):
             if work.actor is not None and now > work.deadline:
                 self._time_out(ticket, work)
+        for name, broadcast in list(self._broadcasts.items()):
+            for actor in list(broadcast.missing) if now > broadcast.deadline else ():
+                self._replace(actor, f"{broadcast.method}: no answer in time")
+            if broadcast.done:
+                del self._broadcasts[name]
         if not self._members:
             for ticket in list(self._work):
                 self._finish(ticket, PoolFailure(self._work[ticket].item, PoolExhausted(self._exhausted())))
 
-    def _time_out(self, ticket: int, work: _Work) -> None:
+    def _time_out(self, ticket: int, work: Work) -> None:
         actor = work.actor
         assert actor is not None
         self._manager.forget(str(ticket))
@@ -270,13 +274,18 @@ class ActorPool:
             actor = min(room)[2]
             _, ticket = heapq.heappop(self._queue)
             work = self._work[ticket]
-            self._members[actor].work.add(ticket)
+            member = self._members[actor]
+            member.busy_since = member.busy_since if member.work else time.monotonic()
+            member.work.add(ticket)
             work.actor, work.deadline = actor, time.monotonic() + self._timeout
             self._manager.call(actor, str(ticket), Call(work.method), work.item)
 
     def _collect(self) -> None:
         """Takes in the results that have arrived, and the deaths that came instead."""
         for actor, tag, reply in self._manager.ready():
+            if not tag.isdecimal():
+                self._answered(tag.rpartition("-")[0], actor, reply)
+                continue
             ticket = int(tag)
             work = self._work.get(ticket)
             if work is None or work.actor != actor:
@@ -284,7 +293,7 @@ class ActorPool:
             if isinstance(reply, RayError):
                 self._retry(ticket, one_line(reply), self._members[actor])
             else:
-                self._members[actor].work.discard(ticket)
+                self._release(self._members[actor], ticket)
                 self._finish(ticket, PoolFailure(work.item, reply.error) if isinstance(reply, Raised) else reply)
         for actor in self._manager.unhealthy():
             member = self._members[actor]
@@ -294,9 +303,27 @@ class ActorPool:
                 member.needs_hook = True
                 self._probe(actor, self._probe_timeout)
 
-    def _retry(self, ticket: int, reason: str, member: _Member) -> None:
+    def _answered(self, name: str, actor: int, reply: Any) -> None:
+        """An actor's answer to a broadcast."""
+        broadcast = self._broadcasts.get(name)
+        if broadcast is None or actor not in broadcast.missing:
+            return
+        error = reply.error if isinstance(reply, Raised) else reply
+        if isinstance(error, Exception):
+            self._replace(actor, f"{broadcast.method}: {one_line(error)}")
+        else:
+            broadcast.missing.discard(actor)
+            broadcast.results.append(reply)
+
+    def _release(self, member: Member, ticket: int) -> None:
+        """Work that an actor no longer has."""
+        if ticket in member.work:
+            member.work.discard(ticket)
+            self._busy_seconds += 0.0 if member.work else time.monotonic() - member.busy_since
+
+    def _retry(self, ticket: int, reason: str, member: Member) -> None:
         """Puts work whose actor failed it back where it was in the queue, or gives it up."""
-        member.work.discard(ticket)
+        self._release(member, ticket)
         work = self._work[ticket]
         work.failures += 1
         work.actor = None
@@ -309,19 +336,24 @@ class ActorPool:
         heapq.heappush(self._queue, (work.priority, ticket))
 
     def _finish(self, ticket: int, result: Any) -> None:
+        self._finished.append((self._work[ticket].item, result))
+        self._forget(ticket)
+
+    def _forget(self, ticket: int) -> None:
+        """Work that is no longer the pool's."""
         work = self._work.pop(ticket)
         if work.actor is None and (work.priority, ticket) in self._queue:
             self._queue.remove((work.priority, ticket))
             heapq.heapify(self._queue)
-        self._finished.append((work.item, result))
 
     def _wait(self, timeout: float) -> None:
         """Sleeps until any call or ping answers, at most `timeout` seconds."""
-        self._manager.wait([member.ping for member in self._members.values() if member.ping is not None], timeout)
+        wait_any([self], timeout)
 
     def _until_next_deadline(self) -> float:
         deadlines = [work.deadline for work in self._work.values() if work.actor is not None]
         deadlines += [member.deadline for member in self._members.values() if not member.is_ready]
+        deadlines += [broadcast.deadline for broadcast in self._broadcasts.values()]
         return max(min(deadlines, default=time.monotonic() + _POLL_SECONDS) - time.monotonic(), 0.0) + 0.01
 
     def _exhausted(self) -> str:
@@ -329,3 +361,12 @@ class ActorPool:
 
     def _state(self) -> str:
         return f"{len(self.healthy())} of {len(self._members)} actors are ready"
+
+
+def wait_any(pools: Iterable[ActorPool], timeout: float) -> None:
+    """Returns when anything that the pools wait for is answered, or after `timeout` seconds."""
+    calls = list(itertools.chain.from_iterable(pool.calls() for pool in pools))
+    if calls:
+        ray.wait(calls, num_returns=1, timeout=timeout, fetch_local=False)
+    else:
+        time.sleep(timeout)

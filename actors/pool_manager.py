@@ -5,7 +5,6 @@ Calls hand exceptions back as values (see `calls`); only Ray's own errors count 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -46,17 +45,6 @@ class Manager(FaultTolerantActorManager):
         answers: Iterable[Any] = self.fetch_ready_async_reqs(timeout_seconds=0.0)
         return [(answer.actor_id, answer.tag, answer.get()) for answer in answers]
 
-    def call_each(self, actors: Sequence[int], call: Call, arguments: Sequence[Any], timeout: float) -> dict[int, Any]:
-        """Answers by actor, without those that gave none within `timeout` seconds."""
-        answers: Iterable[Any] = self.foreach_actor(
-            call,
-            kwargs=_named(arguments),
-            healthy_only=False,
-            remote_actor_ids=list(actors),
-            timeout_seconds=timeout,
-        )
-        return {answer.actor_id: answer.get() for answer in answers}
-
     def forget(self, tag: str) -> None:
         """Cancels a call, and drops its answer should one come."""
         in_flight: dict[Any, Any] = self._in_flight_req_to_actor_id  # (tag, actor) by call, whatever RLlib declares
@@ -66,13 +54,9 @@ class Manager(FaultTolerantActorManager):
                 self._remote_actor_states[actor].decrement_requests(tag)
                 ray.cancel(call)
 
-    def wait(self, others: Iterable[ray.ObjectRef[Any]], timeout: float) -> None:
-        """Returns when any call, or any of `others`, is answered, or after `timeout` seconds."""
-        calls = [*self._in_flight_req_to_actor_id, *others]
-        if calls:
-            ray.wait(calls, num_returns=1, timeout=timeout, fetch_local=False)
-        else:
-            time.sleep(timeout)
+    def calls(self) -> list[ray.ObjectRef[Any]]:
+        """All calls that are under way."""
+        return list(self._in_flight_req_to_actor_id)
 
 
 def _named(arguments: Sequence[Any]) -> dict[str, Any]:

@@ -148,6 +148,11 @@ class ContrastiveConfig:
     # Groups without signal (all responses rewarded alike) are not learnt from; so many a step are replaced by groups of
     # other tasks (dynamic sampling, DAPO).
     refill: int = bounded(0, 0)
+    # Rollouts may have been sampled by a policy so many versions older than the one that learns from them: generation,
+    # evaluation and learning of so many steps more then run side by side. 0 is strictly on-policy.
+    max_staleness: int = bounded(0, 0)
+    # Seconds from a step's first request, after which it goes on without what is missing; 0 waits for all.
+    deadline: float = bounded(0.0, 0.0)
     scale_advantages: bool = True  # divide a group's advantages by their deviation
     smoothing_clip: float = bounded(1.5, 0.0)  # clip((r - mu) / sigma, -c, c) (CUDA-L1 section 2.4.4)
     smoothing_decay: float = bounded(0.9, 0.0, 1.0)  # of the running mean and deviation

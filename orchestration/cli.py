@@ -61,7 +61,7 @@ def run(
     except (ConfigError, TaskError) as error:
         raise refuse(error) from None
     from actors.learner import LearnerLost
-    from actors.pool import PoolExhausted
+    from actors.pool_records import PoolExhausted
     from learners.engine import LearnerError
     from learners.policy import PolicyError
     from orchestration.driver import run as train

@@ -64,8 +64,8 @@ def take_steps(session: Session, phase: Phase) -> None:
         result.rollouts = phase.credit(result)
         session.remember(result, session.roles.version)
         session.store(phase.key, step, result)
-        learned = {f"train/{name}": value for name, value in phase.learn(step, result.rollouts).items()}
-        learned["sync_seconds"] = session.roles.push_weights(session.roles.version + 1)
+        learned = session.learn(phase, step, result.rollouts)
+        learned["sync_seconds"] = session.roles.push_weights(session.roles.version + 1, session.pipeline)
         learned["step_seconds"] = time.monotonic() - started
         session.commit(phase, step, {**result.metrics, **learned})
         done = step + 1

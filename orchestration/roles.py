@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from configs.load import ConfigError
 from configs.schema import RayConfig, RunConfig
 from evaluators.build.builder import CAPABILITIES
 from orchestration.interrupt import finished_first
+from orchestration.pipeline import Pipeline
 from orchestration.run_directory import RunDirectory
 
 _log = logging.getLogger(__name__)
@@ -66,6 +68,7 @@ class Roles:
         self._gpus = 1.0 if config.evaluator.arch != "cpu" else 0.0
         self._weights: tuple[Any, Any] | None = None
         self._started = False
+        self._busy: tuple[float, dict[str, float]] = (time.monotonic(), {})
         self.version = 0
 
     def start(self) -> None:
@@ -88,7 +91,8 @@ class Roles:
                 self._policy, config.rollout, config.policy, config.seed + index, self.version
             ),
             config.rollout.engines,
-            max_in_flight=max(1, config.rollout.max_concurrent),
+            # Some more than it decodes at once, so that it need not wait for the next.
+            max_in_flight=config.rollout.max_concurrent + -(-config.rollout.max_concurrent // 8),
             timeout=config.rollout.timeout,
             start_timeout=config.rollout.start_timeout,
             on_restart=self._give_weights,
@@ -109,21 +113,38 @@ class Roles:
         )
         self.learner = LearnerGroup(config, self._policy, gpus_per_rank=self._gpus)
         self.engines.wait_ready()
+        self.utilisation()  # from here on
 
     def restart_learner(self) -> None:
         """Replaces a learner that lost a rank; its weights have to be loaded again."""
         self.learner.stop()
         self.learner = LearnerGroup(self._config, self._policy, gpus_per_rank=self._gpus)
 
-    def push_weights(self, version: int) -> float:
-        """Gives every engine the learner's weights as `version`; returns the seconds that took.
+    def push_weights(self, version: int, pipeline: Pipeline) -> float:
+        """Gives every engine the learner's weights as `version`; returns the seconds that took. The rest goes on.
 
         Engines that do not confirm the checksum in time are restarted by the pool, and get the weights then.
         """
-        manifest, data = self.learner.pack_weights(version, self._config.policy.dtype)
+        started = time.monotonic()
+        manifest, data = pipeline.meanwhile(self.learner.pack_weights, version, self._config.policy.dtype)
         self._weights, self.version = (manifest, data), version
-        receipts = self.engines.broadcast("update_weights", data, manifest, timeout=self._config.rollout.timeout)
-        return max((receipt.seconds for receipt in receipts), default=0.0)
+        timeout = self._config.rollout.timeout
+        push = self.engines.begin_broadcast("update_weights", data, manifest, timeout=timeout)
+        pipeline.pump_until(lambda: push.done)
+        return time.monotonic() - started
+
+    def utilisation(self) -> dict[str, float]:
+        """The share of the time since the last call that the actors of each role had work."""
+        now, busy = time.monotonic(), {"learner": self.learner.busy_seconds}
+        sizes = {"learner": 1}
+        for role, pool in (("engines", self.engines), ("builders", self.builders), ("evaluators", self.evaluators)):
+            busy[role], sizes[role] = pool.busy_seconds, pool.size
+        (then, before), self._busy = self._busy, (now, busy)
+        passed = max(now - then, 1e-9)
+        return {
+            f"utilisation/{role}": max(busy[role] - before.get(role, 0.0), 0.0) / (passed * max(sizes[role], 1))
+            for role in busy
+        }
 
     def _give_weights(self, engine: Any) -> None:
         """An engine that was restarted gets the current weights before it generates."""

@@ -6,6 +6,7 @@ Opening a session resumes what the run directory holds; committing makes everyth
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +22,7 @@ from evaluators.guard.cases import HackCases
 from evaluators.records import Outcome, Verdict
 from evaluators.tasks import program_source
 from learners.policy import encode_prompt, encode_response, load_tokenizer
+from learners.records import Rollout
 from orchestration.bootstrap import (
     check_policy,
     marks_of_tasks,
@@ -30,8 +32,9 @@ from orchestration.bootstrap import (
     without_marked,
 )
 from orchestration.checker import POLICY, Background, EndpointChecker, PolicyChecker
+from orchestration.gathering import Prompt, StepResult
 from orchestration.phases.base import phase_key
-from orchestration.pipeline import Pipeline, Prompt, StepResult
+from orchestration.pipeline import Pipeline
 from orchestration.quarantine import quarantine
 from orchestration.review import Checker, Reviewer
 from orchestration.roles import Roles
@@ -166,10 +169,11 @@ class Session:
             if is_current and verdict.outcome is not Outcome.INFRA:
                 spoken = self.pipeline.reviewer.known(verdict)
                 self.pipeline.verdicts[verdict.candidate, verdict.evaluator["preset"]] = spoken
-        self.roles.push_weights(self.state.policy_version)
+        self.roles.push_weights(self.state.policy_version, self.pipeline)
 
     def recover(self) -> None:
         """Goes on after a `LearnerLost`: a new learner, and everything back to the last commit."""
+        self.pipeline.forget()
         self.roles.restart_learner()
         self.restore()
 
@@ -231,6 +235,16 @@ class Session:
                 self.buffer.discard(candidate)
                 self.run.discard_kernel(candidate, verdict.arch)
 
+    def learn(self, phase: Phase, step: int, rollouts: Sequence[Rollout]) -> dict[str, float]:
+        """What the learner says of training on a step, while the steps after it are under way; how many policy versions
+        ago its rollouts were sampled; and each role's share of the time since the step before."""
+        stale = [self.roles.version - rollout.policy_version for rollout in rollouts]
+        metrics = self.pipeline.meanwhile(phase.learn, step, rollouts)
+        learned = {f"train/{name}": value for name, value in metrics.items()}
+        if stale:
+            learned |= {"staleness": sum(stale) / len(stale), "staleness_max": float(max(stale))}
+        return learned | self.roles.utilisation()
+
     def steps_done(self, phase: Phase) -> int:
         """Committed steps of a phase."""
         state = self.state
@@ -256,7 +270,7 @@ class Session:
         version = self.roles.version
         name = f"step-{version:06d}" + (f"-{phase.name}" if export else "")
         local = self.run.checkpoint_folder(name)
-        self.learner.save(str(local))
+        self.pipeline.meanwhile(self.learner.save, str(local))
         if export:
             self.learner.export(str(local / "policy"))
         return replace(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from learners.records import Rollout, Sample
-from orchestration.pipeline import Prompt, StepResult
+from orchestration.gathering import Prompt, StepResult
 
 if TYPE_CHECKING:
     from orchestration.session import Session

@@ -15,11 +15,27 @@ from evaluators.records import Verdict
 from evaluators.reward import reward_of
 from learners.advantages import RunningStatistics, advantages_of
 from learners.records import Rollout, Sample
+from orchestration.gathering import Gathering, Prompt, StepResult
 from orchestration.phases.base import Phase
-from orchestration.pipeline import Prompt, StepResult
 
 if TYPE_CHECKING:
     from orchestration.session import Session
+
+
+class _Refill:
+    """Gives another task's prompt for each group whose responses are all rewarded alike, as long as there are any."""
+
+    def __init__(self, phase: ContrastiveRl, tasks: Sequence[str]) -> None:
+        self._phase, self._further = phase, iter(tasks)
+        self.given = 0
+
+    def __call__(self, rollouts: Sequence[Rollout], verdicts: Mapping[str, Verdict]) -> Prompt | None:
+        known = {reward for reward in self._phase.rewards(rollouts, verdicts) if reward is not None}
+        task_id = next(self._further, None) if len(known) < 2 else None
+        if task_id is None:
+            return None
+        self.given += 1
+        return self._phase.session.contrastive(task_id)
 
 
 class ContrastiveRl(Phase):
@@ -33,6 +49,7 @@ class ContrastiveRl(Phase):
         self._statistics = RunningStatistics(
             config.contrastive_rl.smoothing_decay, per_key=config.reward.per_task_smoothing
         )
+        self._under_way: dict[int, tuple[Gathering, _Refill]] = {}  # by step
 
     @property
     def steps(self) -> int:
@@ -56,33 +73,35 @@ class ContrastiveRl(Phase):
             self.session.learner.set_reference()
 
     def gather(self, step: int) -> StepResult:
+        """The step's rollouts. So many steps as may be ahead of the learner are under way beside it."""
+        ahead = self.session.config.contrastive_rl.max_staleness
+        for later in range(step, min(step + ahead, self.steps - 1) + 1):
+            if later not in self._under_way:
+                self._under_way[later] = self._begin(later)
+        gathering, refill = self._under_way.pop(step)
+        result = self.session.pipeline.finish(gathering)
+        result.metrics["groups_refilled"] = float(refill.given)
+        return result
+
+    def _begin(self, step: int) -> tuple[Gathering, _Refill]:
         """The step's groups, and further ones in place of those whose responses are all rewarded alike: these say
         nothing of what is better (dynamic sampling, DAPO, arXiv 2503.14476, section 3.2)."""
         config = self.session.config
         prompts = self.prompts(step)
         asked = {prompt.task_id for prompt in prompts}
         others = [task.id for task in self.session.tasks if task.id not in asked]
-        further = iter(self.rng(step).permutation(others)[: config.contrastive_rl.refill].tolist())
-        refilled = 0
-
-        def on_group(rollouts: Sequence[Rollout], verdicts: Mapping[str, Verdict]) -> Prompt | None:
-            nonlocal refilled
-            known = {reward for reward in self._rewards(rollouts, verdicts) if reward is not None}
-            task_id = next(further, None) if len(known) < 2 else None
-            refilled += task_id is not None
-            return self.session.contrastive(task_id) if task_id is not None else None
-
-        result = self.session.pipeline.run(
+        refill = _Refill(self, self.rng(step).permutation(others)[: config.contrastive_rl.refill].tolist())
+        wanted = Gathering(
             prompts,
             samples=self.samples,
             temperature=config.rollout.temperature,
             preset=config.evaluator.preset,
-            on_group=on_group,
+            on_group=refill,
+            deadline=config.contrastive_rl.deadline,
         )
-        result.metrics["groups_refilled"] = float(refilled)
-        return result
+        return self.session.pipeline.begin(wanted), refill
 
-    def _rewards(self, rollouts: Sequence[Rollout], verdicts: Mapping[str, Verdict]) -> list[float | None]:
+    def rewards(self, rollouts: Sequence[Rollout], verdicts: Mapping[str, Verdict]) -> list[float | None]:
         """None is neutral; 0 stands for a response without a program, too."""
         judged = [verdicts.get(rollout.candidate_digest or "") for rollout in rollouts]
         return [reward_of(verdict, self.session.config.reward) if verdict else 0.0 for verdict in judged]
@@ -101,7 +120,7 @@ class ContrastiveRl(Phase):
         """Rewards from verdicts; advantages by smoothing and group normalisation."""
         config = self.session.config
         groups: dict[str, list[Rollout]] = {}
-        for rollout, reward in zip(result.rollouts, self._rewards(result.rollouts, result.verdicts), strict=True):
+        for rollout, reward in zip(result.rollouts, self.rewards(result.rollouts, result.verdicts), strict=True):
             groups.setdefault(rollout.group, []).append(replace(rollout, reward=reward))
         rewards = [[rollout.reward for rollout in group] for group in groups.values()]
         keys = [group[0].task_id for group in groups.values()]

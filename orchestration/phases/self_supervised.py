@@ -10,8 +10,8 @@ from dataclasses import replace
 
 from evaluators.records import Outcome
 from learners.records import Rollout, Sample
+from orchestration.gathering import Prompt, StepResult
 from orchestration.phases.base import Phase, train_in_batches
-from orchestration.pipeline import Prompt, StepResult
 
 
 class SelfSupervised(Phase):

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from evaluators.records import Candidate, Verdict
 from learners.records import Rollout, Sample
+from orchestration.gathering import Prompt, StepResult
 from orchestration.phases.base import Phase, train_in_batches
-from orchestration.pipeline import Prompt, StepResult
 from orchestration.teachers import Lesson, Proposal, make_teachers
 
 _log = logging.getLogger(__name__)

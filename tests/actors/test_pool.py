@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import ray
 
-from actors.pool import ActorPool, PoolExhausted, PoolFailure
+from actors.pool import ActorPool
+from actors.pool_records import PoolExhausted, PoolFailure
 
 
 def worker_classes() -> tuple:
@@ -198,6 +199,56 @@ def test_a_broadcast_returns_what_the_living_answer_and_restarts_the_dead(make_p
     assert len(pool.healthy()) == 2
     results = {index: weights for _, (index, weights) in pool.run([("sleep", 0.2)] * 2, "work")}
     assert results == {0: 9, 1: -3}
+
+
+def test_a_broadcast_comes_ahead_of_what_is_submitted_after_it(pool: ActorPool) -> None:
+    pool.wait_ready(60)
+    begun = pool.begin_broadcast("set_weights", 4, timeout=30)
+    for seconds in (0.01, 0.02):
+        pool.submit(("sleep", seconds), "work")
+    done = []
+    while pool.pending or not begun.done:
+        done += [result for _, result in pool.poll()]
+    assert sorted(begun.results) == [0, 1]
+    assert {weights for _, weights in done} == {4}
+
+
+def test_an_actor_that_does_not_answer_a_broadcast_in_time_is_replaced(make_pool) -> None:
+    pool = make_pool(on_restart=lambda actor: ray.get(actor.set_weights.remote(9), timeout=30))
+    pool.wait_ready(60)
+    begun = pool.begin_broadcast("work", ("sleep", 60.0), timeout=0.5)
+    while not begun.done:
+        pool.poll(0.1)
+    assert begun.results == []
+    assert pool.restarts == 2
+    pool.wait_ready(60)
+    assert {weights for _, (_, weights) in pool.run([("sleep", 0.2)] * 2, "work")} == {9}
+
+
+def test_what_is_withdrawn_does_not_come_back(make_pool) -> None:
+    pool = make_pool(size=1, factory=lambda _: AsyncWorker.remote(), max_in_flight=2)
+    pool.wait_ready(60)
+    for seconds in (60.0, 50.0, 0.1, 40.0):
+        pool.submit(seconds, "work")
+    assert pool.withdraw(lambda seconds: seconds > 30, queued_only=True) == [40.0]
+    assert pool.withdraw(lambda seconds: seconds > 55) == [60.0]
+    (done,) = pool.poll(20)
+    assert done[0] == 0.1  # in the place of the one that was cancelled
+    assert pool.pending == 1
+    assert pool.withdraw(lambda _: True) == [50.0]
+    assert pool.pending == pool.queued == 0
+
+
+def test_actors_that_have_work_are_busy(make_pool) -> None:
+    pool = make_pool(size=2)
+    pool.wait_ready(60)
+    assert pool.busy_seconds == 0.0
+    started = time.monotonic()
+    list(pool.run([("sleep", 0.5), ("sleep", 1.0)], "work"))
+    assert 1.5 <= pool.busy_seconds <= 2 * (time.monotonic() - started)
+    before = pool.busy_seconds
+    time.sleep(0.2)
+    assert pool.busy_seconds == before
 
 
 def test_actors_that_never_start_end_in_failures_not_in_a_wait(make_pool, caplog) -> None:

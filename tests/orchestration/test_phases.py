@@ -12,9 +12,9 @@ from configs.schema import RunConfig
 from evaluators.records import Candidate, Estimate, Outcome, Task, Verdict
 from learners.records import Rollout, Sample
 from orchestration import driver
+from orchestration.gathering import Gathering, Prompt, StepResult
 from orchestration.phases import ContrastiveRl, SelfSupervised, Sft
 from orchestration.phases.base import train_in_batches
-from orchestration.pipeline import Prompt, StepResult
 from orchestration.progress import Progress
 from orchestration.run_directory import RunState
 from orchestration.session import extended
@@ -216,10 +216,16 @@ class Pipeline:
 
     def __init__(self, rewards: dict[str, list[float]]) -> None:
         self.rewards = rewards
+        self.begun: list[list[str]] = []
         self.sampled: list[str] = []
 
-    def run(self, prompts: list[Prompt], *, on_group: Any, **_: Any) -> StepResult:
-        waiting = list(prompts)
+    def begin(self, gathering: Gathering) -> Gathering:
+        self.begun.append([prompt.task_id for prompt in gathering.waiting])
+        return gathering
+
+    def finish(self, gathering: Gathering) -> StepResult:
+        waiting, on_group = list(gathering.waiting), gathering.on_group
+        assert on_group is not None
         while waiting:
             task_id = waiting.pop(0).task_id
             self.sampled.append(task_id)
@@ -248,6 +254,21 @@ def test_a_group_with_signal_is_not_replaced() -> None:
     phase.session.pipeline = Pipeline(rewards)  # type: ignore[assignment]
     assert phase.gather(0).metrics["groups_refilled"] == 1
     assert phase.session.pipeline.sampled[:2] == [first, second]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("staleness", [0, 1, 3])
+def test_so_many_steps_are_begun_ahead_of_the_learner(staleness: int) -> None:
+    phase = contrastive(tasks=6, tasks_per_step=2)
+    config = phase.session.config.contrastive_rl
+    config.max_staleness, config.steps = staleness, 5
+    phase.session.pipeline = Pipeline({task.id: [1.0, 2.0] for task in phase.session.tasks})  # type: ignore[assignment]
+    begun: Any = phase.session.pipeline.begun  # type: ignore[attr-defined]
+    seen = []
+    for step in range(5):
+        phase.gather(step)
+        seen.append(len(begun))
+    assert seen == [min(step + 1 + staleness, 5) for step in range(5)]
+    assert begun == [tasks_of(phase, step) for step in range(5)]
 
 
 def test_running_statistics_survive_a_restart() -> None:

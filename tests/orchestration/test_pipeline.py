@@ -1,7 +1,10 @@
 """The pipeline over real pools, and a real evaluator on a bundled task. The rollout engine is a scripted actor: what a
 policy happens to sample would decide nothing here, and vLLM takes half a minute to start."""
 
+import asyncio
 import os
+import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -11,7 +14,8 @@ import pytest
 import ray
 
 from actors.evaluator import EvaluatorActor
-from actors.pool import ActorPool, PoolExhausted
+from actors.pool import ActorPool
+from actors.pool_records import PoolExhausted
 from actors.rollout import Completion
 from configs.schema import EvaluatorConfig, GuardConfig, RolloutConfig
 from evaluators.gauntlet import discover
@@ -20,7 +24,8 @@ from evaluators.records import BuildError, Candidate, Outcome, Verdict
 from evaluators.tasks import find_task, program_source
 from evaluators.tasks.loader import load_variants
 from learners.records import Rollout
-from orchestration.pipeline import Pipeline, Prompt, StepResult
+from orchestration.gathering import Gathering, Prompt, StepResult
+from orchestration.pipeline import Pipeline
 from orchestration.quarantine import quarantine
 from orchestration.review import Reviewer
 
@@ -33,14 +38,20 @@ def fenced(source: str) -> str:
     return f"## Code Implementation\n```python\n{source}\n```\n"
 
 
+NEVER = "never"
+Script = dict[str, list[str] | None]
+
+
 def scripted_actors() -> tuple[Any, Any]:
     """Local classes, which Ray sends by value."""
+    never = NEVER
 
     @ray.remote(num_cpus=0)
     class Engine:
-        """Answers the request of a group with the script's texts for it; None ends the actor."""
+        """Answers a request for a group's i-th response with the script's i-th text for it. Without texts the actor
+        ends, and `NEVER` is one that never comes."""
 
-        def __init__(self, script: dict[str, list[str] | None], broken: bool = False) -> None:
+        def __init__(self, script: Script, broken: bool = False) -> None:
             if broken:
                 raise ValueError("no such model")
             self.script = script
@@ -48,21 +59,24 @@ def scripted_actors() -> tuple[Any, Any]:
         def ping(self) -> str:
             return "pong"
 
-        def apply(self, func: Callable[..., Any], **keywords: Any) -> Any:
-            return func(self, **keywords)
+        async def apply(self, func: Callable[..., Any], **keywords: Any) -> Any:
+            return await func(self, **keywords)
 
-        def generate(self, request: Any) -> list[Completion]:
-            texts = self.script[request.key]
+        async def generate(self, request: Any) -> list[Completion]:
+            group, _, index = request.key.partition("/")[2].rpartition("#")
+            texts = self.script[group]
             if texts is None:
                 os._exit(1)
-            return [Completion(text, (5, 6), (-0.1, -0.2), "stop", 3) for text in texts]
+            if texts[int(index)] == never:
+                await asyncio.sleep(600)
+            return [Completion(texts[int(index)], (5, 6), (-0.1, -0.2), "stop", 3)]
 
     @ray.remote(num_cpus=0)
     class Builder:
-        """Fails on its own account the first time; afterwards nothing compiles."""
+        """Nothing compiles, after `seconds`. Fails on its own account the first time, where it is to."""
 
-        def __init__(self) -> None:
-            self.asked = 0
+        def __init__(self, fails: bool = False, seconds: float = 0.0) -> None:
+            self.asked, self.seconds = int(not fails), seconds
 
         def ping(self) -> str:
             return "pong"
@@ -74,6 +88,7 @@ def scripted_actors() -> tuple[Any, Any]:
             self.asked += 1
             if self.asked == 1:
                 raise OSError("no space left on device")
+            time.sleep(self.seconds)
             return BuildError("compile", "no such function")
 
     return Engine, Builder
@@ -99,9 +114,9 @@ def evaluators(local_ray: None, tmp_path_factory: pytest.TempPathFactory) -> Ite
 def make_pipeline(evaluators: ActorPool, tmp_path: Path) -> Iterator[Callable[..., Pipeline]]:
     pools = []
 
-    def make(script: dict[str, list[str] | None], **options: Any) -> Pipeline:
+    def make(script: Script, **options: Any) -> Pipeline:
         engines = ActorPool("rollout", lambda _: Engine.remote(script), 1, **{"timeout": 30.0, **options})
-        builders = ActorPool("builder", lambda _: Builder.remote(), 1, timeout=30.0)
+        builders = ActorPool("builder", lambda _: Builder.remote(fails=True), 1, timeout=30.0)
         pools.extend([engines, builders])
         return Pipeline([SOFTMAX, GELU], engines, builders, evaluators, RolloutConfig(), reviewer(tmp_path))
 
@@ -110,9 +125,49 @@ def make_pipeline(evaluators: ActorPool, tmp_path: Path) -> Iterator[Callable[..
         pool.stop()
 
 
-def run(pipeline: Pipeline, *groups: str) -> StepResult:
-    prompts = [Prompt(group, group, f"prompt of {group}", (1, 2, 3)) for group in groups]
-    return pipeline.run(prompts, samples=4, temperature=1.0, preset="fast")
+def compiling(number: int) -> str:
+    """A program that a builder is asked for."""
+    return f"import torch\nModelNew = torch.compile(torch.nn.Softmax)\nX = {number}"
+
+
+SHARED: Script = {
+    "right": [fenced(RIGHT), "Nothing."],
+    "nothing": ["Nothing."] * 4,
+    "first": [fenced(compiling(number)) for number in range(4)],
+    "second": [fenced(compiling(number)) for number in range(4, 8)],
+    "third": [fenced(compiling(number)) for number in range(8, 12)],
+    "late": [NEVER, fenced(compiling(20)), fenced(compiling(21)), "Nothing."],
+    "never": [NEVER] * 4,
+}
+
+
+@pytest.fixture(scope="module")
+def pools(evaluators: ActorPool) -> Iterator[list[ActorPool]]:
+    """An engine of four responses at once, and a builder that takes half a second."""
+    engines = ActorPool("rollout", lambda _: Engine.remote(SHARED), 1, max_in_flight=4, timeout=60.0)
+    builders = ActorPool("builder", lambda _: Builder.remote(seconds=0.5), 1, timeout=30.0)
+    engines.wait_ready(60)
+    builders.wait_ready(60)
+    yield [engines, builders, evaluators]
+    engines.stop()
+    builders.stop()
+
+
+@pytest.fixture
+def pipeline(pools: list[ActorPool], tmp_path: Path) -> Pipeline:
+    """One that has judged nothing yet."""
+    return Pipeline([SOFTMAX, GELU], *pools, RolloutConfig(), reviewer(tmp_path))
+
+
+def asked(*groups: str, samples: int = 4, **options: Any) -> Gathering:
+    prompts = [
+        Prompt(group if "/" in group else SOFTMAX.id, group, f"prompt of {group}", (1, 2, 3)) for group in groups
+    ]
+    return Gathering(prompts, samples=samples, temperature=1.0, preset="fast", **options)
+
+
+def run(pipeline: Pipeline, *groups: str, samples: int = 4) -> StepResult:
+    return pipeline.finish(pipeline.begin(asked(*groups, samples=samples)))
 
 
 @pytest.mark.slow
@@ -140,67 +195,133 @@ def test_identical_candidates_are_judged_once_and_no_code_is_a_build_error(
 
 @pytest.mark.slow
 @pytest.mark.timeout(60)
-def test_a_group_may_ask_for_another_as_soon_as_it_is_judged(make_pipeline: Callable[..., Pipeline]) -> None:
-    pipeline = make_pipeline({SOFTMAX.id: [fenced(RIGHT), "Nothing."], GELU.id: ["Nothing.", "Nothing."]})
+def test_a_group_may_ask_for_another_as_soon_as_it_is_judged(pipeline: Pipeline) -> None:
     seen: list[tuple[str, list[str]]] = []
 
     def on_group(rollouts: Sequence[Rollout], verdicts: Mapping[str, Verdict]) -> Prompt | None:
         verdict = [verdicts[one.candidate_digest].outcome if one.candidate_digest else "none" for one in rollouts]
         seen.append((rollouts[0].group, [str(one) for one in verdict]))
-        return Prompt(SOFTMAX.id, SOFTMAX.id, "another", (1, 2)) if rollouts[0].group == GELU.id else None
+        return Prompt(SOFTMAX.id, "right", "another", (1, 2)) if rollouts[0].group == "nothing" else None
 
-    first = Prompt(GELU.id, GELU.id, "first", (1, 2))
+    first = Prompt(GELU.id, "nothing", "first", (1, 2))
     result = pipeline.run([first], samples=2, temperature=1.0, preset="fast", on_group=on_group)
-    assert seen == [(GELU.id, ["none", "none"]), (SOFTMAX.id, ["ok", "none"])]
+    assert sorted(map(sorted, (outcomes for _, outcomes in seen))) == [["none", "none"], ["none", "ok"]]
+    assert [group for group, _ in seen] == ["nothing", "right"]
     assert [rollout.prompt for rollout in result.rollouts] == ["first", "first", "another", "another"]
 
 
 @pytest.mark.timeout(60)
 def test_a_group_whose_engine_died_is_left_out_and_the_others_come_back(make_pipeline: Callable[..., Pipeline]) -> None:
     pipeline = make_pipeline({GELU.id: None, SOFTMAX.id: ["no code"] * 4}, max_retries=0)
-    result = run(pipeline, GELU.id, SOFTMAX.id)
-    assert Counter(rollout.group for rollout in result.rollouts) == {SOFTMAX.id: 4}
+    result = run(pipeline, GELU.id, SOFTMAX.id, samples=2)
+    assert Counter(rollout.group for rollout in result.rollouts) == {SOFTMAX.id: 2}
     assert pipeline.engines.pending == pipeline.builders.pending == pipeline.evaluators.pending == 0
 
 
 def test_no_group_is_sampled_while_too_many_candidates_wait_to_be_judged(
-    make_pipeline: Callable[..., Pipeline], monkeypatch: pytest.MonkeyPatch
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Programs that compile, for a builder of its own pace; two groups bring two each."""
-    sources = [
-        f"import torch\nModelNew = torch.compile(torch.nn.Softmax)  # {number}\nX = {number}" for number in range(4)
-    ]
-    pipeline = make_pipeline({SOFTMAX.id: [*map(fenced, sources[:2])], GELU.id: [*map(fenced, sources[2:])]})
+    """The engine has one group, and the next is queued, when the first programs come."""
     pipeline.max_backlog = 1
-    monkeypatch.setattr("orchestration.pipeline._POLL_SECONDS", 30.0)  # on a busy machine, a group is begun meanwhile
-    events = []
-    sample, build = pipeline.engines.submit, pipeline.builders.submit
+    backlog = {}
+    sample = pipeline.engines.submit
 
     def sampled(request: Any, method: str) -> None:
-        events.append((request.key, pipeline.builders.pending + pipeline.evaluators.pending))
+        backlog[request.key.partition("/")[2]] = pipeline.builders.pending + pipeline.evaluators.pending
         sample(request, method)
 
-    def built(request: Any, method: str) -> None:
-        events.append("build")
-        build(request, method)
-
     monkeypatch.setattr(pipeline.engines, "submit", sampled)
-    monkeypatch.setattr(pipeline.builders, "submit", built)
-    result = run(pipeline, SOFTMAX.id, GELU.id)
-    assert len(result.rollouts) == 4
-    assert events == [(SOFTMAX.id, 0), "build", "build", (GELU.id, 0), "build", "build"]
+    gathering = pipeline.begin(asked("first", "second", "third"))
+    assert sorted(backlog) == [f"{group}#{index}" for group in ("first", "second") for index in range(4)]
+    result = pipeline.finish(gathering)
+    assert len(result.rollouts) == len(result.verdicts) == 12
+    assert [backlog[f"third#{index}"] for index in range(4)] == [0] * 4
+    assert result.metrics["pipeline_seconds"] > 2.0  # four builds, at least, before the third group
 
 
 def test_our_own_failure_is_not_remembered_as_the_candidates(make_pipeline: Callable[..., Pipeline]) -> None:
     pipeline = make_pipeline({})
-    compiling = Candidate.propose(SOFTMAX.id, "import torch\nModelNew = torch.compile(torch.nn.Softmax)", "test")
-    first = pipeline.evaluate([compiling], "fast")[compiling.digest]
+    candidate = Candidate.propose(SOFTMAX.id, compiling(0), "test")
+    first = pipeline.evaluate([candidate], "fast")[candidate.digest]
     assert first.outcome is Outcome.INFRA
     assert "no space left" in first.message
     assert pipeline.verdicts == {}
-    second = pipeline.evaluate([compiling], "fast")[compiling.digest]
+    second = pipeline.evaluate([candidate], "fast")[candidate.digest]
     assert second.outcome is Outcome.BUILD_ERROR
-    assert pipeline.verdicts == {(compiling.digest, "fast"): second}
+    assert pipeline.verdicts == {(candidate.digest, "fast"): second}
+
+
+def test_a_step_is_generated_while_the_one_before_it_is_judged(pipeline: Pipeline) -> None:
+    first, second = pipeline.begin(asked("first")), pipeline.begin(asked("second"))
+    result = pipeline.finish(first)
+    assert [rollout.group for rollout in result.rollouts] == ["first"] * 4
+    assert len(second.result.rollouts) == 4  # generated by now
+    assert not second.done  # and not all built
+    assert [rollout.outcome for rollout in pipeline.finish(second).rollouts] == ["build_error"] * 4
+
+
+def test_a_program_of_two_steps_is_judged_once(pipeline: Pipeline) -> None:
+    first, second = (pipeline.begin(asked("first")) for _ in range(2))
+    results = [pipeline.finish(first), pipeline.finish(second)]
+    assert [result.metrics["measured"] for result in results] == [4, 0]
+    assert [rollout.outcome for result in results for rollout in result.rollouts] == ["build_error"] * 8
+    assert results[0].verdicts == results[1].verdicts
+
+
+def test_what_is_under_way_goes_on_while_something_else_is_waited_for(pipeline: Pipeline) -> None:
+    gathering = pipeline.begin(asked("first"))
+
+    def learn(seconds: float) -> str:
+        deadline = time.monotonic() + seconds
+        while not gathering.done and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return threading.current_thread().name
+
+    assert pipeline.meanwhile(learn, 60.0) == "meanwhile"
+    assert gathering.done
+    with pytest.raises(ZeroDivisionError):
+        pipeline.meanwhile(lambda: 1 / 0)
+    pipeline.finish(gathering)
+    assert pipeline.meanwhile(learn, 0.0) == "MainThread"  # with nothing under way
+
+
+@pytest.mark.timeout(60)
+def test_what_is_late_is_given_up_and_counted(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One response that never comes, one program that is being built and one that waits for the builder."""
+    gathering = pipeline.begin(asked("late", deadline=600.0))
+    pipeline.pump_until(lambda: len(gathering.result.rollouts) == 3)
+    monkeypatch.setattr(Gathering, "is_late", True)
+    result = pipeline.finish(gathering)
+    monkeypatch.undo()
+    assert [rollout.response for rollout in result.rollouts] == ["Nothing."]
+    assert result.metrics["stragglers"] == 3
+    assert result.candidates == result.verdicts == {}
+    assert pipeline.engines.pending == 0
+    assert pipeline.builders.pending == 1  # nobody can take that back
+
+    assert len(run(pipeline, "nothing").rollouts) == 4  # the engine has room again
+    pipeline.pump_until(lambda: not pipeline.builders.pending + pipeline.evaluators.pending)
+    assert len(pipeline.verdicts) == 1  # it came too late, and is known from now on
+
+
+def test_a_gathering_is_late_from_its_deadline_on() -> None:
+    gathering = asked("late", deadline=0.05)
+    time.sleep(0.1)
+    assert not gathering.is_late  # nothing has been asked for
+    gathering.sent(["0/late#0"], gathering.waiting[0], 1)
+    assert not gathering.is_late
+    time.sleep(0.1)
+    assert gathering.is_late
+    without = asked("late")
+    without.sent(["0/late#0"], without.waiting[0], 1)
+    assert not without.is_late
+
+
+def test_what_is_forgotten_is_not_waited_for(pipeline: Pipeline) -> None:
+    pipeline.begin(asked("never", "late"))
+    pipeline.forget()
+    assert pipeline.engines.pending == 0
+    assert len(run(pipeline, "nothing").rollouts) == 4
 
 
 def test_a_pool_without_actors_ends_the_run_and_says_why(evaluators: ActorPool, tmp_path: Path) -> None:
@@ -219,7 +340,7 @@ def test_what_is_suspect_and_like_a_known_hack_is_one_until_a_person_clears_it(
     lazy = next(one for one in discover("cpu") if one.id == "exploits/lazy/torch_function")
     renamed = lazy.source.replace("late", "result").replace("filled", "made")
     pipeline = make_pipeline({SOFTMAX.id: [fenced(renamed), fenced(RIGHT)]})
-    result = run(pipeline, SOFTMAX.id)
+    result = run(pipeline, SOFTMAX.id, samples=2)
     assert [rollout.outcome for rollout in result.rollouts] == ["hack", "ok"]
     hack = result.verdicts[result.rollouts[0].candidate_digest or ""]
     assert [finding.kind for finding in hack.deciding] == ["clocks", "checker"]
@@ -234,6 +355,6 @@ def test_what_is_suspect_and_like_a_known_hack_is_one_until_a_person_clears_it(
     quarantine(cases, result.candidates, result.verdicts, "run/1-contrastive_rl", pipeline.reviewer.references)
     assert cases.word_on(hack.candidate) is Status.SUSPECT  # a likeness proves nothing for others
     cases.judge(hack.candidate, Status.REJECTED)
-    again = run(pipeline, SOFTMAX.id)
+    again = run(pipeline, SOFTMAX.id, samples=2)
     assert [rollout.outcome for rollout in again.rollouts] == ["ok", "ok"]
     assert again.verdicts[hack.candidate].speedups == hack.doubted
