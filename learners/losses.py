@@ -149,8 +149,10 @@ def grpo_loss(inputs: LossInputs, objective: Objective) -> LossOutputs:
     if inputs.entropy is not None:
         metrics["entropy"] = _share(inputs.entropy, inputs.normaliser)
     if inputs.behaviour_logprobs is not None:
-        mismatch = (old - inputs.behaviour_logprobs).abs().nan_to_num(nan=0.0)
+        difference = old - inputs.behaviour_logprobs
+        mismatch = difference.abs().nan_to_num(nan=0.0)
         metrics["mismatch"] = _share(mismatch, inputs.normaliser)
+        metrics["mismatch_outside"] = _share((difference.expm1().abs() > 0.1).float(), inputs.normaliser)
         metrics["mismatch_max"] = _maximum(mismatch)
     return LossOutputs(loss, metrics)
 

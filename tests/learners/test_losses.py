@@ -189,6 +189,17 @@ def test_importance_weights_scale_the_gradient_but_carry_none() -> None:
     assert outputs.metrics["mismatch"].item() == pytest.approx((math.log(2) + math.log(9)) / 2)
 
 
+def test_tokens_whose_probability_differs_by_more_than_a_tenth_are_counted() -> None:
+    inputs = {
+        "logprobs": logs(0.56, 0.54, 0.44, 0.46, 0.5),
+        "behaviour_logprobs": torch.tensor([*[math.log(0.5)] * 4, math.nan], dtype=torch.float64),
+        "advantages": torch.ones(5, dtype=torch.float64),
+        "normaliser": 5,
+    }
+    outputs, _ = run(inputs)
+    assert outputs.metrics["mismatch_outside"].item() == pytest.approx(2 / 5)
+
+
 def test_missing_inputs_are_named() -> None:
     with pytest.raises(ValueError, match="advantages"):
         grpo_loss(LossInputs(logs(0.5), 1), OBJECTIVE)
