@@ -41,7 +41,14 @@ SETTINGS = (
     "name=learner",
     "schedule.phases=[contrastive_rl]",
     "tracking.enabled=false",
-    "contrastive_rl.tasks_per_step=8",
+    "tasks.include=[level1/softmax,level1/gelu_tanh]",
+    "policy.scratch.hidden_size=64",
+    "policy.scratch.heads=2",
+    "policy.scratch.kv_heads=1",
+    "policy.scratch.intermediate_size=128",
+    "contrastive_rl.kl=0",
+    "contrastive_rl.tasks_per_step=2",
+    "contrastive_rl.group_size=4",
     "checkpoint_every=1000",
 )
 EVALUATORS = 8
