@@ -95,7 +95,7 @@ class LearnerConfig:
     weight_decay: float = bounded(0.0, 0.0)
     adam_beta2: float = bounded(0.95, 0.0, 1.0)
     gradient_checkpointing: bool = False
-    autocast: bool = True  # bf16 autocast over float32 weights
+    autocast: bool = True  # bf16 autocast over float32 weights; never on a CPU without instructions for it
     share_prompts: bool = True  # compute a prompt once for its responses; only for models of plain full attention
     lora: LoraConfig = field(default_factory=LoraConfig)
     threads: int = bounded(0, 0)  # torch threads per rank on a CPU; 0 takes all cores

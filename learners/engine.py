@@ -10,7 +10,7 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -27,7 +27,7 @@ from learners.lora import attach_lora, merged_weights, without_adapters
 from learners.losses import LossInputs, LossOutputs, Objective, cross_entropy_loss, grpo_loss
 from learners.policy import load_policy
 from learners.records import Sample
-from learners.scoring import TokenScorer
+from learners.scoring import TokenScorer, has_bfloat16
 
 
 class LearnerError(Exception):
@@ -62,9 +62,10 @@ class LearnerEngine:
 
         `max_length`: tokens; longer samples are dropped. Raises PolicyError where the policy does not load.
         """
-        self.config, self.max_length, self.rank, self.world_size = config, max_length, rank, world_size
-        self.policy_version = 0
         self.device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
+        self.config = config = replace(config, autocast=config.autocast and has_bfloat16(self.device.type))
+        self.max_length, self.rank, self.world_size = max_length, rank, world_size
+        self.policy_version = 0
         if config.threads and self.device.type == "cpu":
             torch.set_num_threads(config.threads)
         disable_progress_bar()

@@ -21,6 +21,14 @@ from learners.batching import Batch
 CHUNK_ELEMENTS = 1 << 26
 
 
+def has_bfloat16(device: str) -> bool:
+    """Whether a kind of device (`cuda`, `cpu`) has instructions for bfloat16. A CPU with AVX2 alone has none, and
+    takes many times as long for a product of matrices as in float32."""
+    if device != "cpu":
+        return True
+    return torch.backends.mkldnn.is_available() and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
 class TokenScorer(nn.Module):
     """A causal language model that returns log-probabilities of given response tokens instead of logits.
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from rich.table import Table
@@ -16,6 +16,7 @@ from transformers import Qwen2Config
 from configs.load import ConfigError
 from configs.schema import RunConfig
 from learners.memory import PolicyShape, learner_memory, policy_shape
+from learners.scoring import has_bfloat16
 
 _GIB = 2**30
 _SPARE = 0.05  # of what is estimated: fragments, buffers of collectives
@@ -83,7 +84,8 @@ def memory_table(plan: Sequence[RoleMemory]) -> Table:
 
 
 def _learner(config: RunConfig, shape: PolicyShape, device: int) -> RoleMemory:
-    learner, trains = config.learner, "contrastive_rl" in config.schedule.phases
+    in_half = config.learner.autocast and has_bfloat16("cpu" if config.evaluator.arch == "cpu" else "cuda")
+    learner, trains = replace(config.learner, autocast=in_half), "contrastive_rl" in config.schedule.phases
     known = learner_memory(
         shape,
         learner,

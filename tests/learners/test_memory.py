@@ -52,7 +52,7 @@ for _ in range(2):
     engine.train_cross_entropy(samples, 1e-4)
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before
 shape = policy_shape(str(folder))
-print(shape.parameters, peak, learner_memory(shape, config, responses=16, reference=False).total)
+print(shape.parameters, peak, learner_memory(shape, engine.config, responses=16, reference=False).total)
 """
 
 

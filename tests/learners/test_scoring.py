@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from learners import scoring
 from learners.batching import collate, plan_batches
 from learners.policy import load_policy
 from learners.records import Sample
-from learners.scoring import TokenScorer
+from learners.scoring import TokenScorer, has_bfloat16
 
 
 def plain_logprobs(model: torch.nn.Module, sample: Sample, temperature: float) -> list[float]:
@@ -66,6 +67,12 @@ def test_an_empty_batch_gives_zero_gradients_everywhere(policy_folder: Path) -> 
 
 
 @torch.no_grad()
+def test_a_cpu_has_bfloat16_where_its_instructions_say_so() -> None:
+    flags = set(re.findall(r"\b(?:avx512bw|amx_bf16|bf16)\b", Path("/proc/cpuinfo").read_text()))
+    assert has_bfloat16("cpu") == bool(flags)
+    assert has_bfloat16("cuda")
+
+
 def test_autocast_stays_close_to_float32(policy_folder: Path, samples: list[Sample]) -> None:
     model, _ = load_policy(policy_folder, torch.float32)
     batch = collate(plan_batches(samples, micro_batch_tokens=4096, max_length=256).micro_batches[0][0], pad_id=0)
