@@ -192,10 +192,11 @@ class Pipeline:
         gathering.proposed(candidate, known)
         if known is not None:
             return
-        others = self._judging.setdefault(key, [])
-        others.append(gathering)
-        if len(others) > 1:
+        others = self._judging.get(key)
+        if others is not None:  # perhaps nobody, where who asked for it has given up
+            others.append(gathering)
             return
+        self._judging[key] = [gathering]
         task = self.tasks[candidate.task_id]
         if needs_build(candidate.source):
             self.builders.submit(BuildRequest(task, candidate, preset=gathering.preset), "build")
