@@ -49,6 +49,7 @@ def violations(config: RunConfig) -> Iterator[tuple[tuple[str, ...], str]]:
     yield from _model_shape(config)
     yield from _evaluator(config)
     yield from _guard(config)
+    yield from _placement(config)
     yield from _agreement(config)
 
 
@@ -121,6 +122,30 @@ def _lengths(config: RunConfig) -> Violations:
         )
     if config.rollout.top_p <= 0:
         yield ("rollout.top_p",), f"rollout.top_p must be above 0 (1 turns it off), got {config.rollout.top_p}"
+
+
+def _placement(config: RunConfig) -> Violations:
+    share, ahead = config.placement.share, config.contrastive_rl.max_staleness
+    if share != "none" and config.rollout.tensor_parallel > 1:
+        yield (
+            ("placement.share", "rollout.tensor_parallel"),
+            f"rollout.tensor_parallel must be 1 where engines share their GPUs (placement.share={share}), "
+            f"got {config.rollout.tensor_parallel}",
+        )
+    if ahead and (share == "all" or (share == "training" and config.rollout.sleep)):
+        remedy = (
+            "set rollout.sleep=false, or placement.share=none" if share == "training" else "placement.share=training"
+        )
+        yield (
+            ("contrastive_rl.max_staleness", "placement.share"),
+            f"contrastive_rl.max_staleness must be 0 where roles take turns (placement.share={share}), got {ahead}: "
+            f"{remedy}",
+        )
+    if config.rollout.weight_transport == "shared" and share == "none":
+        yield (
+            ("rollout.weight_transport", "placement.share"),
+            "rollout.weight_transport=shared needs engines on the learner's GPUs: set placement.share=training or all",
+        )
 
 
 def _model_shape(config: RunConfig) -> Violations:

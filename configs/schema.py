@@ -75,6 +75,13 @@ class RolloutConfig:
     tensor_parallel: int = bounded(1, 1)
     cpu_cores: str = ""  # OpenMP binding of a CPU engine (`0`, `0-3`); empty lets vLLM choose
     compile: bool = False  # torch.compile inside vLLM: slower to start, faster for large models
+    # How new weights come: `shared` reads the learner's memory on the same GPU, `broadcast` takes NCCL (gloo without
+    # GPUs), `host` goes through Ray's object store; `auto` takes the fastest that the placement allows.
+    weight_transport: str = one_of("auto", "auto", "shared", "broadcast", "host")
+    sync_bucket_mib: int = bounded(512, 1)  # of weights on their way to a GPU; of a larger tensor as much as it takes
+    # Engines that share their GPU free its memory while others use it, and take it again before they generate. Without
+    # it, gpu_memory_utilization must leave room for the others.
+    sleep: bool = True
     start_timeout: float = bounded(600.0, 1.0)  # seconds for an engine to come up
     timeout: float = bounded(300.0, 1.0)  # seconds for one request; then it is retried on another engine
 
@@ -229,6 +236,15 @@ class GuardConfig:
 
 
 @dataclass
+class PlacementConfig:
+    """Where roles stand on GPUs (docs/guides/gpus.md)."""
+
+    # Which roles share GPUs, one after the other: `none`, all have GPUs of their own; `training`, engines and learner;
+    # `all`, evaluators too, which then time nothing while anything is generated or trained.
+    share: str = one_of("none", "none", "training", "all")
+
+
+@dataclass
 class AssessmentConfig:
     """How the policy is measured at the start and after each phase: on fresh samples."""
 
@@ -272,6 +288,7 @@ class RunConfig:
     sft: SftConfig = field(default_factory=SftConfig)
     self_supervised: SelfSupervisedConfig = field(default_factory=SelfSupervisedConfig)
     contrastive_rl: ContrastiveConfig = field(default_factory=ContrastiveConfig)
+    placement: PlacementConfig = field(default_factory=PlacementConfig)
     rollout: RolloutConfig = field(default_factory=RolloutConfig)
     learner: LearnerConfig = field(default_factory=LearnerConfig)
     evaluator: EvaluatorConfig = field(default_factory=EvaluatorConfig)

@@ -158,6 +158,11 @@ class LearnerEngine:
         checkpoints.export(self.model, self.tokenizer, self.named_weights(), Path(folder), self.rank)
         distributed.barrier()
 
+    def release_memory(self) -> None:
+        """Gives memory back that torch keeps for later, so that other processes of the GPU can have it."""
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+
     def close(self) -> None:
         """Frees the model and the optimiser. The process group lives until the process ends."""
         self._engine.destroy()

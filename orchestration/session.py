@@ -35,6 +35,7 @@ from orchestration.checker import POLICY, Background, EndpointChecker, PolicyChe
 from orchestration.gathering import Prompt, StepResult
 from orchestration.phases.base import phase_key
 from orchestration.pipeline import Pipeline
+from orchestration.placement import LEARNER
 from orchestration.quarantine import quarantine
 from orchestration.review import Checker, Reviewer
 from orchestration.roles import Roles
@@ -121,6 +122,7 @@ class Session:
                 Reviewer(self.config.guard, self.cases, self._references, self._checker(stack)),
                 self.config.evaluator.max_backlog,
                 self.progress.rates,
+                self.roles.turns,
             )
             self.restore()
             self._opened = stack.pop_all()
@@ -239,6 +241,7 @@ class Session:
         """What the learner says of training on a step, while the steps after it are under way; how many policy versions
         ago its rollouts were sampled; and each role's share of the time since the step before."""
         stale = [self.roles.version - rollout.policy_version for rollout in rollouts]
+        self.roles.turns.give_to(LEARNER)
         metrics = self.pipeline.meanwhile(phase.learn, step, rollouts)
         learned = {f"train/{name}": value for name, value in metrics.items()}
         if stale:
