@@ -97,7 +97,10 @@ class LoraConfig:
 class LearnerConfig:
     ranks: int = bounded(1, 1)
     zero_stage: int = field(default=1, metadata={"choices": (0, 1, 2, 3)})
-    micro_batch_tokens: int = bounded(8192, 64)  # padded tokens in one forward pass
+    micro_batch_tokens: int = bounded(8192, 64)  # tokens in one forward pass, padding included
+    # Rows of a micro-batch are `padded` to one length, or `packed` one behind the other, where attention skips what is
+    # masked (FlexAttention; needs a GPU to be fast); `auto` packs on GPUs what has plain full attention.
+    attention: str = one_of("auto", "auto", "padded", "packed")
     gradient_clip: float = bounded(1.0, 0.0)
     weight_decay: float = bounded(0.0, 0.0)
     adam_beta2: float = bounded(0.95, 0.0, 1.0)

@@ -21,6 +21,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from configs.schema import ContrastiveConfig, LearnerConfig
 from learners import checkpoints
+from learners.attention import supports_packing, use_packed_attention
 from learners.batching import Batch, Plan, collate, plan_batches
 from learners.deepspeed_config import deepspeed_config, import_deepspeed, join_process_group
 from learners.lora import attach_lora, merged_weights, without_adapters
@@ -73,6 +74,9 @@ class LearnerEngine:
         join_process_group(rank, world_size, master_address, master_port, config.timeout)
         torch.manual_seed(seed)  # the same on all ranks: adapters start equal
         self.model, self.tokenizer = load_policy(policy_path, torch.float32)
+        self._packed = self._packs()
+        if self._packed and self.device.type == "cuda":
+            use_packed_attention(self.model)
         if config.gradient_checkpointing:
             self.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         self._adapters = attach_lora(self.model, config.lora) if config.lora.rank > 0 else None
@@ -168,6 +172,13 @@ class LearnerEngine:
         self._engine.destroy()
         self._reference = None
 
+    def _packs(self) -> bool:
+        """Whether rows are packed. Raises LearnerError where they cannot be and the config says so."""
+        wanted, possible = self.config.attention, supports_packing(self.model.config)
+        if wanted == "packed" and not possible:
+            raise LearnerError("learner.attention=packed needs a model of plain full attention: set it to padded")
+        return possible and (wanted == "packed" or (wanted == "auto" and self.device.type == "cuda"))
+
     def _wrap(self, scorer: TokenScorer) -> Any:
         trainable = [parameter for parameter in scorer.parameters() if parameter.requires_grad]
         # Decay is for matrices: it would only pull norms and biases off their place.
@@ -201,12 +212,14 @@ class LearnerEngine:
             max_length=self.max_length,
             world_size=self.world_size,
             share_prompts=self.config.share_prompts,
+            packed=self._packed,
         )
 
     def _work(self, plan: Plan) -> list[_Work]:
         pad = self.tokenizer.pad_token_id
         pad_id = cast(int, self.tokenizer.eos_token_id if pad is None else pad)
-        return [_Work(collate(rows, pad_id).to(self.device)) for rows in plan.micro_batches[self.rank]]
+        batches = (collate(rows, pad_id, packed=plan.packed) for rows in plan.micro_batches[self.rank])
+        return [_Work(batch.to(self.device)) for batch in batches]
 
     def _optimise(
         self, work: Sequence[_Work], objective: Callable[[_Work], LossOutputs], learning_rate: float
@@ -275,6 +288,8 @@ class LearnerEngine:
         model: PreTrainedModel = type(self.model)(self.model.config)
         model.load_state_dict(weights, strict=False)  # tied weights come once
         model.tie_weights()
+        if self._packed and self.device.type == "cuda":
+            use_packed_attention(model)
         model.eval().requires_grad_(False)
         return TokenScorer(model, autocast=self.config.autocast).to(self.device)
 
