@@ -19,6 +19,7 @@ import numpy as np
 import ray
 from safetensors import SafetensorError
 
+from actors.code_stop import CodeStop, Sampled
 from actors.engine_gate import EngineGate
 from actors.engine_options import engine_arguments, on_cores, prepare_environment, shared_file, tensor_names
 from actors.weight_transport import ByBroadcast, DeviceMemory
@@ -38,7 +39,9 @@ class GenerationRequest:
     """`n` responses to one prompt. Temperature 0 is greedy; `key` names the request to its sender.
 
     With `seed`, response i is drawn from seed + i: repeatable as far as batched arithmetic is. With `schema` (a JSON
-    schema, as text) only what fits it can be sampled.
+    schema, as text) only what fits it can be sampled. With `stop_after_code` a response ends behind its program
+    (`actors.code_stop`), and then has no end-of-sequence token. It has at least `min_tokens` tokens, and with
+    `ignore_eos` goes on behind the end-of-sequence token.
     """
 
     key: str
@@ -50,6 +53,9 @@ class GenerationRequest:
     seed: int | None = None
     stop_token_ids: tuple[int, ...] = ()
     schema: str = ""
+    stop_after_code: bool = False
+    ignore_eos: bool = False
+    min_tokens: int = 0
 
 
 @dataclass(frozen=True)
@@ -92,6 +98,7 @@ class RolloutEngine:
         self._engine = _start(model_path, engine_arguments(model_path, rollout, policy, seed, on_cpu=on_cpu), rollout)
         self._start_seconds = time.monotonic() - started
         self._tokenizer = self._engine.get_tokenizer()
+        self._code_stop = CodeStop(self._tokenizer, policy.max_length)
         self._swap = asyncio.Lock()
         self._gate = EngineGate()
         self._missing = frozenset[str]()  # tensors that further parts of a push have to bring
@@ -115,8 +122,11 @@ class RolloutEngine:
         """
         async with asyncio.timeout(self._timeout * _GRACE), self._gate.turn():
             version = self._version
-            output = await self._sample(request)
-        completions = [self._completion(choice, version) for choice in output.outputs]
+            if request.stop_after_code:
+                responses = await self._code_stop.responses(request, self._sample)
+            else:
+                responses = await self._sample(request)
+        completions = [self._completion(response, version) for response in responses]
         if _is_greedy(request):
             completions *= request.n
         self._tokens += sum(len(completion.token_ids) for completion in completions)
@@ -196,7 +206,7 @@ class RolloutEngine:
         """Ends the engine's processes. Nothing may be called afterwards."""
         await asyncio.to_thread(self._engine.shutdown)
 
-    async def _sample(self, request: GenerationRequest) -> Any:
+    async def _sample(self, request: GenerationRequest) -> list[Sampled]:
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
         from vllm.v1.engine.exceptions import EngineDeadError
@@ -209,11 +219,13 @@ class RolloutEngine:
             )
         parameters = SamplingParams(
             n=1 if _is_greedy(request) else request.n,  # vLLM refuses to compute the same response twice
-            max_tokens=min(request.max_tokens, room),
+            max_tokens=(most := min(request.max_tokens, room)),
             temperature=request.temperature,
             top_p=request.top_p,
             seed=request.seed,
             stop_token_ids=list(request.stop_token_ids),
+            ignore_eos=request.ignore_eos,
+            min_tokens=min(request.min_tokens, most),
             logprobs=0,  # of the sampled token alone
             flat_logprobs=True,
             detokenize=False,  # once at the end instead of token by token: a tenth of the time
@@ -229,15 +241,11 @@ class RolloutEngine:
             return self._end(f"engine died while request {request.key} ran: {error}")
         if not outputs:
             raise RuntimeError(f"request {request.key}: vLLM gave no output; it was aborted, send it again")
-        return outputs[-1]
+        return [_sampled(choice) for choice in outputs[-1].outputs]
 
-    def _completion(self, choice: Any, version: int) -> Completion:
-        ids = tuple(choice.token_ids)
-        logprobs = tuple(choice.logprobs.logprobs)
-        if len(logprobs) != len(ids):
-            raise RuntimeError(f"vLLM gave {len(logprobs)} log-probabilities for {len(ids)} tokens; use vLLM 0.26-0.33")
-        text = self._tokenizer.decode(ids, skip_special_tokens=True)
-        return Completion(text, ids, logprobs, choice.finish_reason or "stop", version)
+    def _completion(self, sampled: Sampled, version: int) -> Completion:
+        text = self._tokenizer.decode(sampled.token_ids, skip_special_tokens=True)
+        return Completion(text, sampled.token_ids, sampled.logprobs, sampled.finish_reason, version)
 
     def _still_missing(self, manifest: WeightManifest) -> frozenset[str]:
         """The tensors that are missing once a part is loaded. Raises ValueError where it, or all parts, are not the
@@ -304,6 +312,14 @@ class RolloutEngine:
 
 def _is_greedy(request: GenerationRequest) -> bool:
     return request.temperature == 0.0
+
+
+def _sampled(choice: Any) -> Sampled:
+    """One of vLLM's outputs."""
+    ids, logprobs = tuple(choice.token_ids), tuple(choice.logprobs.logprobs)
+    if len(logprobs) != len(ids):
+        raise RuntimeError(f"vLLM gave {len(logprobs)} log-probabilities for {len(ids)} tokens; use vLLM 0.26-0.33")
+    return Sampled(ids, logprobs, choice.finish_reason or "stop", choice.stop_reason)
 
 
 def _checked(model_path: str) -> frozenset[str]:

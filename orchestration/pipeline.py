@@ -186,6 +186,7 @@ class Pipeline:
                 rollout.max_tokens,
                 gathering.temperature,
                 rollout.top_p,
+                stop_after_code=rollout.stop_after_code,
             )
 
     def _generated(self, request: GenerationRequest, outcome: Any) -> None:
