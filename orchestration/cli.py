@@ -174,7 +174,7 @@ def baseline(
 @app.command()
 def tasks(
     path: Annotated[
-        str, typer.Argument(help="A KernelBench folder or a JSONL file; the bundled tasks if left out.")
+        str, typer.Argument(help="A KernelBench folder or a JSONL file, or several; the bundled tasks if left out.")
     ] = ("bundled"),
 ) -> None:
     """List tasks, and which of them cannot tell a good program from a cheat; the last line is their count."""
@@ -189,7 +189,7 @@ def tasks(
     marks = marked_among(found, shipped_marks())
     table = Table("id", "level", "name", "tags", "variants", *(["cannot tell"] if marks else []), box=None)
     for task in found:
-        variants = len(load_variants(task.id)) if path == "bundled" else 0
+        variants = len(load_variants(task.id))
         kinds = [" ".join(marks[task.id].kinds) if task.id in marks else ""] if marks else []
         table.add_row(task.id, str(task.level), task.name, " ".join(task.tags), str(variants or ""), *kinds)
     console = Console()
