@@ -95,6 +95,18 @@ def _naming(config: RunConfig) -> Violations:
 def _lists(config: RunConfig) -> Violations:
     if not config.tasks.levels:
         yield ("tasks.levels",), "tasks.levels must not be empty: [1, 2, 3] takes every bundled task"
+    if not all(name.strip() for name in config.tasks.source.split(",")):
+        yield (
+            ("tasks.source",),
+            f"tasks.source must be bundled, a folder or a .jsonl file, or several with commas between them, "
+            f"got {config.tasks.source!r}",
+        )
+    if config.tasks.held_out.share and config.tasks.held_out.tasks:
+        yield (
+            ("tasks.held_out.tasks", "tasks.held_out.share"),
+            f"tasks.held_out must have a share or tasks, not both: set tasks.held_out.share=0 or leave "
+            f"{config.tasks.held_out.tasks[0]} out",
+        )
     if config.tasks.audit and not config.tasks.audit.endswith(".parquet"):
         yield (
             ("tasks.audit",),

@@ -31,11 +31,22 @@ def words_of(default: tuple[str, ...], choices: tuple[str, ...]) -> Any:
 
 
 @dataclass
+class HeldOutConfig:
+    """Tasks that no phase samples, teaches or shows; assessments measure them beside the others. The choice is made
+    once, when a run begins."""
+
+    share: float = bounded(0.0, 0.0, 0.9)  # of the run's tasks, drawn by `seed`, as many of each level as its share
+    tasks: list[str] = field(default_factory=list)  # these, in place of a share: task ids, or patterns (`level2/*`)
+
+
+@dataclass
 class TasksConfig:
-    source: str = "bundled"  # `bundled`, a folder in KernelBench's layout, or a JSONL file
+    # `bundled`, a folder in KernelBench's layout or a JSONL file; or several, such as `bundled,tasks.jsonl`
+    source: str = "bundled"
     profile: str = one_of("cpu", "cpu", "cuda", "source")  # the bundled tasks' sizes; `source` leaves a task as it is
     levels: list[int] = field(default_factory=lambda: [1, 2, 3])
-    include: list[str] = field(default_factory=list)  # task ids; empty means all of the levels
+    include: list[str] = field(default_factory=list)  # task ids, or patterns (`level1/*`); empty: all of the levels
+    held_out: HeldOutConfig = field(default_factory=HeldOutConfig)
     marked: str = one_of("leave_out", "leave_out", "keep")  # tasks that an audit found cannot tell cheats (guard.md)
     audit: str = ""  # marks of your own beside the shipped ones: a file of `warpsmith audit TASKS --output FILE`
 
