@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from configs.load import ConfigError, load_config
 from configs.schema import HeldOutConfig, RunConfig
 from evaluators.audit_records import AuditFinding, FindingKind, TaskAudit
 from evaluators.records import Candidate, Estimate, Outcome, Task, Verdict
-from evaluators.tasks import TaskError, find_task, program_source
+from evaluators.tasks import TaskError, find_task, load_tasks, program_source
 from evaluators.tasks.loader import load_variants
 from learners.records import Rollout
 from orchestration.audit import write_audits
@@ -21,6 +22,7 @@ from orchestration.progress import Progress
 from orchestration.run_directory import RunDirectory, RunDirectoryError
 from orchestration.session import Session
 
+PROGRAM = "class Model: pass\ndef get_inputs(): pass\ndef get_init_inputs(): pass\n"
 TASKS = [
     Task(f"level{level}/{index}", level, str(index), "")
     for level, count in ((1, 10), (2, 25))
@@ -147,6 +149,22 @@ def test_marked_tasks_are_not_drawn() -> None:
     overrides = ["tasks.audit=audits.parquet", "tasks.marked=keep", "tasks.held_out.tasks=[level1/avg_pool1d]"]
     with pytest.raises(TaskError, match="level1/avg_pool1d is not among"):
         Session(config_of(*overrides), Progress())
+
+
+def test_the_h200_run_has_the_tasks_that_its_comments_say(folder: Path) -> None:
+    """With programs of no meaning under the ids that it names: the published file is not part of this project."""
+    from_file = [name for name in load_config("h200").tasks.include if name.rpartition("/")[2].isdigit()]
+    assert len(from_file) == 47
+    rows = [
+        {"level_id": int(level), "task_id": int(number), "ref_code": PROGRAM, "custom_code": None}
+        for level, number in (name.removeprefix("level").split("/") for name in [*from_file, "level1/999"])
+    ]
+    (folder / "data").mkdir()
+    (folder / "data" / "cuda_l1_a100.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    session = Session(load_config("h200", ["policy.model=scratch"]), Progress())
+    assert set(names(session.assessed)) == {*from_file, *names(load_tasks("bundled"))}
+    assert (len(session.tasks), len(session.held_out)) == (57, 14)
+    assert {task.level for task in session.held_out} == {1, 2, 3}
 
 
 # Figures
