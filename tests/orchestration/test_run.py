@@ -311,7 +311,7 @@ def test_ctrl_c_is_one_line_and_leaves_nothing_running(tmp_path: Path) -> None:
     seconds = {tmp_path / "starting": 0.0, tmp_path / "working": 12.0}
     for root in seconds:
         root.mkdir()
-    processes = {root: start(root) for root in seconds}
+    processes = {root: start(root, "tasks.held_out.tasks=[]") for root in seconds}
     outputs = {}
     try:
         for root, process in processes.items():
