@@ -55,7 +55,8 @@ ON_A_GPU = (
     "rollout.gpu_memory_utilization=0.3",
     "rollout.compile=false",
     "learner.zero_stage=1",
-    "learner.micro_batch_tokens=36864",
+    "rollout.cpu_cores=''",
+    "learner.micro_batch_tokens=17408",  # two prompts with their responses
     "ray.object_store_mib=4096",
     "policy.dtype=bfloat16",
 )
