@@ -242,10 +242,10 @@ class ActorPool:
             if member.ping is None:
                 continue
             if ray.wait([member.ping], timeout=0)[0]:
-                if member.needs_hook and self._holds_restarts:
-                    continue
                 try:
                     ray.get(member.ping, timeout=self._probe_timeout)
+                    if member.needs_hook and self._holds_restarts:
+                        continue
                     if member.needs_hook and self._on_restart is not None:
                         self._on_restart(self._manager.actor(actor))
                 except Exception as error:  # noqa: BLE001 - a dead actor or a hook that failed: neither can serve

@@ -225,6 +225,37 @@ def test_an_actor_that_does_not_answer_a_broadcast_in_time_is_replaced(make_pool
     assert {weights for _, (_, weights) in pool.run([("sleep", 0.2)] * 2, "work")} == {9}
 
 
+def test_a_pause_holds_back_what_is_submitted_and_not_what_runs(make_pool) -> None:
+    pool = make_pool(1)
+    pool.wait_ready(60)
+    pool.submit(("sleep", 0.5), "work")
+    assert pool.poll(0.0) == []
+    pool.pause()
+    pool.submit(("sleep", 0.0), "work")
+    assert [item for item, _ in pool.poll(30.0)] == [("sleep", 0.5)]
+    assert pool.poll(1.0) == []
+    assert pool.queued == pool.pending == 1
+    pool.resume()
+    assert [item for item, _ in pool.poll(30.0)] == [("sleep", 0.0)]
+
+
+def test_an_actor_that_comes_back_waits_for_its_weights_while_restarts_are_held(make_pool) -> None:
+    given = []
+    pool = make_pool(1, on_restart=given.append)
+    pool.wait_ready(60)
+    pool.hold_restarts(True)
+    pool.submit(("die",), "work")
+    deadline = time.monotonic() + 30
+    while pool.restarts == 0 and time.monotonic() < deadline:
+        pool.poll(0.1)
+    pool.poll(2.0)
+    assert pool.restarts == 1
+    assert (given, pool.healthy()) == ([], [])
+    pool.hold_restarts(False)
+    pool.wait_ready(60)
+    assert len(given) >= 1
+
+
 def test_what_is_withdrawn_does_not_come_back(make_pool) -> None:
     pool = make_pool(size=1, factory=lambda _: AsyncWorker.remote(), max_in_flight=2)
     pool.wait_ready(60)

@@ -1,5 +1,6 @@
 import json
 import os
+import socket
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -14,8 +15,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from actors.engine_options import parse_cores, shared_file
 from actors.pool import ActorPool
 from actors.rollout import Completion, GenerationRequest, RolloutEngine
+from actors.weight_transport import BroadcastChannel, ByBroadcast
 from configs.schema import PolicyConfig, RolloutConfig
-from learners.weights import ChecksumMismatch, PackedWeights, pack
+from learners.weights import ChecksumMismatch, PackedWeights, pack, pack_parts
 
 _PROMPT = tuple(range(10, 74))
 
@@ -110,6 +112,65 @@ def test_pushed_weights_change_the_output_and_the_old_ones_bring_it_back(engine,
     assert changed.policy_version == 1
     assert changed.token_ids != before.token_ids
     assert after == before
+
+
+def push_parts(engine, model: torch.nn.Module, version: int, channel: BroadcastChannel | None = None) -> list:
+    """Pushes a model in parts of at most 20 kB, which takes several; the receipts."""
+    receipts = []
+    for part in pack_parts(model.named_parameters(), torch.float32, version, limit_bytes=20_000):
+        data = ByBroadcast() if channel is not None else ray.put(part.data.numpy())
+        received = engine.update_weights.remote(data, part.manifest)
+        if channel is not None:
+            channel.broadcast(part.data)
+        receipts.append(ray.get(received, timeout=60))
+    assert len(receipts) > 3
+    return receipts
+
+
+def test_weights_in_parts_are_those_in_one(engine, weights, other_model, other_weights) -> None:
+    push(engine, other_weights)
+    (whole,) = generate(engine, request())
+    push(engine, weights)
+    push_parts(engine, other_model, 1)
+    assert generate(engine, request()) == [whole]
+    push(engine, weights)
+
+
+def test_requests_wait_from_the_first_part_to_the_last(engine, weights, other_model) -> None:
+    parts = list(pack_parts(list(other_model.named_parameters()), torch.float32, 2, limit_bytes=20_000))
+    parts = [(part.manifest, part.data.clone().numpy()) for part in parts[:1]]
+    (first,) = parts
+    ray.get(engine.update_weights.remote(ray.put(first[1]), first[0]), timeout=60)
+    later = engine.generate.remote(request())
+    assert not ray.wait([later], timeout=1.0)[0]
+    push_parts(engine, other_model, 2)  # from the start again
+    assert [completion.policy_version for completion in ray.get(later, timeout=60)] == [2]
+    push(engine, weights)
+
+
+def test_weights_by_broadcast_are_those_through_the_object_store(engine, weights, other_model, other_weights) -> None:
+    push(engine, other_weights)
+    (expected,) = generate(engine, request())
+    push(engine, weights)
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        port = probe.getsockname()[1]
+    joined = engine.join_weight_channel.remote("127.0.0.1", port, 2, 60.0)
+    channel = BroadcastChannel("127.0.0.1", port, 2, sends=True, timeout=60.0, device="cpu")
+    assert ray.get(joined, timeout=60) == [1]
+    push_parts(engine, other_model, 1, channel)
+    assert generate(engine, request()) == [expected]
+    push(engine, weights)
+
+
+def test_requests_wait_while_an_engine_sleeps(engine) -> None:
+    """What a GPU's engine frees then is tested on one; here its requests wait."""
+    (before,) = generate(engine, request())
+    ray.get(engine.sleep.remote(), timeout=60)
+    later = engine.generate.remote(request())
+    assert not ray.wait([later], timeout=1.0)[0]
+    ray.get(engine.wake_up.remote(), timeout=60)
+    assert ray.get(later, timeout=60) == [before]
 
 
 def test_damaged_weights_are_refused_and_the_old_ones_stay(engine, other_weights) -> None:

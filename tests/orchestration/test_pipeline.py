@@ -28,6 +28,7 @@ from orchestration.gathering import Gathering, Prompt, StepResult
 from orchestration.pipeline import Pipeline
 from orchestration.quarantine import quarantine
 from orchestration.review import Reviewer
+from orchestration.turns import Turns
 
 SOFTMAX, GELU = find_task("level1/softmax", "cpu"), find_task("level1/gelu_tanh", "cpu")
 PROGRAMS = {variant.name: variant.source for variant in load_variants(SOFTMAX.id)}
@@ -140,6 +141,7 @@ SHARED: Script = {
     "late": [NEVER, fenced(compiling(20)), fenced(compiling(21)), "Nothing."],
     "again": [fenced(compiling(20)), fenced(compiling(21))],
     "never": [NEVER] * 4,
+    **{f"plain{group}": [fenced(f"{WRONG}\nX = {4 * group + n}") for n in range(4)] for group in range(2)},
 }
 
 
@@ -329,6 +331,37 @@ def test_a_gathering_is_late_from_its_deadline_on() -> None:
     without = asked("late")
     without.sent(["0/late#0"], without.waiting[0], 1)
     assert not without.is_late
+
+
+def test_evaluators_that_share_a_gpu_wait_until_nothing_is_generated(
+    pools: list[ActorPool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Programs of the first group are there long before the last response is; a group that is asked for as the others
+    are judged is generated once the evaluators are done."""
+    engines, _, evaluators = pools
+    turns = Turns(engines, evaluators, share="all", sleeps=False)
+    pipeline = Pipeline([SOFTMAX, GELU], *pools, RolloutConfig(), reviewer(tmp_path), turns=turns)
+    seen = []
+
+    def watched(name: str, pool: ActorPool, other: ActorPool) -> None:
+        dispatch = pool._manager.call
+
+        def call(actor: int, tag: str, *arguments: Any) -> None:
+            seen.append(name)
+            assert not any(member.work for member in other._members.values())
+            dispatch(actor, tag, *arguments)
+
+        monkeypatch.setattr(pool._manager, "call", call)
+
+    watched("engines", engines, evaluators)
+    watched("evaluators", evaluators, engines)
+    further = iter([Prompt(SOFTMAX.id, "nothing", "prompt", (1, 2, 3))])
+    wanted = asked("plain0", "plain1", on_group=lambda rollouts, verdicts: next(further, None))
+    result = pipeline.finish(pipeline.begin(wanted))
+    evaluators.resume()
+    assert len(result.rollouts) == 12
+    assert len(result.verdicts) == 8
+    assert seen == ["engines"] * 8 + ["evaluators"] * 8 + ["engines"] * 4
 
 
 def test_what_is_forgotten_is_not_waited_for(pipeline: Pipeline) -> None:

@@ -1,0 +1,109 @@
+"""Weights between processes: by broadcast through gloo here, by a GPU's own memory where there is one."""
+
+import multiprocessing
+import socket
+import time
+
+import pytest
+import torch
+
+from actors.weight_transport import BroadcastChannel, open_shared, share
+from learners.weights import checksum_of
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return probe.getsockname()[1]
+
+
+def receive(port: int, size: int, device: str, timeout: float, queue) -> None:
+    channel = BroadcastChannel("127.0.0.1", port, size, sends=False, timeout=timeout, device=device)
+    data = torch.empty(1 << 20, dtype=torch.uint8, device=device)
+    started = time.monotonic()
+    try:
+        for _ in range(2):
+            channel.broadcast(data)
+            queue.put((channel.rank, checksum_of(data)))
+    except TimeoutError as error:
+        queue.put((str(error), time.monotonic() - started))
+
+
+@pytest.fixture
+def receivers():
+    """Starts processes that take two broadcasts."""
+    context = multiprocessing.get_context("spawn")
+    queue, started = context.Queue(), []
+
+    def start(count: int, port: int, size: int, timeout: float = 60.0):
+        for _ in range(count):
+            started.append(context.Process(target=receive, args=(port, size, "cpu", timeout, queue)))
+            started[-1].start()
+        return queue
+
+    yield start
+    for process in started:
+        process.kill()
+        process.join()
+
+
+@pytest.mark.timeout(120)
+def test_everybody_in_a_channel_gets_what_rank_0_sends(receivers) -> None:
+    port = free_port()
+    queue = receivers(2, port, 3)
+    channel = BroadcastChannel("127.0.0.1", port, 3, sends=True, timeout=60.0, device="cpu")
+    sent = []
+    for seed in range(2):
+        data = torch.randint(0, 255, (1 << 20,), dtype=torch.uint8, generator=torch.Generator().manual_seed(seed))
+        channel.broadcast(data)
+        sent.append(checksum_of(data))
+    got = sorted(queue.get(timeout=60) for _ in range(4))
+    assert got == sorted((rank, checksum) for rank in (1, 2) for checksum in sent)
+
+
+@pytest.mark.timeout(120)
+def test_a_receiver_that_gets_nothing_says_so_in_time_and_whom_it_waited_for(receivers) -> None:
+    port = free_port()
+    queue = receivers(1, port, 2, timeout=10.0)
+    channel = BroadcastChannel("127.0.0.1", port, 2, sends=True, timeout=60.0, device="cpu")
+    said, seconds = queue.get(timeout=60)
+    assert "rank 0, the learner" in said
+    assert 9.0 < seconds < 20.0
+    channel.close()
+
+
+@pytest.mark.timeout(60)
+def test_a_channel_that_nobody_comes_to_ends_in_an_error() -> None:
+    with pytest.raises(RuntimeError):
+        BroadcastChannel("127.0.0.1", free_port(), 2, sends=True, timeout=3.0, device="cpu")
+
+
+def read_shared(handles: dict[str, str], queue, done) -> None:
+    data = open_shared(handles)
+    queue.put(checksum_of(data))
+    torch.cuda.synchronize()
+    del data
+    done.wait(60)
+
+
+@pytest.mark.cuda
+def test_another_process_reads_a_tensor_where_it_lies() -> None:
+    from actors.weight_transport import gpu_id
+
+    context = multiprocessing.get_context("spawn")
+    queue, done = context.Queue(), context.Event()
+    whole = torch.randint(0, 255, (1 << 24,), dtype=torch.uint8, device="cuda")
+    part = whole[1 << 20 : 1 << 23]
+    process = context.Process(target=read_shared, args=({gpu_id(): share(part)}, queue, done))
+    process.start()
+    try:
+        assert queue.get(timeout=60) == checksum_of(part) == checksum_of(part.cpu())
+    finally:
+        done.set()
+        process.join(30)
+
+
+@pytest.mark.cuda
+def test_memory_of_another_gpu_is_refused() -> None:
+    with pytest.raises(LookupError, match="GPU-of-somebody-else"):
+        open_shared({"GPU-of-somebody-else": ""})

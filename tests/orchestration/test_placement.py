@@ -1,0 +1,67 @@
+"""Who gets which GPU, by a real Ray that is told of GPUs this machine need not have: it only accounts for them."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+SCRIPT = """
+import json, sys
+import ray
+from configs.schema import EvaluatorConfig, LearnerConfig, PlacementConfig, RolloutConfig, RunConfig
+from orchestration.placement import ENGINE, EVALUATOR, LEARNER, Placement
+
+ray.init(address="local", num_cpus=16, num_gpus=4, include_dashboard=False, object_store_memory=100 << 20)
+
+
+@ray.remote
+class Somebody:
+    def gpus(self):
+        return ray.get_gpu_ids()
+
+
+config = RunConfig(
+    name="placed",
+    evaluator=EvaluatorConfig(arch="H200", workers=2),
+    rollout=RolloutConfig(engines=2, start_timeout=20.0),
+    learner=LearnerConfig(ranks=2),
+    placement=PlacementConfig(share=sys.argv[1]),
+)
+placement = Placement(config)
+placement.reserve()
+found = {}
+for role, count in ((ENGINE, 2), (LEARNER, 2), (EVALUATOR, 2)):
+    if role == EVALUATOR and sys.argv[1] == "none":
+        continue  # there are four GPUs
+    actors = [Somebody.options(**placement.options(role, index)).remote() for index in range(count)]
+    found[role] = ray.get([actor.gpus.remote() for actor in actors], timeout=60)
+    globals()[role] = actors
+print(json.dumps(found))
+"""
+
+
+def placed(share: str) -> dict[str, list[list[int]]]:
+    done = subprocess.run([sys.executable, "-c", SCRIPT, share], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def numbers(gpus: list[list[int]]) -> list[int]:
+    assert all(len(one) == 1 for one in gpus)
+    return [one[0] for one in gpus]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("share", ["none", "training", "all"])
+def test_roles_share_gpus_or_have_their_own(share: str) -> None:
+    found = {role: numbers(gpus) for role, gpus in placed(share).items()}
+    assert len(set(found["engine"])) == len(set(found["learner"])) == 2
+    if share == "none":
+        assert not set(found["engine"]) & set(found["learner"])
+        return
+    assert found["engine"] == found["learner"]  # the n-th of each on the n-th GPU
+    if share == "all":
+        assert found["evaluator"] == found["engine"]
+    else:
+        assert not set(found["evaluator"]) & set(found["engine"])
