@@ -7,20 +7,32 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import ray
 import torch
 from ray.exceptions import RayError, RayTaskError
 
+from actors.weight_transport import BROADCAST, HOST, SHARED, BroadcastChannel, ByBroadcast, DeviceMemory, gpu_id, share
 from configs.schema import ContrastiveConfig, RunConfig
 from learners.engine import LearnerEngine
 from learners.records import Sample
-from learners.weights import PackedWeights, WeightManifest, pack
+from learners.weights import WeightManifest, pack_parts
 
 _START_SECONDS = 300.0
 _GRACE_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of the weights as a rank hands it over: its bytes, or the handles of the GPU memory that it lies in."""
+
+    manifest: WeightManifest
+    data: np.ndarray | None = None
+    handles: Mapping[str, str] = field(default_factory=dict)
 
 
 class LearnerLost(Exception):
@@ -59,22 +71,53 @@ class LearnerRank:
         """Stamps the policy version, which checkpoints carry."""
         self._engine.policy_version = version
 
-    def pack_weights(self, dtype: str, version: int, keep: bool) -> PackedWeights | None:
-        """The current weights in one buffer; None where `keep` is false (all ranks must gather, one hands over)."""
-        packed = pack(self._engine.named_weights(), getattr(torch, dtype), version)
-        return packed if keep else None
+    def begin_push(self, dtype: str, version: int, transport: str, limit_bytes: int) -> None:
+        """Begins to pack the current weights, for `next_part`. All ranks must."""
+        self._transport = transport
+        on_device = transport != HOST and torch.cuda.is_available()
+        self._parts = pack_parts(
+            self._engine.named_weights(),
+            getattr(torch, dtype),
+            version,
+            limit_bytes=limit_bytes,
+            device=self._engine.device if on_device else "cpu",
+        )
+
+    def next_part(self) -> Part:
+        """The next part of the weights, and where it lies. All ranks gather it; over any other way than shared memory
+        rank 0 alone hands it over."""
+        part = self._part = next(self._parts)
+        if self._transport == SHARED:
+            return Part(part.manifest, handles={gpu_id(): share(part.data)})
+        with_data = self._transport == HOST and self._engine.rank == 0
+        return Part(part.manifest, data=part.data.numpy() if with_data else None)
+
+    def join_weight_channel(self, port: int, size: int, timeout: float) -> None:
+        """Rank 0's end of the channel that `send_part` uses: makes it, and waits for all others."""
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+        address = ray.util.get_node_ip_address()
+        self._channel = BroadcastChannel(address, port, size, sends=True, timeout=timeout, device=device)
+
+    def send_part(self) -> None:
+        """Gives the part that `next_part` packed to everybody in the channel. Of rank 0 alone."""
+        self._channel.broadcast(self._part.data)
 
 
 class LearnerGroup:
     """All ranks of the learner. Methods take the whole step's samples; the engine shares them out."""
 
-    def __init__(self, config: RunConfig, policy: str, *, gpus_per_rank: float = 0.0) -> None:
-        """Starts the ranks. Raises LearnerLost when they do not come up, PolicyError where the policy does not load."""
+    def __init__(
+        self, config: RunConfig, policy: str, place: Callable[[int], dict[str, Any]] = lambda rank: {}
+    ) -> None:
+        """Starts the ranks, each with the options for Ray that `place` gives for it. Raises LearnerLost when they do
+        not come up, PolicyError where the policy does not load."""
         self._timeout = config.learner.timeout
         limit = max(_START_SECONDS, self._timeout)
-        options = {"num_gpus": gpus_per_rank, "num_cpus": 1}
-        self._ranks = [LearnerRank.options(**options).remote() for _ in range(config.learner.ranks)]
+        ranks = range(config.learner.ranks)
+        self._ranks = [LearnerRank.options(**{"num_cpus": 1, **place(rank)}).remote() for rank in ranks]
         self.version = 0
+        self.has_trained = False
+        """Whether its weights are no longer those of `version`."""
         self.busy_seconds = 0.0
         """Of calls that are done: all ranks work on each."""
         try:
@@ -87,25 +130,51 @@ class LearnerGroup:
 
     def train_cross_entropy(self, samples: Sequence[Sample], learning_rate: float) -> dict[str, float]:
         """One optimiser step of cross-entropy; see `LearnerEngine.train_cross_entropy`."""
+        self.has_trained = True
         return self._all("train_cross_entropy", ray.put(list(samples)), learning_rate)[0]
 
     def train_grpo(
         self, samples: Sequence[Sample], learning_rate: float, config: ContrastiveConfig, temperature: float
     ) -> dict[str, float]:
         """One GRPO step; see `LearnerEngine.train_grpo`."""
+        self.has_trained = True
         return self._all("train_grpo", ray.put(list(samples)), learning_rate, config, temperature)[0]
 
     def set_reference(self) -> None:
         """Freezes the current policy as the reference of the KL term."""
         self._all("set_reference")
 
-    def pack_weights(self, version: int, dtype: str) -> tuple[WeightManifest, ray.ObjectRef]:
-        """The weights as a manifest and a byte buffer in the object store, stamped with `version`."""
-        self.version = version
-        self._wait([rank.set_version.remote(version) for rank in self._ranks], self._timeout)
-        calls = [rank.pack_weights.remote(dtype, version, index == 0) for index, rank in enumerate(self._ranks)]
-        packed = self._wait(calls, self._timeout)[0]
-        return packed.manifest, ray.put(packed.data)
+    def parts(
+        self, version: int, dtype: str, transport: str = HOST, limit_bytes: int = 0
+    ) -> Iterator[tuple[WeightManifest, Any]]:
+        """The weights, stamped with `version`: manifests, and what `RolloutEngine.update_weights` takes as data. Parts
+        have at most `limit_bytes` (0: there is one) and are valid until the next is asked for; one that comes
+        `ByBroadcast` has to be sent (`send_part`) while the engines wait for it."""
+        self.version, self.has_trained = version, False
+        self._all_ranks("set_version", version)
+        self._all_ranks("begin_push", dtype, version, transport, limit_bytes)
+        while True:
+            parts: list[Part] = self._all_ranks("next_part")
+            manifest = parts[0].manifest
+            if transport == SHARED:
+                yield manifest, DeviceMemory({gpu: handle for part in parts for gpu, handle in part.handles.items()})
+            else:
+                yield manifest, ByBroadcast() if transport == BROADCAST else ray.put(parts[0].data)
+            if manifest.last:
+                return
+
+    def open_channel(self, size: int, timeout: float) -> tuple[str, int, ray.ObjectRef]:
+        """Rank 0 makes a channel for `size` processes; gives where they meet, and a call that ends when all have."""
+        address, port = self._wait([self._ranks[0].address.remote()], self._timeout)[0]
+        return address, port, self._ranks[0].join_weight_channel.remote(port, size, timeout)
+
+    def send_part(self) -> None:
+        """Sends the part that was packed last to all in the channel. Raises TimeoutError where one does not come."""
+        self._wait([self._ranks[0].send_part.remote()], self._timeout)
+
+    def release_memory(self) -> None:
+        """Gives memory of the GPU back that is only kept in store, to those who share it."""
+        self._all("release_memory")
 
     def save(self, folder: str) -> None:
         """Writes a checkpoint to a folder that all ranks see."""
@@ -125,7 +194,12 @@ class LearnerGroup:
             ray.kill(rank)
 
     def _all(self, method: str, *arguments: Any) -> list[Any]:
+        """The engine's method on all ranks."""
         return self._wait([rank.call.remote(method, *arguments) for rank in self._ranks], self._timeout)
+
+    def _all_ranks(self, method: str, *arguments: Any) -> list[Any]:
+        """The rank's own method on all ranks."""
+        return self._wait([getattr(rank, method).remote(*arguments) for rank in self._ranks], self._timeout)
 
     def _wait(self, calls: list[ray.ObjectRef], timeout: float) -> list[Any]:
         """Results of one call to each rank, in order of rank. An exception of the engine's own is raised as it is.

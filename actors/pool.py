@@ -63,6 +63,7 @@ class ActorPool:
         self._broadcasts: dict[str, Broadcast] = {}
         self._last_loss = ""
         self._busy_seconds = 0.0
+        self._paused = self._holds_restarts = False
         self.restarts = 0
         for index in range(size):
             self._add(Member(index))
@@ -185,6 +186,18 @@ class ActorPool:
         """What the pool waits for."""
         return [*self._manager.calls(), *(member.ping for member in self._members.values() if member.ping is not None)]
 
+    def pause(self) -> None:
+        """Gives the actors no further work until `resume`; what runs goes on, what is submitted waits."""
+        self._paused = True
+
+    def resume(self) -> None:
+        """Ends a pause."""
+        self._paused = False
+
+    def hold_restarts(self, held: bool) -> None:
+        """While held, no actor that has to be prepared by `on_restart` is: it waits, however long."""
+        self._holds_restarts = held
+
     def stop(self) -> None:
         """Kills all actors and forgets all work."""
         self._manager.clear()
@@ -229,6 +242,8 @@ class ActorPool:
             if member.ping is None:
                 continue
             if ray.wait([member.ping], timeout=0)[0]:
+                if member.needs_hook and self._holds_restarts:
+                    continue
                 try:
                     ray.get(member.ping, timeout=self._probe_timeout)
                     if member.needs_hook and self._on_restart is not None:
@@ -263,7 +278,7 @@ class ActorPool:
 
     def _dispatch(self) -> None:
         """Gives queued work to the least loaded actors that have room."""
-        while self._queue:
+        while self._queue and not self._paused:
             room = [
                 (len(member.work), member.index, actor)
                 for actor, member in self._members.items()

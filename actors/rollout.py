@@ -1,17 +1,17 @@
 """Rollout engines: vLLM in a Ray actor, where many requests run at once and each finishes on its own.
 
 A completion carries the policy version that sampled it, all of it: weights are never swapped under a running request.
-Weights come through Ray's object store and shared memory, and are only ever loaded whole (see `weight_receiver`).
+They come in parts, through Ray's object store, the memory of a shared GPU, or a broadcast (see `weight_transport`).
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import inspect
 import logging
+import os
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,10 @@ import numpy as np
 import ray
 from safetensors import SafetensorError
 
+from actors.code_stop import CodeStop, Sampled
+from actors.engine_gate import EngineGate
 from actors.engine_options import engine_arguments, on_cores, prepare_environment, shared_file, tensor_names
+from actors.weight_transport import ByBroadcast, DeviceMemory
 from configs.schema import PolicyConfig, RolloutConfig
 from learners.weights import ChecksumMismatch, WeightManifest
 
@@ -36,7 +39,9 @@ class GenerationRequest:
     """`n` responses to one prompt. Temperature 0 is greedy; `key` names the request to its sender.
 
     With `seed`, response i is drawn from seed + i: repeatable as far as batched arithmetic is. With `schema` (a JSON
-    schema, as text) only what fits it can be sampled.
+    schema, as text) only what fits it can be sampled. With `stop_after_code` a response ends behind its program
+    (`actors.code_stop`), and then has no end-of-sequence token. It has at least `min_tokens` tokens, and with
+    `ignore_eos` goes on behind the end-of-sequence token.
     """
 
     key: str
@@ -48,6 +53,9 @@ class GenerationRequest:
     seed: int | None = None
     stop_token_ids: tuple[int, ...] = ()
     schema: str = ""
+    stop_after_code: bool = False
+    ignore_eos: bool = False
+    min_tokens: int = 0
 
 
 @dataclass(frozen=True)
@@ -83,20 +91,19 @@ class RolloutEngine:
         self._timeout = rollout.timeout
         self._max_length = policy.max_length
         self._names = _checked(model_path)
-        self._running = 0
         self._tokens = 0
-        self._busy_since = self._busy_seconds = 0.0
         self._sequence = 0
         started = time.monotonic()
         on_cpu = prepare_environment(rollout)
         self._engine = _start(model_path, engine_arguments(model_path, rollout, policy, seed, on_cpu=on_cpu), rollout)
         self._start_seconds = time.monotonic() - started
         self._tokenizer = self._engine.get_tokenizer()
+        self._code_stop = CodeStop(self._tokenizer, policy.max_length)
         self._swap = asyncio.Lock()
-        self._open = asyncio.Event()  # clear while weights are being swapped
-        self._open.set()
-        self._idle = asyncio.Event()
-        self._idle.set()
+        self._gate = EngineGate()
+        self._missing = frozenset[str]()  # tensors that further parts of a push have to bring
+        self._expiry: asyncio.TimerHandle | None = None
+        self._asleep = False
 
     def ping(self) -> str:
         """Whether the actor is up."""
@@ -113,47 +120,84 @@ class RolloutEngine:
         A response ends with `length` where `policy.max_length` ends it. Raises TimeoutError after 1.5 times
         `rollout.timeout`, ValueError for a prompt that leaves no room. An engine that died takes the actor with it.
         """
-        async with asyncio.timeout(self._timeout * _GRACE), self._turn() as version:
-            output = await self._sample(request)
-        completions = [self._completion(choice, version) for choice in output.outputs]
+        async with asyncio.timeout(self._timeout * _GRACE), self._gate.turn():
+            version = self._version
+            if request.stop_after_code:
+                responses = await self._code_stop.responses(request, self._sample)
+            else:
+                responses = await self._sample(request)
+        completions = [self._completion(response, version) for response in responses]
         if _is_greedy(request):
             completions *= request.n
         self._tokens += sum(len(completion.token_ids) for completion in completions)
         return completions
 
-    async def update_weights(self, data: np.ndarray, manifest: WeightManifest) -> WeightReceipt:
-        """Swaps the weights once running requests have finished; those that come later wait behind the swap.
+    async def update_weights(
+        self, data: np.ndarray | DeviceMemory | ByBroadcast, manifest: WeightManifest
+    ) -> WeightReceipt:
+        """Takes in a part of new weights. The first waits until running requests have finished; those that come later
+        wait until the last is loaded, and end with this actor where the next part does not come in `rollout.timeout`.
 
-        data: uint8 [manifest.total_bytes], straight from the object store. Raises ChecksumMismatch, ValueError (other
-        tensors than the checkpoint's) or TimeoutError (requests did not end within `rollout.timeout`); the old weights
-        stay in all three cases. A load that failed half-way ends the actor, since nothing can be said of its weights.
+        data: uint8 [manifest.total_bytes], straight from the object store, or where the part lies. Raises
+        ChecksumMismatch, ValueError (other tensors than the checkpoint's) or TimeoutError (requests did not end within
+        `rollout.timeout`); the old weights stay in all three cases. What fails once a part was loaded ends the actor,
+        since nothing can be said of its weights.
         """
         started = time.monotonic()
-        names = {entry.name for entry in manifest.tensors}
-        if self._names and (wrong := (names ^ self._names) - {"lm_head.weight"} | (self._names - names)):
-            raise ValueError(
-                f"weights of policy version {manifest.version} do not fit the engine's checkpoint: {sorted(wrong)[:4]} "
-                f"are on one side only ({len(wrong)} in all); pack exactly the tensors that the checkpoint holds"
-            )
+        first = manifest.part == 0
+        missing = self._still_missing(manifest)
         async with asyncio.timeout(self._timeout * _GRACE), self._swap:
-            self._open.clear()
+            if self._expiry is not None:
+                self._expiry.cancel()
+            if first:
+                await self._shut(f"weights of policy version {manifest.version}")
             try:
-                await self._drain(manifest.version)
                 checksum = await self._load(data, manifest)
+            except ChecksumMismatch as mismatch:
+                if not first:
+                    self._end(str(mismatch))
+                self._gate.open()
+                raise
+            self._missing = missing
+            if manifest.last:
+                await self._forget_old_weights()
                 self._version = manifest.version
-            finally:
-                self._open.set()
+                self._gate.open()
+            else:
+                self._expiry = asyncio.get_running_loop().call_later(
+                    self._timeout, self._expire, f"part {manifest.part + 1} of version {manifest.version} did not come"
+                )
         return WeightReceipt(manifest.version, checksum, time.monotonic() - started)
+
+    async def join_weight_channel(self, address: str, port: int, size: int, timeout: float) -> list[int]:
+        """Lets the workers meet the learner, for parts that come `ByBroadcast`; returns their ranks there."""
+        return await self._call_workers("join_weight_channel", address, port, size, timeout)
+
+    async def sleep(self) -> None:
+        """Frees the GPU's memory but for what processes themselves take: weights go to the host, the cache is dropped.
+        Requests that come wait until `wake_up`. Raises TimeoutError where running ones did not end."""
+        async with self._swap:
+            if self._gate.is_open:
+                await self._shut("a sleep")
+                await self._engine.sleep(level=1)
+                self._asleep = True
+
+    async def wake_up(self) -> None:
+        """Takes the memory again, and lets requests in."""
+        async with self._swap:
+            if self._asleep:
+                await self._engine.wake_up()
+                self._asleep = False
+                self._gate.open()
 
     def statistics(self) -> dict[str, float]:
         """Tokens generated, seconds with at least one request running, requests running, whether weights are
         being swapped, the version, seconds to start."""
-        busy = self._busy_seconds + (time.monotonic() - self._busy_since if self._running else 0.0)
         return {
             "tokens": float(self._tokens),
-            "busy_seconds": busy,
-            "running": float(self._running),
-            "swapping": float(not self._open.is_set()),
+            "busy_seconds": self._gate.busy_seconds,
+            "running": float(self._gate.running),
+            "swapping": float(not self._gate.is_open),
             "policy_version": float(self._version),
             "start_seconds": self._start_seconds,
         }
@@ -162,7 +206,7 @@ class RolloutEngine:
         """Ends the engine's processes. Nothing may be called afterwards."""
         await asyncio.to_thread(self._engine.shutdown)
 
-    async def _sample(self, request: GenerationRequest) -> Any:
+    async def _sample(self, request: GenerationRequest) -> list[Sampled]:
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind, StructuredOutputsParams
         from vllm.v1.engine.exceptions import EngineDeadError
@@ -175,11 +219,13 @@ class RolloutEngine:
             )
         parameters = SamplingParams(
             n=1 if _is_greedy(request) else request.n,  # vLLM refuses to compute the same response twice
-            max_tokens=min(request.max_tokens, room),
+            max_tokens=(most := min(request.max_tokens, room)),
             temperature=request.temperature,
             top_p=request.top_p,
             seed=request.seed,
             stop_token_ids=list(request.stop_token_ids),
+            ignore_eos=request.ignore_eos,
+            min_tokens=min(request.min_tokens, most),
             logprobs=0,  # of the sampled token alone
             flat_logprobs=True,
             detokenize=False,  # once at the end instead of token by token: a tenth of the time
@@ -195,57 +241,67 @@ class RolloutEngine:
             return self._end(f"engine died while request {request.key} ran: {error}")
         if not outputs:
             raise RuntimeError(f"request {request.key}: vLLM gave no output; it was aborted, send it again")
-        return outputs[-1]
+        return [_sampled(choice) for choice in outputs[-1].outputs]
 
-    def _completion(self, choice: Any, version: int) -> Completion:
-        ids = tuple(choice.token_ids)
-        logprobs = tuple(choice.logprobs.logprobs)
-        if len(logprobs) != len(ids):
-            raise RuntimeError(f"vLLM gave {len(logprobs)} log-probabilities for {len(ids)} tokens; use vLLM 0.26-0.33")
-        text = self._tokenizer.decode(ids, skip_special_tokens=True)
-        return Completion(text, ids, logprobs, choice.finish_reason or "stop", version)
+    def _completion(self, sampled: Sampled, version: int) -> Completion:
+        text = self._tokenizer.decode(sampled.token_ids, skip_special_tokens=True)
+        return Completion(text, sampled.token_ids, sampled.logprobs, sampled.finish_reason, version)
 
-    @contextlib.asynccontextmanager
-    async def _turn(self) -> AsyncIterator[int]:
-        """A running request: gives the version that holds until it ends, and waits while weights are swapped."""
-        while not self._open.is_set():
-            await self._open.wait()
-        if not self._running:
-            self._busy_since = time.monotonic()
-            self._idle.clear()
-        self._running += 1
+    def _still_missing(self, manifest: WeightManifest) -> frozenset[str]:
+        """The tensors that are missing once a part is loaded. Raises ValueError where it, or all parts, are not the
+        checkpoint's."""
+        awaited = self._names if manifest.part == 0 else self._missing
+        names = frozenset(entry.name for entry in manifest.tensors)
+        left = awaited - names
+        wrong = names - awaited - {"lm_head.weight"} | (left if manifest.last else frozenset())
+        if not self._names or not wrong:
+            return left
+        reason = (
+            f"weights of policy version {manifest.version} do not fit the engine's checkpoint: {sorted(wrong)[:4]} "
+            f"are on one side only ({len(wrong)} in all); pack exactly the tensors that the checkpoint holds"
+        )
+        if manifest.part > 0:
+            self._end(reason)
+        raise ValueError(reason)
+
+    async def _shut(self, what: str) -> None:
         try:
-            yield self._version
-        finally:
-            self._running -= 1
-            if not self._running:
-                self._busy_seconds += time.monotonic() - self._busy_since
-                self._idle.set()
-
-    async def _drain(self, version: int) -> None:
-        try:
-            await asyncio.wait_for(self._idle.wait(), self._timeout)
+            await self._gate.shut(self._timeout)
         except TimeoutError:
             raise TimeoutError(
-                f"weights of policy version {version}: {self._running} requests still ran after {self._timeout:.0f} s; "
+                f"{what}: {self._gate.running} requests still ran after {self._timeout:.0f} s; "
                 f"version {self._version} stays, push again or raise rollout.timeout"
             ) from None
 
-    async def _load(self, data: np.ndarray, manifest: WeightManifest) -> str:
-        with shared_file(data) as path:
-            replies = await self._call_workers("receive_weights", path, manifest.to_json())
+    async def _load(self, data: np.ndarray | DeviceMemory | ByBroadcast, manifest: WeightManifest) -> str:
+        about = manifest.to_json()
+        if isinstance(data, DeviceMemory):
+            replies = await self._call_workers("receive_shared_weights", dict(data.handles), about)
+        elif isinstance(data, ByBroadcast):
+            replies = await self._call_workers("receive_broadcast_weights", about)
+        else:
+            with shared_file(data) as path:
+                replies = await self._call_workers("receive_weights", path, about)
         for loaded, reply in replies:
             if not loaded:  # every worker refuses alike, before it touches a weight
                 raise ChecksumMismatch(manifest.version, manifest.checksum, reply)
-        if not await self._engine.reset_prefix_cache():
-            self._end("the prefix cache could not be emptied after a change of weights")
         return str(replies[0][1])
 
-    async def _call_workers(self, method: str, *arguments: Any) -> list[tuple[bool, str]]:
+    async def _forget_old_weights(self) -> None:
+        if not await self._engine.reset_prefix_cache():
+            self._end("the prefix cache could not be emptied after a change of weights")
+
+    async def _call_workers(self, method: str, *arguments: Any) -> list[Any]:
         try:
             return await self._engine.collective_rpc(method, timeout=self._timeout, args=arguments)
         except Exception as error:  # noqa: BLE001 - whatever it was, the weights may be half loaded
-            return self._end(f"loading weights failed: {error}")
+            return self._end(f"{method} failed: {error}")
+
+    def _expire(self, reason: str) -> None:
+        """Ends the actor from outside of any call, where Ray's own way out does not work."""
+        _log.error("rollout engine ends: %s", reason)
+        self._engine.shutdown()
+        os._exit(1)
 
     def _end(self, reason: str) -> Any:
         """Ends the actor: its pool starts another."""
@@ -256,6 +312,14 @@ class RolloutEngine:
 
 def _is_greedy(request: GenerationRequest) -> bool:
     return request.temperature == 0.0
+
+
+def _sampled(choice: Any) -> Sampled:
+    """One of vLLM's outputs."""
+    ids, logprobs = tuple(choice.token_ids), tuple(choice.logprobs.logprobs)
+    if len(logprobs) != len(ids):
+        raise RuntimeError(f"vLLM gave {len(logprobs)} log-probabilities for {len(ids)} tokens; use vLLM 0.26-0.33")
+    return Sampled(ids, logprobs, choice.finish_reason or "stop", choice.stop_reason)
 
 
 def _checked(model_path: str) -> frozenset[str]:

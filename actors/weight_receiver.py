@@ -1,4 +1,4 @@
-"""What runs inside vLLM's worker process: it takes new weights from shared memory, and ends with its owner.
+"""What runs inside vLLM's worker process: it takes new weights, however they come, and ends with its owner.
 
 vLLM adds this class to its worker's bases (`worker_extension_cls`) and reaches the methods by `collective_rpc`. It must
 not import ray or vLLM, and must leave the old weights alone until the new ones are proven whole.
@@ -12,6 +12,10 @@ import select
 import threading
 from typing import Any
 
+import torch
+from torch import Tensor
+
+from actors.weight_transport import BroadcastChannel, open_shared
 from learners.weights import ChecksumMismatch, WeightManifest, unpack, verify
 
 OWNER_VARIABLE = "WARPSMITH_ENGINE_OWNER"  # process id of the actor that a vLLM worker belongs to
@@ -20,7 +24,10 @@ OWNER_VARIABLE = "WARPSMITH_ENGINE_OWNER"  # process id of the actor that a vLLM
 class WeightReceiver:
     """Extends vLLM's worker (0.26 to 0.33, CPU and GPU)."""
 
-    model_runner: Any  # vLLM's
+    model_runner: Any  # vLLM's, as is the device
+    device: torch.device
+    _channel: BroadcastChannel
+    _held: list[tuple[str, Tensor]]
 
     def __new__(cls, *_args: Any, **_kwargs: Any) -> Any:
         """Watches the owner from the first moment, so that a kill during start-up leaves no process behind either.
@@ -32,23 +39,52 @@ class WeightReceiver:
         return super().__new__(cls)
 
     def receive_weights(self, path: str, manifest: str) -> tuple[bool, str]:
-        """Loads the weights that lie in the file `path` and match `manifest` (a WeightManifest as JSON).
+        """Loads a part of the weights, which lies in the file `path` and matches `manifest` (a WeightManifest as JSON).
 
-        Returns whether they were loaded, and the checksum of what arrived. False when it is not the manifest's, with
-        the old weights untouched: an answer and not an exception, which vLLM would pass on as a text.
+        Returns whether it was loaded, and the checksum of what arrived. False when it is not the manifest's, with
+        nothing of it loaded: an answer and not an exception, which vLLM would pass on as a text.
         """
-        expected = WeightManifest.from_json(manifest)
         with open(path, "rb") as file:
             # Never closed here: vLLM may keep a view, and the last one to go takes the mapping with it.
             buffer = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+        return self._receive(buffer, WeightManifest.from_json(manifest))
+
+    def receive_shared_weights(self, handles: dict[str, str], manifest: str) -> tuple[bool, str]:
+        """The same for a part that lies in the memory of this worker's GPU; `handles` are those of `DeviceMemory`."""
+        return self._receive(open_shared(handles), WeightManifest.from_json(manifest))
+
+    def join_weight_channel(self, address: str, port: int, size: int, timeout: float) -> int:
+        """Meets the learner and the other workers, for `receive_broadcast_weights`; returns the rank there."""
+        device = torch.device(self.device).type
+        self._channel = BroadcastChannel(address, port, size, sends=False, timeout=timeout, device=device)
+        return self._channel.rank
+
+    def receive_broadcast_weights(self, manifest: str) -> tuple[bool, str]:
+        """The same for a part that the learner sends to all who have joined its channel."""
+        expected = WeightManifest.from_json(manifest)
+        data = torch.empty(expected.total_bytes, dtype=torch.uint8, device=self.device)
+        self._channel.broadcast(data)
+        return self._receive(data, expected)
+
+    def _receive(self, buffer: Any, expected: WeightManifest) -> tuple[bool, str]:
         try:
             verify(expected, buffer)
         except ChecksumMismatch as mismatch:
             return False, mismatch.actual
+        tensors = unpack(expected, buffer)
+        if torch.device(self.device).type == "cuda":
+            self.model_runner.get_model().load_weights(tensors)
+            torch.cuda.synchronize()  # the sender fills the buffer again once it has the answer
+            return True, expected.checksum
         # The CPU build repacks linear weights when it loads them, so the parameters no longer have the checkpoint's
-        # shapes and `load_weights` alone fails; `reload_weights` restores and repacks them.
-        self.model_runner.reload_weights(weights_iterator=unpack(expected, buffer))
-        repack_tied_layers(self.model_runner.get_model())
+        # shapes and `load_weights` alone fails; `reload_weights` restores and repacks them, all at once.
+        held = [] if expected.part == 0 else self._held
+        alone = expected.part == 0 and expected.last
+        self._held = [*held, *((name, tensor if alone else tensor.clone()) for name, tensor in tensors)]
+        if expected.last:
+            self.model_runner.reload_weights(weights_iterator=iter(self._held))
+            repack_tied_layers(self.model_runner.get_model())
+            self._held = []
         return True, expected.checksum
 
 

@@ -50,6 +50,7 @@ def violations(config: RunConfig) -> Iterator[tuple[tuple[str, ...], str]]:
     yield from _evaluator(config)
     yield from _guard(config)
     yield from _offload(config)
+    yield from _placement(config)
     yield from _agreement(config)
 
 
@@ -95,6 +96,18 @@ def _naming(config: RunConfig) -> Violations:
 def _lists(config: RunConfig) -> Violations:
     if not config.tasks.levels:
         yield ("tasks.levels",), "tasks.levels must not be empty: [1, 2, 3] takes every bundled task"
+    if not all(name.strip() for name in config.tasks.source.split(",")):
+        yield (
+            ("tasks.source",),
+            f"tasks.source must be bundled, a folder or a .jsonl file, or several with commas between them, "
+            f"got {config.tasks.source!r}",
+        )
+    if config.tasks.held_out.share and config.tasks.held_out.tasks:
+        yield (
+            ("tasks.held_out.tasks", "tasks.held_out.share"),
+            f"tasks.held_out must have a share or tasks, not both: set tasks.held_out.share=0 or leave "
+            f"{config.tasks.held_out.tasks[0]} out",
+        )
     if config.tasks.audit and not config.tasks.audit.endswith(".parquet"):
         yield (
             ("tasks.audit",),
@@ -122,6 +135,30 @@ def _lengths(config: RunConfig) -> Violations:
         )
     if config.rollout.top_p <= 0:
         yield ("rollout.top_p",), f"rollout.top_p must be above 0 (1 turns it off), got {config.rollout.top_p}"
+
+
+def _placement(config: RunConfig) -> Violations:
+    share, ahead = config.placement.share, config.contrastive_rl.max_staleness
+    if share != "none" and config.rollout.tensor_parallel > 1:
+        yield (
+            ("placement.share", "rollout.tensor_parallel"),
+            f"rollout.tensor_parallel must be 1 where engines share their GPUs (placement.share={share}), "
+            f"got {config.rollout.tensor_parallel}",
+        )
+    if ahead and (share == "all" or (share == "training" and config.rollout.sleep)):
+        remedy = (
+            "set rollout.sleep=false, or placement.share=none" if share == "training" else "placement.share=training"
+        )
+        yield (
+            ("contrastive_rl.max_staleness", "placement.share"),
+            f"contrastive_rl.max_staleness must be 0 where roles take turns (placement.share={share}), got {ahead}: "
+            f"{remedy}",
+        )
+    if config.rollout.weight_transport == "shared" and share == "none":
+        yield (
+            ("rollout.weight_transport", "placement.share"),
+            "rollout.weight_transport=shared needs engines on the learner's GPUs: set placement.share=training or all",
+        )
 
 
 def _model_shape(config: RunConfig) -> Violations:

@@ -31,11 +31,22 @@ def words_of(default: tuple[str, ...], choices: tuple[str, ...]) -> Any:
 
 
 @dataclass
+class HeldOutConfig:
+    """Tasks that no phase samples, teaches or shows; assessments measure them beside the others. The choice is made
+    once, when a run begins."""
+
+    share: float = bounded(0.0, 0.0, 0.9)  # of the run's tasks, drawn by `seed`, as many of each level as its share
+    tasks: list[str] = field(default_factory=list)  # these, in place of a share: task ids, or patterns (`level2/*`)
+
+
+@dataclass
 class TasksConfig:
-    source: str = "bundled"  # `bundled`, a folder in KernelBench's layout, or a JSONL file
+    # `bundled`, a folder in KernelBench's layout or a JSONL file; or several, such as `bundled,tasks.jsonl`
+    source: str = "bundled"
     profile: str = one_of("cpu", "cpu", "cuda", "source")  # the bundled tasks' sizes; `source` leaves a task as it is
     levels: list[int] = field(default_factory=lambda: [1, 2, 3])
-    include: list[str] = field(default_factory=list)  # task ids; empty means all of the levels
+    include: list[str] = field(default_factory=list)  # task ids, or patterns (`level1/*`); empty: all of the levels
+    held_out: HeldOutConfig = field(default_factory=HeldOutConfig)
     marked: str = one_of("leave_out", "leave_out", "keep")  # tasks that an audit found cannot tell cheats (guard.md)
     audit: str = ""  # marks of your own beside the shipped ones: a file of `warpsmith audit TASKS --output FILE`
 
@@ -69,12 +80,20 @@ class RolloutConfig:
     max_tokens: int = bounded(384, 1)  # per response
     temperature: float = bounded(1.0, 0.0, 5.0)
     top_p: float = bounded(1.0, 0.0, 1.0)
+    stop_after_code: bool = True  # a response ends behind the block that holds its program
     max_concurrent: int = bounded(64, 1)  # sequences decoded at once in one engine
     kv_cache_gib: float = bounded(1.0, 0.05)  # on a CPU; GPUs use gpu_memory_utilization
     gpu_memory_utilization: float = bounded(0.85, 0.05, 0.99)
     tensor_parallel: int = bounded(1, 1)
     cpu_cores: str = ""  # OpenMP binding of a CPU engine (`0`, `0-3`); empty lets vLLM choose
     compile: bool = False  # torch.compile inside vLLM: slower to start, faster for large models
+    # How new weights come: `shared` reads the learner's memory on the same GPU, `broadcast` takes NCCL (gloo without
+    # GPUs), `host` goes through Ray's object store; `auto` takes the fastest that the placement allows.
+    weight_transport: str = one_of("auto", "auto", "shared", "broadcast", "host")
+    sync_bucket_mib: int = bounded(512, 1)  # of weights on their way to a GPU; of a larger tensor as much as it takes
+    # Engines that share their GPU free its memory while others use it, and take it again before they generate. Without
+    # it, gpu_memory_utilization must leave room for the others.
+    sleep: bool = True
     start_timeout: float = bounded(600.0, 1.0)  # seconds for an engine to come up
     timeout: float = bounded(300.0, 1.0)  # seconds for one request; then it is retried on another engine
 
@@ -90,7 +109,10 @@ class LoraConfig:
 class LearnerConfig:
     ranks: int = bounded(1, 1)
     zero_stage: int = field(default=1, metadata={"choices": (0, 1, 2, 3)})
-    micro_batch_tokens: int = bounded(8192, 64)  # padded tokens in one forward pass
+    micro_batch_tokens: int = bounded(8192, 64)  # tokens in one forward pass, padding included
+    # Rows of a micro-batch are `padded` to one length, or `packed` one behind the other, where attention skips what is
+    # masked (FlexAttention; needs a GPU to be fast); `auto` packs on GPUs what has plain full attention.
+    attention: str = one_of("auto", "auto", "padded", "packed")
     gradient_clip: float = bounded(1.0, 0.0)
     weight_decay: float = bounded(0.0, 0.0)
     adam_beta2: float = bounded(0.95, 0.0, 1.0)
@@ -235,6 +257,15 @@ class GuardConfig:
 
 
 @dataclass
+class PlacementConfig:
+    """Where roles stand on GPUs (docs/guides/gpus.md)."""
+
+    # Which roles share GPUs, one after the other: `none`, all have GPUs of their own; `training`, engines and learner;
+    # `all`, evaluators too, which then time nothing while anything is generated or trained.
+    share: str = one_of("none", "none", "training", "all")
+
+
+@dataclass
 class AssessmentConfig:
     """How the policy is measured at the start and after each phase: on fresh samples."""
 
@@ -278,6 +309,7 @@ class RunConfig:
     sft: SftConfig = field(default_factory=SftConfig)
     self_supervised: SelfSupervisedConfig = field(default_factory=SelfSupervisedConfig)
     contrastive_rl: ContrastiveConfig = field(default_factory=ContrastiveConfig)
+    placement: PlacementConfig = field(default_factory=PlacementConfig)
     rollout: RolloutConfig = field(default_factory=RolloutConfig)
     learner: LearnerConfig = field(default_factory=LearnerConfig)
     evaluator: EvaluatorConfig = field(default_factory=EvaluatorConfig)

@@ -21,6 +21,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from configs.schema import ContrastiveConfig, LearnerConfig
 from learners import checkpoints
+from learners.attention import supports_packing, use_packed_attention
 from learners.batching import Batch, Plan, collate, plan_batches
 from learners.deepspeed_config import deepspeed_config, import_deepspeed, join_process_group, require_nvme
 from learners.disk_adam import DiskAdamW
@@ -79,6 +80,9 @@ class LearnerEngine:
         self.model, self.tokenizer = load_policy(policy_path, "auto" if config.lora.rank else torch.float32)
         if config.lora.rank:
             freeze(self.model, autocast=config.autocast)
+        self._packed = self._packs()
+        if self._packed and self.device.type == "cuda":
+            use_packed_attention(self.model)
         if config.gradient_checkpointing:
             self.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         self._adapters = attach_lora(self.model, config.lora, config.autocast) if config.lora.rank > 0 else None
@@ -170,10 +174,22 @@ class LearnerEngine:
         checkpoints.export(self.model, self.tokenizer, self.named_weights(), Path(folder), self.rank)
         distributed.barrier()
 
+    def release_memory(self) -> None:
+        """Gives memory back that torch keeps for later, so that other processes of the GPU can have it."""
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+
     def close(self) -> None:
         """Frees the model and the optimiser. The process group lives until the process ends."""
         self._engine.destroy()
         self._reference = None
+
+    def _packs(self) -> bool:
+        """Whether rows are packed. Raises LearnerError where they cannot be and the config says so."""
+        wanted, possible = self.config.attention, supports_packing(self.model.config)
+        if wanted == "packed" and not possible:
+            raise LearnerError("learner.attention=packed needs a model of plain full attention: set it to padded")
+        return possible and (wanted == "packed" or (wanted == "auto" and self.device.type == "cuda"))
 
     def _wrap(self, scorer: TokenScorer) -> Any:
         trainable = [parameter for parameter in scorer.parameters() if parameter.requires_grad]
@@ -213,12 +229,14 @@ class LearnerEngine:
             max_length=self.max_length,
             world_size=self.world_size,
             share_prompts=self.config.share_prompts,
+            packed=self._packed,
         )
 
     def _work(self, plan: Plan) -> list[_Work]:
         pad = self.tokenizer.pad_token_id
         pad_id = cast(int, self.tokenizer.eos_token_id if pad is None else pad)
-        return [_Work(collate(rows, pad_id).to(self.device)) for rows in plan.micro_batches[self.rank]]
+        batches = (collate(rows, pad_id, packed=plan.packed) for rows in plan.micro_batches[self.rank])
+        return [_Work(batch.to(self.device)) for batch in batches]
 
     def _optimise(
         self, work: Sequence[_Work], objective: Callable[[_Work], LossOutputs], learning_rate: float
@@ -290,7 +308,10 @@ class LearnerEngine:
         autocast, offload = self.config.autocast, self.config.offload_reference
         place = torch.device("cpu") if offload else self.device
         held = {name: weight.to(place, frozen_dtype(weight, autocast=autocast)) for name, weight in weights}
-        return FrozenPolicy(self.model, held, device=self.device, autocast=autocast, offload=offload)
+        frozen = FrozenPolicy(self.model, held, device=self.device, autocast=autocast, offload=offload)
+        if self._packed and self.device.type == "cuda":
+            use_packed_attention(frozen.model)
+        return frozen
 
     def _gather(self, parameters: Sequence[Tensor]) -> contextlib.AbstractContextManager[Any]:
         if self.config.zero_stage < 3:

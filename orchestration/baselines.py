@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from configs.load import load_config
 from evaluators.baselines import BaselineResult
 from evaluators.evaluator import Evaluator
 from evaluators.failures import InfraError
 from evaluators.records import Task
-from evaluators.tasks import ProgramError
+from evaluators.tasks import ProgramError, load_tasks
+from orchestration.bootstrap import marks_of_tasks, select_tasks, without_marked
 
 # RuntimeError: what torch raises in the judge's own calls, out of memory among them.
 _FAILURES = (InfraError, ProgramError, OSError, RuntimeError)
@@ -27,6 +29,16 @@ class Filled:
 
     def __str__(self) -> str:
         return f"{self.tasks} tasks: {self.measured} baselines measured, {self.absent} absent"
+
+
+def tasks_named(source: str, profile: str) -> list[Task]:
+    """The tasks of `bundled`, a folder or a file, at the sizes of a profile; or those that a run of a configuration
+    (`.yaml`) would have, at its sizes. Raises TaskError or ConfigError."""
+    if not source.endswith(".yaml"):
+        return load_tasks(source, profile)
+    config = load_config(source).tasks
+    named = select_tasks(config)
+    return without_marked(named, marks_of_tasks(named, config), config)
 
 
 def fill_store(evaluator: Evaluator, tasks: Sequence[Task]) -> Filled:

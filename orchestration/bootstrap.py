@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from transformers import AutoConfig
 
-from configs.schema import RunConfig, TasksConfig
+from configs.schema import HeldOutConfig, RunConfig, TasksConfig
 from evaluators.marks import Mark, MarkError, marked_among, read_marks, shipped_marks
-from evaluators.records import Task
+from evaluators.records import Task, digest_of
 from evaluators.tasks import TaskError, load_tasks, program_source
 from evaluators.tasks.loader import load_variants
 from learners.policy import PolicyError, load_tokenizer, make_policy
@@ -20,15 +22,61 @@ from prompts.render import Exemplar, PromptRenderer
 
 def select_tasks(config: TasksConfig) -> list[Task]:
     """The tasks that a config names, marked ones too. Raises TaskError where it names none, or an unknown one."""
-    tasks = load_tasks(config.source, config.profile if config.source == "bundled" else "source")
-    if unknown := set(config.include) - {task.id for task in tasks}:
-        raise TaskError(f"tasks.include: {sorted(unknown)[0]} is not among the tasks of {config.source}")
-    chosen = [
-        task for task in tasks if task.level in config.levels and (not config.include or task.id in config.include)
-    ]
+    tasks = load_tasks(config.source, config.profile)
+    included = named_by(config.include or ["*"], tasks, "tasks.include", config.source)
+    chosen = [task for task in tasks if task.level in config.levels and task.id in included]
     if not chosen:
         raise TaskError(f"tasks: none of the {len(tasks)} tasks of {config.source} is of levels {config.levels}")
     return chosen
+
+
+def named_by(names: Sequence[str], tasks: Sequence[Task], key: str, place: str) -> set[str]:
+    """The ids among the tasks that names mean: ids, or patterns as in a shell. Raises TaskError for one that means
+    none, with the config's `key` and the `place` that it should be in."""
+    found: set[str] = set()
+    for name in names:
+        matches = {task.id for task in tasks if fnmatchcase(task.id, name)}
+        if not matches:
+            raise TaskError(f"{key}: {name} is not among the tasks of {place}")
+        found |= matches
+    return found
+
+
+def draw_held_out(tasks: Sequence[Task], config: HeldOutConfig, seed: int) -> list[str]:
+    """The ids of the tasks that a run holds out, in the tasks' order; of each level its share.
+
+    Each task has a place in a draw by seed and id alone, so that another selection changes as little as it can. Raises
+    TaskError where that leaves nothing to train on, or to hold out.
+    """
+    if config.tasks:
+        chosen = named_by(config.tasks, tasks, "tasks.held_out.tasks", "the run")
+    else:
+        places = {task.id: digest_of(f"{seed} {task.id}") for task in tasks}
+        quotas = _quotas(Counter(task.level for task in tasks), config.share)
+        chosen = set()
+        for level, quota in quotas.items():
+            drawn = sorted((task.id for task in tasks if task.level == level), key=places.__getitem__)
+            chosen.update(drawn[:quota])
+    if chosen and len(chosen) == len(tasks):
+        raise TaskError(f"tasks.held_out: all of the {len(tasks)} tasks are held out; leave some to train on")
+    if config.share and not chosen:
+        raise TaskError(f"tasks.held_out.share: {config.share:g} of {len(tasks)} tasks is none; raise it or add tasks")
+    return [task.id for task in tasks if task.id in chosen]
+
+
+def _quotas(levels: Mapping[int, int], share: float) -> dict[int, int]:
+    """How many of each level are held out: the share of all, rounded, given to the levels by largest remainder."""
+    exact = {level: share * count for level, count in levels.items()}
+    quotas = {level: int(value) for level, value in exact.items()}
+    left = round(share * sum(levels.values())) - sum(quotas.values())
+    for level in sorted(exact, key=lambda one: (quotas[one] - exact[one], one))[:left]:
+        quotas[level] += 1
+    return quotas
+
+
+def said_of_held_out(held_out: Sequence[str]) -> str:
+    """Which tasks are held out, in a sentence; empty where none is."""
+    return f"{len(held_out)} tasks are held out from training: {', '.join(held_out)}" if held_out else ""
 
 
 def marks_of_tasks(tasks: Sequence[Task], config: TasksConfig) -> dict[str, Mark]:
@@ -42,7 +90,7 @@ def marks_of_tasks(tasks: Sequence[Task], config: TasksConfig) -> dict[str, Mark
 
 
 def without_marked(tasks: Sequence[Task], marks: Mapping[str, Mark], config: TasksConfig) -> list[Task]:
-    """The tasks that a run trains on. Raises TaskError where none is left."""
+    """The tasks that a run has. Raises TaskError where none is left."""
     if config.marked == "keep":
         return list(tasks)
     left = [task for task in tasks if task.id not in marks]

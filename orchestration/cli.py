@@ -133,7 +133,11 @@ def evaluate(
 @app.command()
 def baseline(
     source: Annotated[
-        str, typer.Argument(metavar="TASKS", help="`bundled`, a KernelBench folder, a JSONL file or one task's file.")
+        str,
+        typer.Argument(
+            metavar="TASKS",
+            help="`bundled`, a KernelBench folder, a JSONL file or one task's file; or a run's configuration (.yaml).",
+        ),
     ],
     arch: Annotated[str, typer.Option(help=ARCH_HELP)] = "auto",
     baselines: Annotated[str, typer.Option(help=_BASELINES_HELP)] = "all",
@@ -142,23 +146,24 @@ def baseline(
     store: Annotated[Path | None, typer.Option(help=STORE_HELP, show_default=False)] = None,
 ) -> None:
     """Measure tasks' baselines into the store, from which verdicts take them. Exit code 1 when none was measured."""
+    from configs.load import ConfigError
     from evaluators.device import open_device
     from evaluators.evaluator import Evaluator
     from evaluators.failures import InfraError
-    from evaluators.tasks import TaskError, load_tasks, profile_of
-    from orchestration.baselines import fill_store
+    from evaluators.tasks import TaskError, profile_of
+    from orchestration.baselines import fill_store, tasks_named
     from orchestration.evaluate import baselines_named, chosen_levels, default_store, open_to_runners, warn_if_closed
 
     folder = store or default_store()
     with open_to_runners():
         try:
             device = open_device(arch)
-            found = chosen_levels(load_tasks(source, profile_of(device.arch)), levels)
+            found = chosen_levels(tasks_named(source, profile_of(device.arch)), levels)
             names = baselines_named(baselines, device.arch)
             if not set(names) - {"eager"}:
                 raise ValueError("--baselines names none beside eager, which every verdict measures")
             evaluator = Evaluator(device.arch, preset=preset, baselines=names, store=folder)
-        except (TaskError, ValueError, OSError, ImportError) as error:
+        except (ConfigError, TaskError, ValueError, OSError, ImportError) as error:
             raise refuse(with_remedy(error)) from None
         with evaluator:
             warn_if_closed(folder)
@@ -174,7 +179,7 @@ def baseline(
 @app.command()
 def tasks(
     path: Annotated[
-        str, typer.Argument(help="A KernelBench folder or a JSONL file; the bundled tasks if left out.")
+        str, typer.Argument(help="A KernelBench folder or a JSONL file, or several; the bundled tasks if left out.")
     ] = ("bundled"),
 ) -> None:
     """List tasks, and which of them cannot tell a good program from a cheat; the last line is their count."""
@@ -189,7 +194,7 @@ def tasks(
     marks = marked_among(found, shipped_marks())
     table = Table("id", "level", "name", "tags", "variants", *(["cannot tell"] if marks else []), box=None)
     for task in found:
-        variants = len(load_variants(task.id)) if path == "bundled" else 0
+        variants = len(load_variants(task.id))
         kinds = [" ".join(marks[task.id].kinds) if task.id in marks else ""] if marks else []
         table.add_row(task.id, str(task.level), task.name, " ".join(task.tags), str(variants or ""), *kinds)
     console = Console()

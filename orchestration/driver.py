@@ -10,6 +10,7 @@ import time
 
 from actors.learner import LearnerLost
 from configs.schema import RunConfig
+from orchestration.gathering import apart
 from orchestration.phases import Phase, schedule
 from orchestration.progress import Progress
 from orchestration.report import build_report, render_html
@@ -73,22 +74,23 @@ def take_steps(session: Session, phase: Phase) -> None:
 
 
 def assess(session: Session, stage: str) -> None:
-    """Measures the policy on fresh samples of every task, at the assessment's own preset."""
+    """Measures the policy on fresh samples of every task, held out or not, at the assessment's own preset."""
     if stage in session.state.extra.get("assessed", ()):
         return
     settings = session.config.assessment
     session.progress.stage(stage)
     result = session.pipeline.run(
-        [session.one_shot(task.id) for task in session.tasks],
+        [session.one_shot(task.id) for task in session.assessed],
         samples=settings.samples,
         temperature=settings.temperature,
         preset=settings.preset,
     )
+    metrics = apart(result, {task.id for task in session.held_out})
     session.store(f"assess/{stage}", 0, result)
-    session.run.write_metrics(f"assess/{stage}", 0, result.metrics)
-    session.tracker.log_metrics(None, {f"assess/{k}": v for k, v in result.metrics.items()}, session.roles.version)
+    session.run.write_metrics(f"assess/{stage}", 0, metrics)
+    session.tracker.log_metrics(None, {f"assess/{k}": v for k, v in metrics.items()}, session.roles.version)
     session.commit_assessment(stage)
-    session.progress.assessed(stage, result.metrics)
+    session.progress.assessed(stage, metrics)
 
 
 def report(session: Session) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from actors.rollout import Completion
@@ -196,6 +196,21 @@ def rollout_of(prompt: Prompt, completion: Completion) -> tuple[Rollout, Candida
         return replace(rollout, outcome=str(Outcome.BUILD_ERROR)), None
     candidate = Candidate.propose(prompt.task_id, parsed.code, f"policy:{completion.policy_version}")
     return replace(rollout, candidate_digest=candidate.digest), candidate
+
+
+def apart(result: StepResult, held_out: Container[str]) -> dict[str, float]:
+    """The figures of a step with those of the held-out tasks' rollouts apart, as `held_out/...`: the others are then of
+    the training tasks alone, but for rates and counts of the whole step."""
+    theirs = [one for one in result.rollouts if one.task_id in held_out]
+    if not theirs:
+        return result.metrics
+    ours = [one for one in result.rollouts if one.task_id not in held_out]
+    of_all = summary(result.rollouts, result.verdicts)
+    return {
+        **{name: value for name, value in result.metrics.items() if name not in of_all},
+        **summary(ours, result.verdicts),
+        **{f"held_out/{name}": value for name, value in summary(theirs, result.verdicts).items()},
+    }
 
 
 def summary(rollouts: Sequence[Rollout], verdicts: Mapping[str, Verdict]) -> dict[str, float]:

@@ -23,7 +23,9 @@ from evaluators.build.builder import needs_build
 from evaluators.failures import Unbuilt
 from evaluators.records import Candidate, Outcome, Task, Verdict
 from orchestration.gathering import Gathering, Judged, Prompt, StepResult
+from orchestration.placement import ENGINE, EVALUATOR
 from orchestration.review import Reviewer
+from orchestration.turns import Turns
 
 _log = logging.getLogger(__name__)
 _POLL_SECONDS = 0.02
@@ -44,6 +46,7 @@ class Pipeline:
         reviewer: Reviewer,
         max_backlog: int = 1024,
         on_progress: Callable[[dict[str, float]], None] | None = None,
+        turns: Turns | None = None,
     ) -> None:
         self.tasks = {task.id: task for task in tasks}
         self.engines, self.builders, self.evaluators = engines, builders, evaluators
@@ -52,6 +55,7 @@ class Pipeline:
         self.max_backlog = max_backlog
         self.verdicts: dict[tuple[str, str], Verdict] = {}
         self.on_progress = on_progress or (lambda _: None)
+        self._turns = turns
         self._under_way: list[Gathering] = []  # in the order in which they were begun
         self._requests: dict[str, Gathering] = {}  # those who asked the engines, by the request's key
         self._judging: dict[tuple[str, str], list[Gathering]] = {}  # those who wait for a verdict
@@ -133,6 +137,7 @@ class Pipeline:
     def pump(self) -> None:
         """Passes on what the pools have finished; waits a moment where that is nothing."""
         self._ask()
+        self._take_turns()
         moved = [self._generated(*answer) for answer in self.engines.poll(0.0)]
         moved += [self._built(*answer) for answer in self.builders.poll(0.0)]
         moved += [self._evaluated(*answer) for answer in self.evaluators.poll(0.0)]
@@ -157,6 +162,18 @@ class Pipeline:
                     self._requests[request.key] = gathering
                     self.engines.submit(request, "generate")
 
+    def _take_turns(self) -> None:
+        """Where engines and evaluators share GPUs, those go on who have something to do, once the others have not."""
+        turns = self._turns
+        if turns is None or not turns.evaluators_wait or not self._under_way:
+            return
+        to_ask = self.has_room() and any(gathering.waiting for gathering in self._under_way)
+        if turns.holder == EVALUATOR:
+            if not self.evaluators.pending and not self.builders.pending and (self.engines.pending or to_ask):
+                turns.give_to(ENGINE)
+        elif not self.engines.pending and not to_ask and self.evaluators.pending:
+            turns.give_to(EVALUATOR)
+
     def _requests_for(self, prompt: Prompt, gathering: Gathering) -> Iterator[GenerationRequest]:
         """One a response, so that each comes as soon as it is complete; greedy ones are all the same."""
         rollout, greedy = self.rollout, gathering.temperature == 0.0
@@ -169,6 +186,7 @@ class Pipeline:
                 rollout.max_tokens,
                 gathering.temperature,
                 rollout.top_p,
+                stop_after_code=rollout.stop_after_code,
             )
 
     def _generated(self, request: GenerationRequest, outcome: Any) -> None:

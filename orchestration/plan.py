@@ -8,7 +8,14 @@ from rich.table import Table
 from configs.load import dump_config
 from configs.schema import RunConfig
 from learners.policy import PolicyError
-from orchestration.bootstrap import marks_of_tasks, said_of_marked, select_tasks, without_marked
+from orchestration.bootstrap import (
+    draw_held_out,
+    marks_of_tasks,
+    said_of_held_out,
+    said_of_marked,
+    select_tasks,
+    without_marked,
+)
 from orchestration.memory_plan import memory_plan, memory_table, refuse_what_cannot_fit
 
 
@@ -17,7 +24,9 @@ def print_plan(config: RunConfig, console: Console) -> None:
     what cannot fit into memory."""
     named = select_tasks(config.tasks)
     marks = marks_of_tasks(named, config.tasks)
-    tasks = without_marked(named, marks, config.tasks)
+    chosen = without_marked(named, marks, config.tasks)
+    held_out = draw_held_out([task for task in chosen if task.id not in marks], config.tasks.held_out, config.seed)
+    tasks = [task for task in chosen if task.id not in held_out]
     console.print(dump_config(config), markup=False, highlight=False)
     table = Table("phase", "steps", "responses a step", "trains on", box=None)
     rows = {
@@ -40,7 +49,9 @@ def print_plan(config: RunConfig, console: Console) -> None:
     console.print(table)
     if said := said_of_marked(marks, config.tasks):
         console.print(said, markup=False, highlight=False)
-    assessed = config.assessment.samples * len(tasks)
+    if said := said_of_held_out(held_out):
+        console.print(said, markup=False, highlight=False)
+    assessed = config.assessment.samples * len(chosen)
     console.print(
         f"{len(tasks)} tasks on {config.evaluator.arch}; policy {config.policy.model}; "
         f"{config.rollout.engines} engine(s), {config.learner.ranks} learner rank(s), "

@@ -20,7 +20,10 @@ from configs.schema import RayConfig, RunConfig
 from evaluators.build.builder import CAPABILITIES
 from orchestration.interrupt import finished_first
 from orchestration.pipeline import Pipeline
+from orchestration.placement import ENGINE, EVALUATOR, LEARNER, Placement
 from orchestration.run_directory import RunDirectory
+from orchestration.turns import Turns
+from orchestration.weight_push import WeightPush
 
 _log = logging.getLogger(__name__)
 _LOCAL_CPUS = 8  # logical: on a small machine the roles take turns
@@ -58,16 +61,16 @@ def connect(config: RayConfig, actors: int) -> None:
 
 
 class Roles:
-    """Starts the actors together, keeps the current weights, and gives them to engines that come back."""
+    """Starts the actors, each in its place, and gives the learner's weights to the engines, also to those that come
+    back."""
 
     def __init__(self, config: RunConfig, policy: str, run: RunDirectory) -> None:
         self._config = config
         self._policy = policy
         local = run.local_path or Path("runs") / config.name
         self.store = str(Path(config.evaluator.store or local / "store").absolute())
-        self._gpus = 1.0 if config.evaluator.arch != "cpu" else 0.0
-        self._weights: tuple[Any, Any] | None = None
-        self._started = False
+        self._placement = Placement(config)
+        self._pushed = self._started = False
         self._busy: tuple[float, dict[str, float]] = (time.monotonic(), {})
         self.version = 0
 
@@ -85,9 +88,10 @@ class Roles:
             config.ray,
             config.rollout.engines + config.evaluator.builders + config.evaluator.workers + config.learner.ranks,
         )
+        self._placement.reserve()
         self.engines = ActorPool(
             "rollout",
-            lambda index: RolloutEngine.options(num_gpus=self._gpus * config.rollout.tensor_parallel).remote(
+            lambda index: RolloutEngine.options(**self._placement.options(ENGINE, index)).remote(
                 self._policy, config.rollout, config.policy, config.seed + index, self.version
             ),
             config.rollout.engines,
@@ -97,6 +101,9 @@ class Roles:
             start_timeout=config.rollout.start_timeout,
             on_restart=self._give_weights,
         )
+        shares = config.evaluator.arch != "cpu" and config.placement.share != "none"
+        if shares:
+            self.engines.wait_ready()  # vLLM takes its share of what it finds free, and must not find it changing
         self.builders = ActorPool(
             "builder",
             lambda index: BuilderActor.remote(config.evaluator, self.store),
@@ -105,32 +112,37 @@ class Roles:
         )
         self.evaluators = ActorPool(
             "evaluator",
-            lambda index: EvaluatorActor.options(num_gpus=self._gpus).remote(
+            lambda index: EvaluatorActor.options(**self._placement.options(EVALUATOR, index)).remote(
                 config.evaluator, self.store, config.guard.enabled
             ),
             config.evaluator.workers,
             timeout=600.0 + 10 * config.evaluator.limits.start_seconds,
         )
-        self.learner = LearnerGroup(config, self._policy, gpus_per_rank=self._gpus)
+        self._push = WeightPush(config, self.engines)
+        self.turns = Turns(
+            self.engines,
+            self.evaluators,
+            share=config.placement.share,
+            sleeps=config.rollout.sleep and shares,
+            on_learner_rest=lambda: self.learner.release_memory(),
+        )
+        if shares:
+            self.turns.give_to(LEARNER)
+        self.learner = self._make_learner()
         self.engines.wait_ready()
         self.utilisation()  # from here on
 
     def restart_learner(self) -> None:
         """Replaces a learner that lost a rank; its weights have to be loaded again."""
         self.learner.stop()
-        self.learner = LearnerGroup(self._config, self._policy, gpus_per_rank=self._gpus)
+        self.learner = self._make_learner()
 
     def push_weights(self, version: int, pipeline: Pipeline) -> float:
-        """Gives every engine the learner's weights as `version`; returns the seconds that took. The rest goes on.
-
-        Engines that do not confirm the checksum in time are restarted by the pool, and get the weights then.
-        """
+        """Gives every engine the learner's weights as `version`; returns the seconds that took. The rest goes on."""
         started = time.monotonic()
-        manifest, data = pipeline.meanwhile(self.learner.pack_weights, version, self._config.policy.dtype)
-        self._weights, self.version = (manifest, data), version
-        timeout = self._config.rollout.timeout
-        push = self.engines.begin_broadcast("update_weights", data, manifest, timeout=timeout)
-        pipeline.pump_until(lambda: push.done)
+        self.turns.give_to(ENGINE)
+        self.version, self._pushed = version, True
+        self._push.to_all(self.learner, version, pipeline)
         return time.monotonic() - started
 
     def utilisation(self) -> dict[str, float]:
@@ -146,11 +158,14 @@ class Roles:
             for role in busy
         }
 
+    def _make_learner(self) -> LearnerGroup:
+        return LearnerGroup(self._config, self._policy, lambda rank: self._placement.options(LEARNER, rank))
+
     def _give_weights(self, engine: Any) -> None:
-        """An engine that was restarted gets the current weights before it generates."""
-        if self._weights is not None:
-            manifest, data = self._weights
-            ray.get(engine.update_weights.remote(data, manifest), timeout=self._config.rollout.timeout)
+        """An engine that was restarted gets the current weights before it generates: those of the next version where
+        the learner has gone on since the last push."""
+        if self._pushed:
+            self._push.to_one(self.learner, self.version + int(self.learner.has_trained), engine)
 
     def stop(self) -> None:
         """Ends every actor, and Ray where this run started it."""
@@ -161,5 +176,6 @@ class Roles:
                 getattr(self, name).stop()
         if hasattr(self, "learner"):
             self.learner.stop()
+        self._placement.release()
         if self._own_ray:
             ray.shutdown()

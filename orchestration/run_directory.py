@@ -151,6 +151,22 @@ class RunDirectory:
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise RunDirectoryError(f"{self}/marked.json: not a list of marked tasks ({error})") from error
 
+    def write_held_out(self, names: Sequence[str]) -> None:
+        """Writes the ids of the tasks that the run never trains on to `held_out.json`."""
+        self.storage.write("held_out.json", json.dumps(list(names), indent=2).encode())
+
+    def read_held_out(self) -> list[str]:
+        """The ids that `write_held_out` wrote; none in a run of a version that held none out."""
+        if not self.storage.is_file("held_out.json"):
+            return []
+        try:
+            names = json.loads(self.storage.read("held_out.json"))
+        except ValueError as error:
+            raise RunDirectoryError(f"{self}/held_out.json: not a list of task ids ({error})") from error
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise RunDirectoryError(f"{self}/held_out.json: not a list of task ids; restore the run's own")
+        return names
+
     def read_state(self) -> RunState | None:
         """The last committed state, or None before the first."""
         if not self.storage.is_file("state.json"):

@@ -25,8 +25,10 @@ from learners.policy import encode_prompt, encode_response, load_tokenizer
 from learners.records import Rollout
 from orchestration.bootstrap import (
     check_policy,
+    draw_held_out,
     marks_of_tasks,
     prepare_policy,
+    said_of_held_out,
     said_of_marked,
     select_tasks,
     without_marked,
@@ -35,6 +37,7 @@ from orchestration.checker import POLICY, Background, EndpointChecker, PolicyChe
 from orchestration.gathering import Prompt, StepResult
 from orchestration.phases.base import phase_key
 from orchestration.pipeline import Pipeline
+from orchestration.placement import LEARNER
 from orchestration.quarantine import quarantine
 from orchestration.review import Checker, Reviewer
 from orchestration.roles import Roles
@@ -57,7 +60,10 @@ _LENGTHS = {
 
 
 class Session:
-    """An open run. Use as a context manager: leaving it ends every actor."""
+    """An open run. Use as a context manager: leaving it ends every actor.
+
+    `tasks` are those that the phases train on, `held_out` those that only assessments see, `assessed` all of them.
+    """
 
     def __init__(self, config: RunConfig, progress: Progress) -> None:
         """Checks what can be checked before anything is written. Raises ConfigError, TaskError or PolicyError."""
@@ -71,12 +77,21 @@ class Session:
         try:
             self.run = RunDirectory(config.root, config.name)
             self.state = self._resumable()
-            # A run goes on with the tasks that it began with, whatever is marked since.
-            self.marks = self.run.read_marks() if self.run.exists() else marks_of_tasks(named, config.tasks)
+            # A run goes on with the tasks that it began with, whatever is marked since, or drawn otherwise.
+            begun = self.run.exists()
+            self.marks = self.run.read_marks() if begun else marks_of_tasks(named, config.tasks)
+            self.assessed = without_marked(named, self.marks, config.tasks)
+            held_out = self.run.read_held_out() if begun else self._drawn()
         except (OSError, pa.ArrowInvalid) as error:
             raise RunDirectoryError(f"root: {config.root} cannot be used ({error}); give another root=...") from error
-        self.tasks = without_marked(named, self.marks, config.tasks)
-        self._references = {task.id: program_source(task) for task in self.tasks}
+        self.held_out = [task for task in self.assessed if task.id in held_out]
+        self.tasks = [task for task in self.assessed if task.id not in held_out]
+        self._references = {task.id: program_source(task) for task in self.assessed}
+
+    def _drawn(self) -> list[str]:
+        """The tasks that a new run holds out: of those that its figures are of."""
+        known = [task for task in self.assessed if task.id not in self.marks]
+        return draw_held_out(known, self.config.tasks.held_out, self.config.seed)
 
     def _resumable(self) -> RunState:
         """The state that the run directory holds, or the first. Raises ConfigError where the config differs from it."""
@@ -97,23 +112,26 @@ class Session:
             self.state = self._resumable()  # again: another process may have gone on until now
             if not self.run.exists():
                 self.run.write_marks(self.marks)
+                self.run.write_held_out([task.id for task in self.held_out])
                 self.run.write_config(self.config)
             if said := said_of_marked(self.marks, self.config.tasks):
                 _log.warning("%s", said)
+            if said := said_of_held_out([task.id for task in self.held_out]):
+                self.progress.note(said)
             self.tracker = stack.enter_context(Tracker(self.config, self.state.tracking))
             self._commit(self.state)  # before the config, which a longer schedule is noticed by
             self.run.write_config(self.config)
             folder = (self.run.local_path or Path("runs") / self.config.name) / "policy"
             policy = prepare_policy(self.config, self.tasks, folder.absolute())
             self.tokenizer = load_tokenizer(policy)
-            for task in self.tasks:
+            for task in self.assessed:
                 self.one_shot(task.id)  # one that leaves no room for a response is known before anything is started
             self.roles = Roles(self.config, policy, self.run)
             self.cases = HackCases(Path(self.roles.store) / "hacks.parquet")
             stack.callback(self.roles.stop)
             self.roles.start()
             self.pipeline = Pipeline(
-                self.tasks,
+                self.assessed,
                 self.roles.engines,
                 self.roles.builders,
                 self.roles.evaluators,
@@ -121,6 +139,7 @@ class Session:
                 Reviewer(self.config.guard, self.cases, self._references, self._checker(stack)),
                 self.config.evaluator.max_backlog,
                 self.progress.rates,
+                self.roles.turns,
             )
             self.restore()
             self._opened = stack.pop_all()
@@ -162,7 +181,7 @@ class Session:
             self.buffer = ExemplarBuffer.from_table(table, config.buffer, config.seed)
         else:
             self.buffer = ExemplarBuffer(config.buffer, config.evaluator.arch, config.seed, config.reward.baseline)
-        known = {task.id: task.digest for task in self.tasks}
+        known = {task.id: task.digest for task in self.assessed}
         for row in self.run.read_verdicts().to_pylist():
             verdict = Verdict.from_row(row)
             is_current = verdict.evaluator.get("task_digest") == known.get(verdict.task)
@@ -239,6 +258,7 @@ class Session:
         """What the learner says of training on a step, while the steps after it are under way; how many policy versions
         ago its rollouts were sampled; and each role's share of the time since the step before."""
         stale = [self.roles.version - rollout.policy_version for rollout in rollouts]
+        self.roles.turns.give_to(LEARNER)
         metrics = self.pipeline.meanwhile(phase.learn, step, rollouts)
         learned = {f"train/{name}": value for name, value in metrics.items()}
         if stale:

@@ -30,6 +30,9 @@ _HEADING = re.compile(  # matched against a short prefix whose blanks are single
     re.IGNORECASE,
 )
 _HEADING_PREFIX = 100  # characters of a line in which a heading must show itself
+_FENCE_MARK = re.compile(r"(?:^|(?<=\r))(?:[^\S\r\n]|\0)*(?:```|~~~)", re.MULTILINE)
+_END_BUDGET = 2_000_000  # characters that one call of `end_of_program` reads: for each fence, all that is before it
+_END_OVERHEAD = 2_000  # what a fence costs besides
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,14 @@ class _Block:
     def is_cut(self) -> bool:
         return not self.closed and self.tree is None
 
+    @property
+    def is_program(self) -> bool:
+        """Whether nothing that could still be written would make another program of it.
+
+        A line that is a fence is no Python, except in a string: where none is open, more text mends nothing.
+        """
+        return self.closed and self.defines_model and (self.tree is not None or not _ends_in_string(self.code))
+
 
 def parse_response(text: str, finish_reason: str = "stop") -> ParsedResponse:
     """Finds the three parts of an answer.
@@ -92,6 +103,34 @@ def parse_response(text: str, finish_reason: str = "stop") -> ParsedResponse:
     return ParsedResponse(document.section("analysis"), document.section("design"), code, problem)
 
 
+def end_of_program(text: str, start: int = 0) -> int | None:
+    """The first place behind `start` at which an answer that is still being written may end: just behind the fence that
+    closes its program. None where it has to go on.
+
+    A quoted program ends nothing: where there are headings, only what stands under the implementation's counts, and
+    nothing does that is part of the reasoning before an answer. `parse_response` finds the program in what comes before
+    that place; what would have followed (another version, an explanation) is not waited for.
+    """
+    if "ModelNew" not in text:
+        return None
+    budget = _END_BUDGET
+    for mark in _FENCE_MARK.finditer(text):
+        end = mark.end()
+        if end <= start:
+            continue
+        budget -= end + _END_OVERHEAD
+        if budget < 0:
+            return None
+        if _holds_program(text[:end]):
+            return end
+    return None
+
+
+def _holds_program(text: str) -> bool:
+    document = _Document(_without_reasoning(_clean(text)))
+    return any(block.is_program for group in _groups(document, was_cut=True) for block in group)
+
+
 def _clean(text: str) -> str:
     text = text.replace("\0", "").replace("\r\n", "\n").replace("\r", "\n").removeprefix("\ufeff")
     return text.encode("utf-8", "replace").decode("utf-8")
@@ -107,11 +146,7 @@ def _without_reasoning(text: str) -> str:
 
 def _find_code(document: _Document, was_cut: bool) -> tuple[str | None, str | None]:
     """The program and None, or None and the problem."""
-    implementation = [block for block in document.blocks if document.is_implementation(block.start)]
-    groups = [implementation, document.blocks]
-    if was_cut and document.headings:
-        groups = [implementation]
-    for group in groups:
+    for group in _groups(document, was_cut):
         usable = [block for block in group if block.defines_model and not block.is_cut]
         if usable:
             return usable[-1].code, None
@@ -124,6 +159,12 @@ def _find_code(document: _Document, was_cut: bool) -> tuple[str | None, str | No
     if was_cut:
         return None, "truncated"
     return None, "does not define ModelNew" if document.blocks else "no code block"
+
+
+def _groups(document: _Document, was_cut: bool) -> list[list[_Block]]:
+    """The blocks that may be the program, those first that are more likely to."""
+    implementation = [block for block in document.blocks if document.is_implementation(block.start)]
+    return [implementation] if was_cut and document.headings else [implementation, document.blocks]
 
 
 class _Document:
@@ -271,6 +312,19 @@ def _heading(index: int, line: str) -> _Heading | None:
     elif not match["hash"] and not full:
         return None
     return _Heading(index, match["name"].lower(), rest)
+
+
+def _ends_in_string(code: str) -> bool:
+    """Whether code that does not parse ends inside a string of several lines, which further lines may close."""
+    if len(code) > MAX_SOURCE:
+        return False
+    try:
+        parse_source(code)
+    except SyntaxError as error:
+        return "unterminated triple-quoted" in error.msg
+    except (ValueError, RecursionError, MemoryError):
+        pass
+    return False
 
 
 def _defines_model(tree: ast.Module) -> bool:

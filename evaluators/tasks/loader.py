@@ -40,9 +40,22 @@ class Variant:
 
 def load_tasks(source: str = "bundled", profile: str = "source") -> list[Task]:
     """The tasks of `bundled`, a folder in KernelBench's layout (`level1/1_Name.py`), or a JSONL file with `level_id`,
-    `task_id`, `ref_code`; sorted by level and number. `profile` names the sizes of bundled tasks (`cpu`, `cuda`)."""
-    if source == "bundled":
-        return load_bundled(profile)
+    `task_id`, `ref_code`; or of several of these, with commas between them. Sorted by level and number. `profile` names
+    the sizes of the bundled tasks (`cpu`, `cuda`); others keep their own. Raises TaskError, also for an id that two
+    sources have."""
+    names = [source] if Path(source).exists() else [name.strip() for name in source.split(",")]
+    found: dict[str, str] = {}
+    tasks: list[Task] = []
+    for name in names:
+        loaded = load_bundled(profile) if name == "bundled" else _load_path(name)
+        for task in loaded:
+            if found.setdefault(task.id, name) != name:
+                raise TaskError(f"{name}: {task.id} is a task of {found[task.id]}, too; leave one of the sources out")
+        tasks += loaded
+    return sorted(tasks, key=lambda task: (task.level, _number(task.id), task.id))
+
+
+def _load_path(source: str) -> list[Task]:
     path = Path(source)
     if path.is_dir():
         tasks = _load_folder(path)
@@ -54,7 +67,7 @@ def load_tasks(source: str = "bundled", profile: str = "source") -> list[Task]:
         raise TaskError(f"{source}: no such file or folder (use `bundled`, a KernelBench folder or a .jsonl file)")
     if not tasks:
         raise TaskError(f"{source}: holds no tasks (expected level1/1_Name.py, ... or lines with ref_code)")
-    return sorted(tasks, key=lambda task: (task.level, _number(task.id), task.id))
+    return tasks
 
 
 def find_task(name: str, profile: str = "cpu") -> Task:

@@ -41,6 +41,15 @@ class Stage:
 
 
 @dataclass(frozen=True)
+class Group:
+    """Tasks whose figures stand together, in every stage: those trained on, and those held out. `title` is empty where
+    the run holds none out."""
+
+    title: str
+    stages: tuple[Stage, ...]
+
+
+@dataclass(frozen=True)
 class StepPoint:
     """The rollouts of one training step, without those for marked tasks; None where a step has no such figure.
     `doubted`: the share of them in which the guard found a cheat or the signs of one."""
@@ -56,9 +65,11 @@ class StepPoint:
 
 @dataclass(frozen=True)
 class Report:
-    """All that is shown of a run. `phases` are the labels of the training phases, in order; `found` counts the rollouts
-    of each that the guard found fault with, by kind of finding. `marks` are those of the run's tasks that cannot tell a
-    good program from a cheat, by id: left out of the run, or kept and left out of every figure but their own."""
+    """All that is shown of a run. `stages` are of the tasks that it trains on, `held_out` the same stages of those that
+    it never does, empty where there are none. `phases` are the labels of the training phases, in order; `found` counts
+    the rollouts of each that the guard found fault with, by kind of finding. `marks` are those of the run's tasks that
+    cannot tell a good program from a cheat, by id: left out of the run, or kept and left out of every figure but their
+    own."""
 
     name: str
     place: str
@@ -71,6 +82,14 @@ class Report:
     found: Mapping[str, Mapping[str, int]]
     kernels: tuple[Kernel, ...]
     marks: Mapping[str, Mark] = field(default_factory=dict)
+    held_out: tuple[Stage, ...] = ()
+
+    @property
+    def groups(self) -> tuple[Group, ...]:
+        """The stages by group of tasks."""
+        if not self.held_out:
+            return (Group("", self.stages),)
+        return Group("Training tasks", self.stages), Group("Held-out tasks", self.held_out)
 
     @property
     def status(self) -> str:
@@ -102,6 +121,7 @@ def build_report(run: RunDirectory) -> Report:
             rows[sample["phase"].removeprefix(ASSESSMENT)].append(row)
         elif row.task_id not in marks:
             by_step[sample["phase"], sample["step"]].append((row, sample["reward"]))
+    held_out = set(run.read_held_out())
     keys = sorted(rows, key=_order)
     metrics = run.read_metrics().to_pylist()
     trained = {phase for phase, _ in by_step} | {
@@ -115,12 +135,21 @@ def build_report(run: RunDirectory) -> Report:
         config=config,
         config_text=dump_config(config),
         state=run.read_state(),
-        stages=tuple(_stage(key, _label(key, numbered), rows[key], marks) for key in keys),
+        stages=tuple(
+            _stage(key, _label(key, numbered), [row for row in rows[key] if row.task_id not in held_out], marks)
+            for key in keys
+        ),
         phases=tuple((phase, _label(phase, numbered)) for phase in phases),
         steps=tuple(_steps(by_step, metrics)),
         found={phase: _found_in(by_step, phase) for phase in phases},
         kernels=tuple(run.kernels()),
         marks=marks,
+        held_out=tuple(
+            _stage(key, _label(key, numbered), [row for row in rows[key] if row.task_id in held_out], marks)
+            for key in keys
+        )
+        if held_out
+        else (),
     )
 
 

@@ -38,7 +38,7 @@ def render_html(report: Report) -> str:
         stages=report.stages,
         outcome_names=_outcome_names(report),
         known_outcomes=OUTCOMES,
-        tasks=_task_rows([stage.tasks for stage in report.stages]),
+        groups=[(group, _task_rows([stage.tasks for stage in group.stages])) for group in report.groups],
         marked=_task_rows([stage.marked for stage in report.stages]),
         programs=[_program(kernel) for kernel in sorted(report.kernels, key=lambda one: _rank(one, report.marks))],
         # The plots are ours; every text in them was escaped by matplotlib.
@@ -46,7 +46,7 @@ def render_html(report: Report) -> str:
         learning=Markup(plots.learning(report)),
         doubted=Markup(plots.doubted(report)),
         found=_found(report),
-        distribution=Markup(plots.distribution(report)),
+        distributions=[(group.title, Markup(plots.distribution(group))) for group in report.groups],
     )
 
 
@@ -57,13 +57,15 @@ def write_html(report: Report, run: RunDirectory) -> str:
 
 def _outcome_names(report: Report) -> list[str]:
     """The outcomes that occur, in the order of `OUTCOMES`."""
-    seen = {name for stage in report.stages for name in stage.outcomes}
+    seen = {name for group in report.groups for stage in group.stages for name in stage.outcomes}
     return [name for name in OUTCOMES if name in seen] + sorted(seen - set(OUTCOMES))
 
 
 def _found(report: Report) -> list[tuple[str, list[int]]]:
-    """Every kind of finding with its counts by phase of training, then by assessment; the most frequent first."""
-    columns = [*(report.found.get(phase, {}) for phase, _ in report.phases), *(stage.found for stage in report.stages)]
+    """Every kind of finding with its counts by phase of training, then by assessment, held-out tasks last; the most
+    frequent first."""
+    assessed = [stage.found for group in report.groups for stage in group.stages]
+    columns = [*(report.found.get(phase, {}) for phase, _ in report.phases), *assessed]
     kinds = {kind for column in columns for kind in column}
     rows = [(kind, [column.get(kind, 0) for column in columns]) for kind in kinds]
     return sorted(rows, key=lambda row: (-sum(row[1]), row[0]))

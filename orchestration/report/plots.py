@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-from orchestration.report.assemble import Report, Stage, StepPoint
+from orchestration.report.assemble import Group, Report, Stage, StepPoint
 
 INK, MUTED, LINE, FIRST, SECOND = "#010101", "#020202", "#030303", "#040404", "#050505"
 """Stand-ins that become CSS variables in the SVG; no plot uses them as real colours."""
@@ -71,16 +71,16 @@ def doubted(report: Report) -> str:
     return _pair(report, ("Rollouts that the guard found fault with", lambda point: point.doubted, SECOND, "share"))
 
 
-def distribution(report: Report) -> str:
+def distribution(group: Group) -> str:
     """Speed-ups over eager of the correct samples of every stage, on a logarithmic axis; "" without one."""
-    stages = [stage for stage in report.stages if stage.speedups]
+    stages = [stage for stage in group.stages if stage.speedups]
     if not stages:
         return ""
     with matplotlib.rc_context(RC):
         figure = Figure(figsize=(9.6, 0.9 + 0.55 * len(stages)), layout="constrained")
         axes = figure.add_subplot()
         _strips(axes, stages)
-        return _svg(figure, "distribution")
+        return _svg(figure, f"distribution {group.title}".strip())
 
 
 def _strips(axes: Axes, stages: Sequence[Stage]) -> None:

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from evaluators.records import Estimate
 from orchestration.report import format as fmt
-from orchestration.report.assemble import Report, Stage
+from orchestration.report.assemble import Group, Report, Stage
 from orchestration.report.statistics import StageSummary, TaskSummary
 
 WIDTH = 120
@@ -31,19 +31,28 @@ def print_report(report: Report, console: Console | None = None) -> None:
     if not report.stages:
         console.print("No stage has been assessed yet.")
         return
-    for table in stage_tables([stage.summary for stage in report.stages], console.width):
-        console.print("", table, sep="\n")
+    for group in report.groups:
+        _print_title(group, console)
+        for table in stage_tables([stage.summary for stage in group.stages], console.width):
+            console.print("", table, sep="\n")
     console.print(
         f"\n{report.measurement}.\nSecond lines are 95 % confidence intervals. Speed-ups are over the correct samples; "
         "improved: samples that are correct and more than 1.01x as fast as the best baseline.",
         style="dim",
         highlight=False,
     )
-    console.print("", task_table(report.stages, console.width), sep="\n")
+    for group in report.groups:
+        _print_title(group, console)
+        console.print("", task_table(group.stages, console.width), sep="\n")
     _print_marked(report, console)
     if found := sum((Counter(counts) for counts in report.found.values()), Counter[str]()):
         kinds = ", ".join(f"{kind} {count}" for kind, count in found.most_common())
         console.print(f"\nThe guard found fault with rollouts of training: {kinds}.", highlight=False)
+
+
+def _print_title(group: Group, console: Console) -> None:
+    if group.title:
+        console.print(f"\n[bold]{group.title}[/bold]", highlight=False)
 
 
 def _print_marked(report: Report, console: Console) -> None:

@@ -23,7 +23,7 @@ def policy_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(vocab_size=_VOCABULARY, special_tokens=["<end>", "<pad>"], initial_alphabet=alphabet)
-    tokenizer.train_from_iterator([Path(__file__).read_text()], trainer)
+    tokenizer.train_from_iterator([Path(__file__).read_text(), "```\n" * 200], trainer)  # a fence is one token
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<end>", pad_token="<pad>").save_pretrained(folder)
     torch.manual_seed(0)
     config = Qwen2Config(

@@ -23,11 +23,14 @@ def config() -> RunConfig:
 
 
 def weights_of(group: LearnerGroup, version: int) -> dict[str, torch.Tensor]:
-    manifest, data = group.pack_weights(version, "float32")
-    buffer = ray.get(data)
-    verify(manifest, buffer)
-    assert manifest.version == version
-    return {name: tensor.clone() for name, tensor in unpack(manifest, buffer)}
+    found = {}
+    for part, (manifest, data) in enumerate(group.parts(version, "float32", limit_bytes=20_000)):
+        buffer = ray.get(data)
+        verify(manifest, buffer)
+        assert (manifest.version, manifest.part) == (version, part)
+        found |= {name: tensor.clone() for name, tensor in unpack(manifest, buffer)}
+    assert part > 1
+    return found
 
 
 @pytest.fixture

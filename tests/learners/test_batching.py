@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from learners.batching import Plan, Row, collate, plan_batches
@@ -42,6 +42,34 @@ def test_every_sample_is_planned_once_within_the_budget(
         assert all(row.length <= 50 for row in rows)
         assert all(len({sample.prompt_ids for sample in row.samples}) == 1 for row in rows)
         assert share or all(len(row.samples) == 1 for row in rows)
+
+
+@settings(deadline=None)  # of the machine, which may be busy
+@given(lengths, st.integers(1, 4))
+def test_packed_micro_batches_keep_to_the_budget_and_no_sample_is_lost(
+    sizes: list[tuple[int, int, int]], world_size: int
+) -> None:
+    samples = samples_of(sizes)
+    plan = plan_batches(samples, micro_batch_tokens=256, max_length=50, world_size=world_size, packed=True)
+    fits = [sample for sample in samples if len(sample.prompt_ids) + len(sample.response_ids) <= 50]
+    assert planned(plan) == Counter(fits)
+    batches = [collate(rows, pad_id=0, packed=True) for rank in plan.micro_batches for rows in rank]
+    assert all(batch.input_ids.shape in ((1, 128), (1, 256)) for batch in batches)
+    assert sum(len(batch.targets) for batch in batches) == plan.response_tokens
+    for batch in batches:
+        assert batch.segments is not None
+        documents, responses = batch.segments
+        # Every response token is predicted by the token before it: of its own response, or the last of its prompt.
+        places = torch.arange(len(documents))[responses > 0]
+        assert (documents[batch.predictors] == documents[places]).all()
+        first = batch.predictors != places - 1
+        assert (responses[batch.predictors[first]] == 0).all()
+
+
+def test_a_row_that_shares_its_prompt_fills_a_packed_micro_batch() -> None:
+    samples = [Sample((1,) * 500, (index + 2,) * 100) for index in range(16)]
+    plan = plan_batches(samples, micro_batch_tokens=8192, max_length=600, packed=True)
+    assert plan.padded_tokens == -(-(500 + 16 * 100) // 128) * 128
 
 
 def test_a_sample_over_the_budget_is_a_batch_of_its_own() -> None:

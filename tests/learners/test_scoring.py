@@ -23,17 +23,19 @@ def plain_logprobs(model: torch.nn.Module, sample: Sample, temperature: float) -
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
+@pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("share_prompts", [False, True])
 @torch.no_grad()
 def test_logprobs_equal_those_of_each_sequence_alone(
-    policy_folder: Path, samples: list[Sample], share_prompts: bool, temperature: float
+    policy_folder: Path, samples: list[Sample], share_prompts: bool, packed: bool, temperature: float
 ) -> None:
     model, _ = load_policy(policy_folder, torch.float32)
-    plan = plan_batches(samples, micro_batch_tokens=4096, max_length=256, share_prompts=share_prompts)
+    plan = plan_batches(samples, micro_batch_tokens=4096, max_length=256, share_prompts=share_prompts, packed=packed)
     (rows,) = plan.micro_batches[0]
     assert len(rows) == (2 if share_prompts else 4)
-    scorer = TokenScorer(model, autocast=False)
-    logprobs, entropy = scorer(collate(rows, pad_id=0), temperature, with_entropy=True)
+    batch = collate(rows, pad_id=0, packed=packed).to(torch.device("cpu"))
+    assert batch.input_ids.numel() == plan.padded_tokens
+    logprobs, entropy = TokenScorer(model, autocast=False)(batch, temperature, with_entropy=True)
     expected = [value for row in rows for sample in row.samples for value in plain_logprobs(model, sample, temperature)]
     assert logprobs.tolist() == pytest.approx(expected, abs=1e-4)
     assert entropy is not None
@@ -56,6 +58,22 @@ def test_chunks_change_neither_values_nor_gradients(
         gradient = model.get_input_embeddings().weight.grad
         results.append((logprobs.detach(), gradient.clone()))
     torch.testing.assert_close(results[0], results[1])
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+def test_packed_rows_give_the_gradients_of_padded_ones(
+    policy_folder: Path, samples: list[Sample], autocast: bool
+) -> None:
+    gradients = []
+    for packed in (False, True):
+        model, _ = load_policy(policy_folder, torch.float32)
+        (rows,) = plan_batches(samples, micro_batch_tokens=4096, max_length=256, packed=packed).micro_batches[0]
+        batch = collate(rows, pad_id=0, packed=packed).to(torch.device("cpu"))
+        TokenScorer(model, autocast=autocast)(batch, 1.0)[0].mean().backward()
+        gradients.append({name: parameter.grad for name, parameter in model.named_parameters()})
+    for name, expected in gradients[0].items():
+        scale = float(expected.abs().max())
+        torch.testing.assert_close(gradients[1][name], expected, atol=(2e-2 if autocast else 1e-5) * scale, rtol=0.0)
 
 
 def test_an_empty_batch_gives_zero_gradients_everywhere(policy_folder: Path) -> None:

@@ -270,6 +270,7 @@ def test_the_policy_is_asked_within_the_form_and_answers_through_its_pool(tmp_pa
     under_way = asks(question)
     assert not under_way.done()
     assert json.loads(sent[0].schema) == question.schema
+    assert not sent[0].stop_after_code
     assert not asks.take("level1/softmax", [])
     completion = Completion(answer(question), (1,), (0.0,), "stop", 3)
     assert asks.take(sent[0].key, [completion])

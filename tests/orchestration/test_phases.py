@@ -46,6 +46,7 @@ class Session:
     def __init__(self, config: RunConfig, tasks: int = 3) -> None:
         self.config = config
         self.tasks = [Task(f"level1/{index}", 1, str(index), "") for index in range(tasks)]
+        self.assessed, self.held_out = self.tasks, []
         self.learner = Learner()
         self.renderer = Renderer()
         self.buffer = ExemplarBuffer(config.buffer, "cpu", config.seed)

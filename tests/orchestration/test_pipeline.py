@@ -69,7 +69,8 @@ def scripted_actors() -> tuple[Any, Any]:
                 os._exit(1)
             if texts[int(index)] == never:
                 await asyncio.sleep(600)
-            return [Completion(texts[int(index)], (5, 6), (-0.1, -0.2), "stop", 3)]
+            text = texts[int(index)].replace("STOPS", str(request.stop_after_code))
+            return [Completion(text, (5, 6), (-0.1, -0.2), "stop", 3)]
 
     @ray.remote(num_cpus=0)
     class Builder:
@@ -217,6 +218,15 @@ def test_a_group_whose_engine_died_is_left_out_and_the_others_come_back(make_pip
     result = run(pipeline, GELU.id, SOFTMAX.id, samples=2)
     assert Counter(rollout.group for rollout in result.rollouts) == {SOFTMAX.id: 2}
     assert pipeline.engines.pending == pipeline.builders.pending == pipeline.evaluators.pending == 0
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_responses_end_behind_their_programs_where_the_config_says_so(
+    make_pipeline: Callable[..., Pipeline], wanted: bool
+) -> None:
+    pipeline = make_pipeline({SOFTMAX.id: ["Ends: STOPS"]})
+    pipeline.rollout.stop_after_code = wanted
+    assert [rollout.response for rollout in run(pipeline, SOFTMAX.id, samples=1).rollouts] == [f"Ends: {wanted}"]
 
 
 def test_no_group_is_sampled_while_too_many_candidates_wait_to_be_judged(

@@ -1,0 +1,120 @@
+"""How a part of the weights gets from a learner rank to the workers of rollout engines: within one GPU by its memory's
+own handle (CUDA IPC), or between GPUs by a broadcast (NCCL; gloo without GPUs).
+
+Every wait here has a bound. Runs in learner ranks and in vLLM's workers, so it must import neither ray nor vLLM.
+"""
+
+from __future__ import annotations
+
+import base64
+import pickle
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._C._distributed_c10d import (  # exported by torch.distributed, but not typed
+    BroadcastOptions,
+    PrefixStore,
+    ProcessGroupGloo,
+    TCPStore,
+)
+
+HOST, SHARED, BROADCAST = "host", "shared", "broadcast"  # the ways; `host` is Ray's object store, which works always
+_POLL_SECONDS = 0.0005
+_RANKS = "ranks"  # the store's counter of those who have come
+
+
+@dataclass(frozen=True)
+class DeviceMemory:
+    """Where a part lies: by the GPU's unique id, the handle that a process on the same GPU opens it by."""
+
+    handles: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class ByBroadcast:
+    """A part comes through the channel that the workers have joined."""
+
+
+def gpu_id() -> str:
+    """The unique id of this process's GPU, whatever number each process knows it by."""
+    return str(torch.cuda.get_device_properties(torch.cuda.current_device()).uuid)
+
+
+def share(data: Tensor) -> str:
+    """The handle of a tensor in this GPU's memory, complete when it is given. The tensor must live until every process
+    that opens it has let go of it. Does not work with the allocator's `expandable_segments`."""
+    from torch.multiprocessing.reductions import reduce_tensor
+
+    torch.cuda.synchronize()
+    return base64.b64encode(pickle.dumps(reduce_tensor(data))).decode()
+
+
+def open_shared(handles: Mapping[str, str]) -> Tensor:
+    """The tensor that another process shared on this process's GPU. Raises LookupError where it lies on none of those
+    that it was shared on."""
+    here = gpu_id()
+    if here not in handles:
+        raise LookupError(f"weights were shared on the GPUs {sorted(handles)}, and this engine's is {here}")
+    rebuild, arguments = pickle.loads(base64.b64decode(handles[here]))
+    # Processes may number the same GPU differently: the device's place among the arguments is torch's (2.11 to 2.13).
+    ours = list(arguments)
+    ours[6] = torch.cuda.current_device()
+    return rebuild(*ours)
+
+
+class BroadcastChannel:
+    """One learner rank and all workers of the rollout engines, in a process group of their own.
+
+    The sender is rank 0 and makes the store that the others come to; they are numbered as they come. Nothing waits for
+    longer than `timeout` seconds: what does raises TimeoutError that says who was waited for.
+    """
+
+    def __init__(self, address: str, port: int, size: int, *, sends: bool, timeout: float, device: str) -> None:
+        """Meets `size` - 1 others at `address:port`. `device`: `cuda` (NCCL) or `cpu` (gloo)."""
+        self._timeout, self._on_gpu = timeout, device == "cuda"
+        limit = timedelta(seconds=timeout)
+        self._store = TCPStore(address, port, size, sends, timeout=limit, wait_for_workers=False)
+        self.rank = 0 if sends else int(self._store.add(_RANKS, 1))
+        if self.rank >= size:
+            raise RuntimeError(f"weight channel: {self.rank} workers came, and it is for {size - 1}")
+        store = PrefixStore("weights", self._store)
+        self._group: Any
+        if self._on_gpu:
+            from torch._C._distributed_c10d import ProcessGroupNCCL
+
+            options = ProcessGroupNCCL.Options()
+            # Ours comes first: the group's own watchdog would end the process.
+            options._timeout = timedelta(seconds=4 * timeout + 60)
+            self._group = ProcessGroupNCCL(store, self.rank, size, options)
+        else:
+            self._group = ProcessGroupGloo(store, self.rank, size, limit)
+
+    def broadcast(self, data: Tensor) -> None:
+        """Gives rank 0's `data` to all others, in place; complete when it returns."""
+        options = BroadcastOptions()
+        options.rootRank, options.rootTensor, options.asyncOp = 0, 0, True
+        work = self._group.broadcast([data], options)
+        deadline = time.monotonic() + self._timeout
+        while not work.is_completed():
+            if time.monotonic() > deadline:
+                self.close()
+                waited = "rank 0, the learner" if self.rank else "a rollout engine's worker"
+                raise TimeoutError(
+                    f"weight channel: rank {self.rank} waited {self._timeout:.0f} s for {waited}; it is closed, and "
+                    "the next push opens another"
+                )
+            time.sleep(_POLL_SECONDS)
+        work.wait()
+        if self._on_gpu:
+            torch.cuda.synchronize()
+
+    def close(self) -> None:
+        """Leaves the group without waiting for anybody."""
+        group, self._group = self._group, None
+        if self._on_gpu and group is not None:
+            group.abort()

@@ -1,0 +1,96 @@
+"""Which tasks of a file in CUDA-L1's format the run of `configs/h200.yaml` trains and measures on beside the bundled.
+
+Short to read, cheap to judge, and with a published program that is short enough to be written within
+`rollout.max_tokens`: prints the ids that pass, and how many fail by which rule. Nothing is computed: tensors have
+shapes alone. The file is not part of this project.
+
+    python -m benchmarks.real_tasks data/cuda_l1_a100.jsonl
+"""
+
+from __future__ import annotations
+
+import argparse
+import textwrap
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from configs.schema import SftConfig
+from evaluators import tree
+from evaluators.marks import marked_among, shipped_marks
+from evaluators.records import Task
+from evaluators.tasks import TaskProgram, load_tasks
+from orchestration.audit import read_audits
+from orchestration.teachers import file_teachers
+from prompts.render import PromptRenderer
+
+AUDITS = Path(__file__).parent / "results" / "audit" / "kernelbench.parquet"
+LEVELS = (1, 2)
+MOST_PROMPT = 3000  # characters of the one-shot prompt: some 900 tokens
+MOST_RESPONSE = 5000  # characters of the response with the published program: 1515 tokens at 3.3 characters each
+MOST_FLOPS = 20e9  # of a call: half a millisecond at what an H200 does in float32
+MOST_BYTES = 600e6  # of inputs, outputs and weights: 0.15 ms at its bandwidth
+
+TWINS = {
+    "level1/44": "level1/avg_pool1d",
+    "level2/22": "level2/linear_scale_residual_clamp_logsumexp_mish",
+    "level2/30": "level2/matmul_group_norm_hardtanh",
+}
+"""Tasks that compute what a bundled one does, which would tell nothing were one of the two held out."""
+
+
+def cost(task: Task) -> tuple[float, float]:
+    """Floating-point operations of a call, and bytes of inputs, outputs and weights."""
+    device = torch.device("meta")
+    program = TaskProgram(task, device)
+    inputs = program.inputs(0)
+    model = program.model(0, program.init_inputs(0))
+    with torch.no_grad(), device, FlopCounterMode(display=False) as flops:
+        outputs = model(*inputs)
+    tensors = [*tree.flatten(inputs)[1], *tree.flatten(outputs)[1], *model.parameters()]
+    return flops.get_total_flops(), sum(one.numel() * one.element_size() for one in tensors)
+
+
+def failing(task: Task, responses: dict[str, str], clean: set[str], marked: set[str]) -> str:
+    """The first rule that a task breaks; empty for one that passes."""
+    if task.text_digest not in clean or task.id in marked:
+        return "not audited, or marked"
+    if len(PromptRenderer().one_shot(task.source, "H200")) > MOST_PROMPT:
+        return "long prompt"
+    if not 0 < len(responses.get(task.id, "")) <= MOST_RESPONSE:
+        return "no short published program"
+    if task.id in TWINS:
+        return "twin of a bundled task"
+    flops, size = cost(task)
+    return "costly" if flops > MOST_FLOPS or size > MOST_BYTES else ""
+
+
+def chosen(path: str) -> tuple[list[str], Counter[str]]:
+    """The ids that pass, and how many fail by which rule."""
+    tasks = [task for task in load_tasks(path) if task.level in LEVELS]
+    (teacher,) = file_teachers(SftConfig(teachers=[path]))
+    proposed = {task.id: next(teacher.proposals(task, ""), None) for task in tasks}
+    responses = {
+        name: PromptRenderer().response(one.source, one.analysis, one.design) for name, one in proposed.items() if one
+    }
+    clean = {audit.digest for audit in read_audits(AUDITS) if audit.is_clean}
+    marked = set(marked_among(tasks, shipped_marks()))
+    reasons = {task.id: failing(task, responses, clean, marked) for task in tasks}
+    return [name for name, reason in reasons.items() if not reason], Counter(filter(None, reasons.values()))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("path", help="a file in CUDA-L1's JSONL format")
+    parsed: SimpleNamespace = parser.parse_args(arguments)  # type: ignore[assignment]
+    names, left_out = chosen(parsed.path)
+    print(textwrap.fill(", ".join(names), 116, initial_indent="    ", subsequent_indent="    ") + ",")
+    print(f"{len(names)} tasks; left out: {', '.join(f'{count} {reason}' for reason, count in left_out.items())}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+"""Which GPU each actor of a run gets, from the config alone: GPUs of their own, or shared ones, in turns.
+
+Actors that share GPUs are in one placement group, a bundle a GPU, so that the n-th of each role stand on the n-th GPU.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ray
+from ray.exceptions import GetTimeoutError
+from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from configs.load import ConfigError
+from configs.schema import RunConfig
+
+ENGINE, EVALUATOR, LEARNER = "engine", "evaluator", "learner"
+_SHARING = {"none": (), "training": (ENGINE, LEARNER), "all": (ENGINE, LEARNER, EVALUATOR)}
+_SHARE = (
+    0.3  # of a GPU, by Ray's account, for each of up to three roles: it says who stands where, not who gets how much
+)
+
+
+class Placement:
+    """What Ray is asked for, by role and number. Without GPUs (`arch: cpu`) nobody asks for one."""
+
+    def __init__(self, config: RunConfig) -> None:
+        self._config = config
+        self._on_gpu = config.evaluator.arch != "cpu"
+        self._group: PlacementGroup | None = None
+
+    def reserve(self) -> None:
+        """Takes the GPUs that are shared. Raises ConfigError where the cluster does not give them in time."""
+        sharing = _SHARING[self._config.placement.share]
+        if not self._on_gpu or not sharing:
+            return
+        counts = {
+            ENGINE: self._config.rollout.engines,
+            LEARNER: self._config.learner.ranks,
+            EVALUATOR: self._config.evaluator.workers,
+        }
+        gpus = max(counts[role] for role in sharing)
+        self._group = placement_group([{"GPU": 1, "CPU": len(sharing)}] * gpus, strategy="PACK")
+        limit = self._config.rollout.start_timeout
+        try:
+            ray.get(self._group.ready(), timeout=limit)
+        except GetTimeoutError:
+            self.release()
+            raise ConfigError(
+                f"placement.share: {gpus} GPU(s) with {len(sharing)} CPUs each were not to be had in {limit:.0f} s; "
+                "lower rollout.engines, learner.ranks and evaluator.workers, or add GPUs to the cluster"
+            ) from None
+
+    def options(self, role: str, index: int) -> dict[str, Any]:
+        """Options for the `index`-th actor of a role."""
+        if not self._on_gpu:
+            return {}
+        if self._group is not None and role in _SHARING[self._config.placement.share]:
+            here = PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=index)
+            return {"num_gpus": _SHARE, "num_cpus": 1, "scheduling_strategy": here}
+        return {"num_gpus": self._config.rollout.tensor_parallel if role == ENGINE else 1}
+
+    def release(self) -> None:
+        """Gives shared GPUs back."""
+        if self._group is not None:
+            remove_placement_group(self._group)
+            self._group = None

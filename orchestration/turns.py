@@ -1,0 +1,56 @@
+"""Who may use GPUs that roles share: one role at a time, so that no kernel is timed while anything else runs.
+
+Turns pass between roles that are idle; nothing is interrupted. Where roles have GPUs of their own, all go on at once.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from actors.pool import ActorPool
+from orchestration.placement import ENGINE, EVALUATOR
+
+_log = logging.getLogger(__name__)
+_SLEEP_SECONDS = 120.0
+
+
+class Turns:
+    """Holds back the pools whose turn it is not. `sleeps`: engines free their memory while others are on their GPU."""
+
+    def __init__(
+        self,
+        engines: ActorPool,
+        evaluators: ActorPool,
+        *,
+        share: str,
+        sleeps: bool,
+        on_learner_rest: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`share` is `placement.share`. `on_learner_rest` is called before engines take their memory again."""
+        self._engines, self._evaluators = engines, evaluators
+        self._share, self._sleeps = share, sleeps and share != "none"
+        self._on_learner_rest = on_learner_rest
+        self._asleep = False
+        self.holder = ENGINE
+        self.evaluators_wait = share == "all"
+        """Whether verdicts have to wait until nothing is generated."""
+        if self.evaluators_wait:
+            evaluators.pause()
+
+    def give_to(self, role: str) -> None:
+        """Passes the turn. What is submitted to a pool whose turn it is not waits there."""
+        if role == self.holder:
+            return
+        self.holder = role
+        if self._share == "all":
+            (self._engines.resume if role == ENGINE else self._engines.pause)()
+            (self._evaluators.resume if role == EVALUATOR else self._evaluators.pause)()
+        if not self._sleeps or (role == EVALUATOR and not self.evaluators_wait):
+            return
+        if role == ENGINE:
+            self._on_learner_rest()
+            self._engines.broadcast("wake_up", timeout=_SLEEP_SECONDS)
+        elif not self._asleep:
+            self._engines.broadcast("sleep", timeout=_SLEEP_SECONDS)
+        self._asleep = role != ENGINE

@@ -1,0 +1,209 @@
+"""Responses that end behind their program, from a policy that has learnt two answers by heart: each quotes a program,
+gives its own, and goes on."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast, Qwen2ForCausalLM
+
+from actors.code_stop import fence_tokens
+from actors.rollout import Completion, GenerationRequest
+from learners.policy import train_tokenizer
+from learners.weights import PackedWeights, pack
+from prompts.parse import parse_response
+
+QUOTED = "## Performance Analysis\n```python\nclass ModelNew:\n    x = 2\n```\nSlow.\n"
+PROGRAM = QUOTED + "## Code Implementation\n```python\nclass ModelNew:\n    x = 1\n```"
+WHOLE = PROGRAM + "\nFast.\n```\nx\n```\n"
+CODE = "class ModelNew:\n    x = 1"
+_PLAIN, _SPELLED = tuple(range(10, 42)), tuple(range(60, 92))  # prompts
+
+
+@pytest.fixture(scope="module")
+def tokenizer(policy_folder: Path) -> Any:
+    return AutoTokenizer.from_pretrained(policy_folder)
+
+
+@pytest.fixture(scope="module")
+def learnt(tokenizer) -> dict[tuple[int, ...], list[int]]:
+    """The answers by prompt: the same text, in the second one with every fence in three tokens."""
+    plain = tokenizer.encode(WHOLE)
+    one, three = (tokenizer.convert_tokens_to_ids(mark) for mark in ("`", "```"))
+    assert plain.count(three) == 6
+    spelled = [part for index in plain for part in ([one] * 3 if index == three else [index])]
+    return {prompt: [*ids, tokenizer.eos_token_id] for prompt, ids in ((_PLAIN, plain), (_SPELLED, spelled))}
+
+
+@pytest.fixture(scope="module")
+def model(policy_folder: Path, learnt) -> torch.nn.Module:
+    """A policy of the shape of the engine's. One thread trains it faster than two that another process interrupts."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    shape = AutoModelForCausalLM.from_pretrained(policy_folder, dtype=torch.float32).config
+    shape.initializer_range = 0.05
+    torch.manual_seed(0)
+    policy = Qwen2ForCausalLM(shape).float()
+    optimizer = torch.optim.AdamW(policy.parameters(), lr=1e-2, weight_decay=0.0)
+    length = max(map(len, learnt.values()))
+    ids = torch.tensor([[*prompt, *answer, *[0] * (length - len(answer))] for prompt, answer in learnt.items()])
+    labels = torch.tensor([[-100] * 32 + answer + [-100] * (length - len(answer)) for answer in learnt.values()])
+    for _ in range(400):
+        loss = policy(ids, labels=labels).loss
+        if loss < 2e-3:
+            break
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(policy.parameters(), 1.0)
+        optimizer.step()
+    torch.set_num_threads(threads)
+    return policy.eval()
+
+
+@pytest.fixture(scope="module")
+def untrained(policy_folder: Path) -> PackedWeights:
+    policy = AutoModelForCausalLM.from_pretrained(policy_folder, dtype=torch.float32)
+    return pack(policy.named_parameters(), torch.float32, version=0)
+
+
+@pytest.fixture
+def taught(engine, model, untrained) -> Iterator[Any]:
+    """The engine with that policy, as version 1."""
+    push(engine, pack(model.named_parameters(), torch.float32, version=1))
+    yield engine
+    push(engine, untrained)
+
+
+def push(engine, packed: PackedWeights) -> None:
+    ray.get(engine.update_weights.remote(ray.put(packed.data), packed.manifest), timeout=60)
+
+
+def request(**changes) -> GenerationRequest:
+    return replace(GenerationRequest("group", _PLAIN, 1, 400, 0.0, stop_after_code=True), **changes)
+
+
+def generate(engine, wanted: GenerationRequest) -> list[Completion]:
+    return ray.get(engine.generate.remote(wanted), timeout=60)
+
+
+@pytest.mark.parametrize("prompt", [_PLAIN, _SPELLED])
+def test_a_response_ends_behind_its_program_and_not_behind_a_quoted_one(taught, learnt, tokenizer, prompt) -> None:
+    """Also where a fence is written with tokens at which nothing stops."""
+    (whole,) = generate(taught, request(prompt_ids=prompt, stop_after_code=False))
+    assert (whole.text, list(whole.token_ids)) == (WHOLE, learnt[prompt])
+    (stopped,) = generate(taught, request(prompt_ids=prompt))
+    assert stopped.text == PROGRAM
+    assert parse_response(stopped.text).code == CODE
+    assert stopped.finish_reason == "stop"
+    assert stopped.policy_version == 1
+    kept = len(stopped.token_ids)
+    assert stopped.token_ids == whole.token_ids[:kept]
+    assert stopped.logprobs == pytest.approx(whole.logprobs[:kept], abs=1e-3)
+    assert tokenizer.decode(stopped.token_ids[:-1]) == PROGRAM[: -3 if prompt == _PLAIN else -1]
+
+
+def test_a_program_may_end_where_the_room_does(taught) -> None:
+    (stopped,) = generate(taught, request())
+    exact = len(stopped.token_ids)
+    assert generate(taught, request(max_tokens=exact)) == [stopped]
+    (short,) = generate(taught, request(max_tokens=exact - 1))
+    assert (short.finish_reason, short.token_ids) == ("length", stopped.token_ids[:-1])
+
+
+def test_the_limit_is_of_the_whole_response_wherever_it_falls(taught, learnt) -> None:
+    """On a fence that ends nothing, and beside it, too."""
+    limits = [2, 40, *(place + more for place in fences(learnt[_PLAIN])[:3] for more in (0, 1, 2))]
+    calls = [taught.generate.remote(request(key=str(limit), max_tokens=limit)) for limit in limits]
+    for limit, (completion,) in zip(limits, ray.get(calls, timeout=60), strict=True):
+        assert completion.finish_reason == "length"
+        assert list(completion.token_ids) == learnt[_PLAIN][:limit]
+        assert len(completion.logprobs) == limit
+
+
+def fences(ids: list[int]) -> list[int]:
+    """Places of the token that stands there six times."""
+    fence = next(index for index in set(ids) if ids.count(index) == 6 and ids[-3] == index)
+    return [place for place, index in enumerate(ids) if index == fence]
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_logprobs_are_those_of_a_forward_pass_across_every_stop(taught, model, temperature: float) -> None:
+    completions = generate(taught, request(n=6, temperature=temperature))
+    assert len(completions) == 6
+    assert sum(completion.text == PROGRAM for completion in completions) >= 3
+    for completion in completions:
+        ids = torch.tensor([_PLAIN + completion.token_ids])
+        with torch.no_grad():
+            logits = model(ids).logits[0, len(_PLAIN) - 1 : -1]
+        sampled = (logits / temperature).log_softmax(-1).gather(-1, torch.tensor(completion.token_ids)[:, None])[:, 0]
+        assert sampled.tolist() == pytest.approx(completion.logprobs, abs=0.05)
+
+
+def test_a_seeded_response_is_that_without_the_flag_cut_and_repeats(taught) -> None:
+    seeded = request(n=3, temperature=1.4, seed=5)
+    whole, stopped = generate(taught, replace(seeded, stop_after_code=False)), generate(taught, seeded)
+    assert [one.token_ids for one in stopped] == [one.token_ids for one in generate(taught, seeded)]
+    for one, all_of_it in zip(stopped, whole, strict=True):
+        assert one.token_ids == all_of_it.token_ids[: len(one.token_ids)]
+
+
+def test_greedy_responses_are_all_the_same(taught) -> None:
+    assert [one.text for one in generate(taught, request(n=3))] == [PROGRAM] * 3
+
+
+def test_minimum_and_ignored_end_hold_with_the_flag_and_without_it(taught, learnt, tokenizer) -> None:
+    ids = learnt[_PLAIN]
+    (longer,) = generate(taught, request(stop_after_code=False, ignore_eos=True, max_tokens=len(ids) + 5))
+    assert (longer.finish_reason, len(longer.token_ids)) == ("length", len(ids) + 5)
+    (least,) = generate(taught, request(stop_after_code=False, min_tokens=len(ids) + 3))
+    assert len(least.token_ids) >= len(ids) + 3
+    assert tokenizer.eos_token_id not in least.token_ids[: len(ids) + 2]
+    (stopped,) = generate(taught, request(ignore_eos=True))
+    assert stopped.text == PROGRAM
+    (later,) = generate(taught, request(min_tokens=len(stopped.token_ids) + 1))
+    assert later.text == PROGRAM + "\nFast.\n```"
+
+
+def test_stop_tokens_of_the_request_end_it_as_before(taught, learnt) -> None:
+    fence = learnt[_PLAIN][fences(learnt[_PLAIN])[0]]
+    (completion,) = generate(taught, request(stop_token_ids=(fence,)))
+    assert completion.text == "## Performance Analysis\n```"
+    assert completion.finish_reason == "stop"
+
+
+def test_a_push_waits_until_the_programs_of_running_requests_are_complete(taught, untrained) -> None:
+    """A response that goes on behind a fence is still the same one: it has one version."""
+    running = [taught.generate.remote(request(key=str(index))) for index in range(8)]
+    while not ray.get(taught.statistics.remote(), timeout=10)["running"]:
+        pass
+    receipt = taught.update_weights.remote(ray.put(untrained.data), replace(untrained.manifest, version=2))
+    answers = [completion for (completion,) in ray.get(running, timeout=60)]
+    assert {(one.text, one.policy_version) for one in answers} == {(PROGRAM, 1)}
+    assert ray.get(receipt, timeout=60).version == 2
+
+
+def test_an_untrained_policy_samples_the_same_with_the_flag(engine) -> None:
+    """It writes fences now and then, and no program."""
+    assert generate(engine, request(max_tokens=64)) == generate(engine, request(max_tokens=64, stop_after_code=False))
+    completions = generate(engine, request(n=4, temperature=1.5, max_tokens=200))
+    assert all(len(one.token_ids) == len(one.logprobs) <= 200 for one in completions)
+    assert all(one.finish_reason == "length" or len(one.token_ids) < 200 for one in completions)
+
+
+def test_fences_are_found_in_vocabularies_of_all_kinds() -> None:
+    texts = ["x = `y`\n```python\npass\n```\nSo.\n\n```\n", "    ```\n~~~\n"] * 30
+    lines = train_tokenizer(texts, 300, 24, 64)  # merges cross blanks and line ends
+    marks = {lines.decode([index]) for index in fence_tokens(lines)}
+    assert "```\n" in marks
+    assert not any("python" in mark for mark in marks)
+    letters = Tokenizer(models.BPE())
+    letters.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    letters.train_from_iterator([], trainers.BpeTrainer(initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
+    letters.decoder = decoders.ByteLevel()
+    single = PreTrainedTokenizerFast(tokenizer_object=letters)
+    assert {single.convert_ids_to_tokens(index) for index in fence_tokens(single)} == {"`", "~"}
