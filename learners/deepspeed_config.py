@@ -84,7 +84,7 @@ def require_nvme(config: LearnerConfig) -> None:
         if not builder.is_compatible():
             raise RuntimeError("libaio.h or libaio.so is not found")
         builder.load()
-    except (RuntimeError, ImportError, OSError, AssertionError) as error:
+    except Exception as error:  # whatever a compiler, a linker or DeepSpeed has to say
         reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
         raise ConfigError(
             f"learner.offload_parameters=nvme needs DeepSpeed's async_io, which does not build here ({reason}): "

@@ -17,6 +17,7 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, distributed, nn
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils.logging import disable_progress_bar
 
 from configs.schema import ContrastiveConfig, LearnerConfig
@@ -52,7 +53,7 @@ class LearnerEngine:
     def __init__(
         self,
         config: LearnerConfig,
-        policy_path: str | Path,
+        policy: str | Path | tuple[PreTrainedModel, PreTrainedTokenizerBase],
         *,
         max_length: int,
         rank: int = 0,
@@ -61,7 +62,8 @@ class LearnerEngine:
         master_port: int = 0,
         seed: int = 0,
     ) -> None:
-        """Loads the policy at `policy_path` in float32 and meets the other ranks at `master_address:master_port`.
+        """Loads the policy (a folder or an id, or a model that is loaded, with its tokenizer) and meets the other ranks
+        at `master_address:master_port`. Weights are float32, frozen ones half as wide where that computes the same.
 
         `max_length`: tokens; longer samples are dropped. Raises PolicyError where the policy does not load.
         """
@@ -77,7 +79,8 @@ class LearnerEngine:
         join_process_group(rank, world_size, master_address, master_port, config.timeout)
         torch.manual_seed(seed)  # the same on all ranks: adapters start equal
         # Under adapters in whatever precision it was saved: from there each weight goes to the one it is held in.
-        self.model, self.tokenizer = load_policy(policy_path, "auto" if config.lora.rank else torch.float32)
+        dtype = "auto" if config.lora.rank else torch.float32
+        self.model, self.tokenizer = policy if isinstance(policy, tuple) else load_policy(policy, dtype)
         if config.lora.rank:
             freeze(self.model, autocast=config.autocast)
         self._packed = self._packs()
