@@ -25,7 +25,7 @@ _MOST_STOPS = 32  # of one response; one that goes on and on with fences is then
 _FENCES = ("```", "~~~")
 _HOLDS_FENCE = re.compile(r"(?:.*\n)?[ \t]*(?:`{3,}|~{3,})[ \t]*(?:\r?\n.*)?", re.DOTALL)
 _REASONING = re.compile(r"<think(?:ing)?>\s*$")
-_TAIL = 8  # tokens of a prompt that are looked at for the tag with which a chat template opens the reasoning
+_TAIL = 16  # tokens of a prompt that are looked at for the tag with which a chat template opens the reasoning
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,8 @@ from configs.schema import PolicyConfig, RolloutConfig
 # vLLM's CPU default of 128 recomputes up to 127 tokens of a shared prompt for each response; 32, the smallest that its
 # kernel takes, generates faster.
 _CPU_BLOCK = 32
+# Batches that a GPU's engine records its decoding for, as CUDA graphs; those between take the next larger.
+_GRAPHS = (*(1 << power for power in range(5)), *range(32, 128, 16), *range(128, 256, 32), *range(256, 1025, 64))
 
 
 def parse_cores(text: str) -> list[int]:
@@ -66,16 +68,16 @@ def prepare_environment(rollout: RolloutConfig) -> bool:
 
 
 def engine_arguments(
-    model_path: str, rollout: RolloutConfig, policy: PolicyConfig, seed: int, *, on_cpu: bool
+    model_path: str, rollout: RolloutConfig, policy: PolicyConfig, seed: int, *, on_cpu: bool, sleeps: bool = False
 ) -> dict[str, Any]:
-    """Arguments of vLLM's AsyncEngineArgs."""
+    """Arguments of vLLM's AsyncEngineArgs. `sleeps`: it will be asked to free its memory for a while."""
     arguments: dict[str, Any] = {
         "model": model_path,
         "dtype": policy.dtype,
         "seed": seed,
         "max_model_len": policy.max_length,
         "max_num_seqs": rollout.max_concurrent,
-        "enforce_eager": not rollout.compile,
+        "enforce_eager": on_cpu and not rollout.compile,
         "enable_prefix_caching": True,
         "logprobs_mode": "processed_logprobs",  # at the sampling temperature, as the learner computes them
         "generation_config": "vllm",  # sampling is the request's business, not that of a file beside the model
@@ -87,7 +89,15 @@ def engine_arguments(
         "structured_outputs_config": {"backend": "xgrammar", "disable_any_whitespace": True},
     }
     if not on_cpu:
-        return {**arguments, "gpu_memory_utilization": rollout.gpu_memory_utilization}
+        # Without inductor, decoding still runs as CUDA graphs, which take seconds to record.
+        graphs = sorted({size for size in _GRAPHS if size < rollout.max_concurrent} | {rollout.max_concurrent})
+        kind = {} if rollout.compile else {"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY"}
+        return {
+            **arguments,
+            "gpu_memory_utilization": rollout.gpu_memory_utilization,
+            "enable_sleep_mode": sleeps,
+            "compilation_config": {**kind, "cudagraph_capture_sizes": graphs},
+        }
     return {
         **arguments,
         "kv_cache_memory_bytes": int(rollout.kv_cache_gib * 2**30),

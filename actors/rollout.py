@@ -84,9 +84,16 @@ class RolloutEngine:
     """One vLLM engine and the process it runs in, which ends with this actor."""
 
     def __init__(
-        self, model_path: str, rollout: RolloutConfig, policy: PolicyConfig, seed: int, version: int = 0
+        self,
+        model_path: str,
+        rollout: RolloutConfig,
+        policy: PolicyConfig,
+        seed: int,
+        version: int = 0,
+        sleeps: bool = False,
     ) -> None:
-        """Loads the policy from `model_path` as `version`. Raises EngineStartError."""
+        """Loads the policy from `model_path` as `version`; `sleeps` where `sleep` will be called. Raises
+        EngineStartError."""
         self._version = version
         self._timeout = rollout.timeout
         self._max_length = policy.max_length
@@ -95,7 +102,8 @@ class RolloutEngine:
         self._sequence = 0
         started = time.monotonic()
         on_cpu = prepare_environment(rollout)
-        self._engine = _start(model_path, engine_arguments(model_path, rollout, policy, seed, on_cpu=on_cpu), rollout)
+        arguments = engine_arguments(model_path, rollout, policy, seed, on_cpu=on_cpu, sleeps=sleeps)
+        self._engine = _start(model_path, arguments, rollout)
         self._start_seconds = time.monotonic() - started
         self._tokenizer = self._engine.get_tokenizer()
         self._code_stop = CodeStop(self._tokenizer, policy.max_length)

@@ -19,6 +19,7 @@ from transformers import AutoModelForCausalLM, Qwen2Config
 from transformers.initialization import no_init_weights
 
 from benchmarks.learner_memory import GIB, STAGES, next_length
+from benchmarks.random_model import SHAPES
 from configs.load import load_config
 from configs.schema import ContrastiveConfig, LearnerConfig
 from learners.deepspeed_config import import_deepspeed
@@ -29,12 +30,6 @@ from learners.records import Sample
 from learners.scoring import TokenScorer, has_bfloat16
 
 WITH_KL = ContrastiveConfig(kl=0.01)
-# Hidden size, size between, layers, heads, heads of keys and values, vocabulary, tied: as Qwen2.5's model cards say.
-SHAPES = {
-    "random-7b": (3584, 18944, 28, 28, 4, 152064, False),
-    "random-0.5b": (896, 4864, 24, 14, 2, 151936, True),
-    "random-tiny": (64, 128, 2, 4, 2, 512, True),
-}
 
 
 class Memory:
@@ -116,19 +111,8 @@ class WatchedEngine(LearnerEngine):
 
 def random_policy(name: str, config: LearnerConfig) -> tuple[Any, Any]:
     """A model of that shape with random weights, made where they will be, and a tokenizer for its first tokens."""
-    hidden, between, layers, heads, shared, vocabulary, tied = SHAPES[name]
     tokenizer = train_tokenizer(["text of a small program\n"] * 9, 300, 24, 1 << 20)
-    shape = Qwen2Config(
-        vocab_size=vocabulary,
-        hidden_size=hidden,
-        intermediate_size=between,
-        num_hidden_layers=layers,
-        num_attention_heads=heads,
-        num_key_value_heads=shared,
-        max_position_embeddings=1 << 20,
-        tie_word_embeddings=tied,
-        pad_token_id=tokenizer.pad_token_id,
-    )
+    shape = Qwen2Config(**SHAPES[name], max_position_embeddings=1 << 20, pad_token_id=tokenizer.pad_token_id)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     half = config.lora.rank and config.autocast and has_bfloat16(device)
     with torch.device(device), no_init_weights():

@@ -80,7 +80,7 @@ class RolloutConfig:
     max_tokens: int = bounded(384, 1)  # per response
     temperature: float = bounded(1.0, 0.0, 5.0)
     top_p: float = bounded(1.0, 0.0, 1.0)
-    stop_after_code: bool = True  # a response ends behind the block that holds its program
+    stop_after_code: bool = True  # a response ends behind the block that holds its program (real-model.md)
     max_concurrent: int = bounded(64, 1)  # sequences decoded at once in one engine
     kv_cache_gib: float = bounded(1.0, 0.05)  # on a CPU; GPUs use gpu_memory_utilization
     gpu_memory_utilization: float = bounded(0.85, 0.05, 0.99)

@@ -17,6 +17,7 @@ from transformers import AttentionInterface, PretrainedConfig, PreTrainedModel
 NAME = "warpsmith_packed"
 BLOCK = 128  # tokens: packed rows are filled up to a multiple, which FlexAttention's blocks are of
 _PLAIN = "full_attention"
+_WHOLE = 1 << 15  # tokens up to which a mask is computed whole, a byte for each pair, before it is cut into blocks
 
 
 def supports_packing(config: PretrainedConfig) -> bool:
@@ -52,7 +53,8 @@ def block_mask(segments: Tensor) -> BlockMask:
         return _allowed(segments, query, key)
 
     length, device = segments.shape[1], segments.device
-    return create_block_mask(allowed, None, None, length, length, str(device), BLOCK, _compile=device.type == "cuda")
+    compiled = device.type == "cuda" and length > _WHOLE  # which takes seconds, the first time
+    return create_block_mask(allowed, None, None, length, length, str(device), BLOCK, _compile=compiled)
 
 
 def _allowed(segments: Tensor, query: Tensor, key: Tensor) -> Tensor:

@@ -121,8 +121,8 @@ class LearnerEngine:
         """`config.epochs` passes of `config.minibatches` clipped policy-gradient steps over `samples`.
 
         `temperature` is the one they were sampled at. Returns the metrics of `grpo_loss`, averaged over the optimiser
-        steps, and those of `train_cross_entropy`. Raises LearnerError when `config.kl` asks for a reference policy and
-        `set_reference` was not called.
+        steps, those of `train_cross_entropy`, and `logprob_seconds`, of old and reference log-probabilities. Raises
+        LearnerError when `config.kl` asks for a reference policy and `set_reference` was not called.
         """
         started = time.perf_counter()
         if config.kl > 0 and self._reference is None and self._adapters is None:
@@ -131,6 +131,8 @@ class LearnerEngine:
         plans = [self._plan(samples[start :: config.minibatches]) for start in range(config.minibatches)]
         minibatches = [(plan, self._work(plan)) for plan in plans if plan.response_tokens]
         several_steps = len(minibatches) * config.epochs > 1
+        self._wait_for_device()
+        prepared = time.perf_counter()
         everything = [item for _, work in minibatches for item in work]
         if config.kl > 0:
             with self._reference_scorer() as reference:
@@ -139,12 +141,14 @@ class LearnerEngine:
         if several_steps:
             for item in everything:
                 item.old = self._logprobs(self._engine, item.batch, temperature)
+        self._wait_for_device()
+        scored = {"logprob_seconds": time.perf_counter() - prepared}
 
         def step(plan: Plan, work: list[_Work]) -> dict[str, float]:
             return self._optimise(work, lambda item: self._policy_loss(item, plan, config, temperature), learning_rate)
 
         steps = [step(plan, work) for _ in range(config.epochs) for plan, work in minibatches]
-        return {**_mean_of(steps), **_counts(plans, started)}
+        return {**_mean_of(steps), **scored, **_counts(plans, started)}
 
     def set_reference(self) -> None:
         """Freezes a copy of the current policy for the KL term, whole on every rank. All ranks must call it.
@@ -224,6 +228,11 @@ class LearnerEngine:
         if not math.isfinite(self._gradient_norm):
             for parameter in parameters:
                 parameter.grad = None  # AdamW leaves it alone: the step is skipped, as DeepSpeed does at other stages
+
+    def _wait_for_device(self) -> None:
+        """Until what was launched is done, so that times are of what they are said to be."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
 
     def _plan(self, samples: Sequence[Sample]) -> Plan:
         return plan_batches(

@@ -205,10 +205,15 @@ def tasks(
 @app.command()
 def report(
     directory: Annotated[Path, typer.Argument(metavar="RUN", help="A run's directory.")],
+    publish: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Also write a page of results with its raw rows.", show_default=False),
+    ] = None,
 ) -> None:
     """Show a run's tables and write report/index.html."""
     from configs.load import ConfigError
     from orchestration.report import build_report, print_report, render_html
+    from orchestration.report.publish import publish as publish_page
     from orchestration.run_directory import RunDirectory, RunDirectoryError
 
     run_directory = RunDirectory(str(directory.parent), directory.name)
@@ -218,6 +223,11 @@ def report(
         raise refuse(error) from None
     print_report(made, Console())
     print(run_directory.write_report(render_html(made)))
+    if publish is not None:
+        try:
+            print(publish_page(made, run_directory, publish))
+        except OSError as error:
+            raise refuse(f"--publish {publish}: {error}", STOPPED) from None
 
 
 def main() -> None:

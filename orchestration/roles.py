@@ -89,10 +89,12 @@ class Roles:
             config.rollout.engines + config.evaluator.builders + config.evaluator.workers + config.learner.ranks,
         )
         self._placement.reserve()
+        shares = config.evaluator.arch != "cpu" and config.placement.share != "none"
+        sleeps = shares and config.rollout.sleep
         self.engines = ActorPool(
             "rollout",
             lambda index: RolloutEngine.options(**self._placement.options(ENGINE, index)).remote(
-                self._policy, config.rollout, config.policy, config.seed + index, self.version
+                self._policy, config.rollout, config.policy, config.seed + index, self.version, sleeps
             ),
             config.rollout.engines,
             # Some more than it decodes at once, so that it need not wait for the next.
@@ -101,7 +103,6 @@ class Roles:
             start_timeout=config.rollout.start_timeout,
             on_restart=self._give_weights,
         )
-        shares = config.evaluator.arch != "cpu" and config.placement.share != "none"
         if shares:
             self.engines.wait_ready()  # vLLM takes its share of what it finds free, and must not find it changing
         self.builders = ActorPool(
@@ -123,7 +124,7 @@ class Roles:
             self.engines,
             self.evaluators,
             share=config.placement.share,
-            sleeps=config.rollout.sleep and shares,
+            sleeps=sleeps,
             on_learner_rest=lambda: self.learner.release_memory(),
         )
         if shares:

@@ -8,8 +8,8 @@ engine gets its weights by that came back from a restart.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
 
 import ray
 
@@ -18,7 +18,6 @@ from actors.pool import ActorPool
 from actors.weight_transport import BROADCAST, HOST, SHARED, ByBroadcast
 from configs.schema import RunConfig
 from learners.weights import WeightManifest
-from orchestration.pipeline import Pipeline
 
 _log = logging.getLogger(__name__)
 
@@ -33,6 +32,16 @@ def transport_of(config: RunConfig) -> str:
     return BROADCAST if config.placement.share == "none" else SHARED
 
 
+class Waits(Protocol):
+    """Who goes on with what is under way while a push is waited for: the pipeline."""
+
+    def meanwhile(self, call: Callable[..., Any], *arguments: Any) -> Any:
+        """The result of a call."""
+
+    def pump_until(self, done: Callable[[], bool]) -> None:
+        """Returns once `done()`."""
+
+
 class WeightPush:
     """Gives weights to engines, part by part. Engines that do not confirm a checksum in time are restarted by their
     pool, and get the weights then."""
@@ -44,7 +53,7 @@ class WeightPush:
         self._limit = config.rollout.sync_bucket_mib << 20 if config.evaluator.arch != "cpu" else 0
         self._channel: tuple[LearnerGroup, tuple[Any, ...]] | None = None  # whose, and who is in it
 
-    def to_all(self, learner: LearnerGroup, version: int, pipeline: Pipeline) -> float:
+    def to_all(self, learner: LearnerGroup, version: int, pipeline: Waits) -> float:
         """Pushes the weights as `version`; returns how many bytes each engine got. What is under way goes on."""
         self._engines.hold_restarts(True)  # who comes back in the middle would miss the first parts
         try:
@@ -57,7 +66,7 @@ class WeightPush:
         for manifest, data in self._parts(learner, version, HOST):
             ray.get(engine.update_weights.remote(data, manifest), timeout=self._timeout)
 
-    def _push(self, learner: LearnerGroup, version: int, pipeline: Pipeline) -> float:
+    def _push(self, learner: LearnerGroup, version: int, pipeline: Waits) -> float:
         transport = self._transport
         if transport == BROADCAST and not self._open_channel(learner, pipeline):
             transport = HOST
@@ -75,7 +84,7 @@ class WeightPush:
     def _parts(self, learner: LearnerGroup, version: int, transport: str) -> Iterator[tuple[WeightManifest, Any]]:
         return learner.parts(version, self._config.policy.dtype, transport, self._limit)
 
-    def _send(self, learner: LearnerGroup, pipeline: Pipeline) -> None:
+    def _send(self, learner: LearnerGroup, pipeline: Waits) -> None:
         try:
             pipeline.meanwhile(learner.send_part)
         except (TimeoutError, RuntimeError) as error:
@@ -83,7 +92,7 @@ class WeightPush:
             _log.warning("%s; the next push opens another channel", error)
             self._channel = None
 
-    def _open_channel(self, learner: LearnerGroup, pipeline: Pipeline) -> bool:
+    def _open_channel(self, learner: LearnerGroup, pipeline: Waits) -> bool:
         """Whether learner and engines have a channel in which nobody is missing."""
         members = tuple(self._engines.healthy())
         if self._channel is not None and self._channel[0] is learner and self._channel[1] == members:
@@ -101,6 +110,3 @@ class WeightPush:
             return False
         self._channel = (learner, members)
         return True
-
-
-__all__ = ["SHARED", "WeightPush", "transport_of"]

@@ -16,6 +16,7 @@ from orchestration.phases.base import Phase, train_in_batches
 from orchestration.teachers import Lesson, Proposal, make_teachers
 
 _log = logging.getLogger(__name__)
+_KEPT_EVERY = 64  # programs: a minute or two of an evaluator's work
 
 
 class Sft(Phase):
@@ -43,15 +44,18 @@ class Sft(Phase):
         proposed = 0
         while asked := lesson.next_round():
             proposed += len(asked)
-            candidates = [Candidate.propose(item.task_id, item.source, item.author) for _, item in asked]
-            verdicts = session.pipeline.evaluate(candidates, config.evaluator.preset)
-            for (key, proposal), candidate in zip(asked, candidates, strict=True):
-                verdict = verdicts[candidate.digest]
-                result.candidates.setdefault(candidate.digest, candidate)
-                result.verdicts[candidate.digest] = verdict
-                if verdict.succeeded:
-                    lesson.succeeded(key)
-                    lessons.setdefault(candidate.digest, _lesson(proposal))
+            for start in range(0, len(asked), _KEPT_EVERY):
+                some = asked[start : start + _KEPT_EVERY]
+                candidates = [Candidate.propose(item.task_id, item.source, item.author) for _, item in some]
+                verdicts = session.pipeline.evaluate(candidates, config.evaluator.preset)
+                for (key, proposal), candidate in zip(some, candidates, strict=True):
+                    verdict = verdicts[candidate.digest]
+                    result.candidates.setdefault(candidate.digest, candidate)
+                    result.verdicts[candidate.digest] = verdict
+                    if verdict.succeeded:
+                        lesson.succeeded(key)
+                        lessons.setdefault(candidate.digest, _lesson(proposal))
+                session.store(self.key, step, result)  # a run that is killed here does not judge them again
         if not lessons:
             _log.warning(
                 "%s: none of the %d programs that teachers proposed was right; nothing to learn from",

@@ -45,7 +45,7 @@ def render_html(report: Report) -> str:
         progress=Markup(plots.progress(report)),
         learning=Markup(plots.learning(report)),
         doubted=Markup(plots.doubted(report)),
-        found=_found(report),
+        found=found_by_kind(report),
         distributions=[(group.title, Markup(plots.distribution(group))) for group in report.groups],
     )
 
@@ -61,7 +61,7 @@ def _outcome_names(report: Report) -> list[str]:
     return [name for name in OUTCOMES if name in seen] + sorted(seen - set(OUTCOMES))
 
 
-def _found(report: Report) -> list[tuple[str, list[int]]]:
+def found_by_kind(report: Report) -> list[tuple[str, list[int]]]:
     """Every kind of finding with its counts by phase of training, then by assessment, held-out tasks last; the most
     frequent first."""
     assessed = [stage.found for group in report.groups for stage in group.stages]

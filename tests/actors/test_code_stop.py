@@ -1,4 +1,4 @@
-"""Responses that end behind their program, from a policy that has learnt two answers by heart: each quotes a program,
+"""Responses that end behind their program, from a policy that has learnt an answer by heart, which quotes a program,
 gives its own, and goes on."""
 
 from collections.abc import Iterator
@@ -37,7 +37,14 @@ def learnt(tokenizer) -> dict[tuple[int, ...], list[int]]:
     one, three = (tokenizer.convert_tokens_to_ids(mark) for mark in ("`", "```"))
     assert plain.count(three) == 6
     spelled = [part for index in plain for part in ([one] * 3 if index == three else [index])]
-    return {prompt: [*ids, tokenizer.eos_token_id] for prompt, ids in ((_PLAIN, plain), (_SPELLED, spelled))}
+    answers = {_PLAIN: plain, _SPELLED: spelled, reasoning(tokenizer): plain}
+    return {prompt: [*ids, tokenizer.eos_token_id] for prompt, ids in answers.items()}
+
+
+def reasoning(tokenizer) -> tuple[int, ...]:
+    """A prompt that opens the reasoning, as some chat templates do."""
+    tag = tokenizer.encode("<think>\n")
+    return (*range(100, 132 - len(tag)), *tag)
 
 
 @pytest.fixture(scope="module")
@@ -105,6 +112,11 @@ def test_a_response_ends_behind_its_program_and_not_behind_a_quoted_one(taught, 
     assert stopped.token_ids == whole.token_ids[:kept]
     assert stopped.logprobs == pytest.approx(whole.logprobs[:kept], abs=1e-3)
     assert tokenizer.decode(stopped.token_ids[:-1]) == PROGRAM[: -3 if prompt == _PLAIN else -1]
+
+
+def test_a_program_in_the_reasoning_that_a_prompt_opened_ends_nothing(taught, tokenizer) -> None:
+    (completion,) = generate(taught, request(prompt_ids=reasoning(tokenizer)))
+    assert completion.text == WHOLE
 
 
 def test_a_program_may_end_where_the_room_does(taught) -> None:

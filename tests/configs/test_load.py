@@ -79,6 +79,9 @@ BAD_VALUES = [
     ("name: [a]", "bad.yaml: name must be text, got ['a']"),
     ("name: ../x", "bad.yaml: name must be usable as a folder's name (letters, digits, '-', '_', '.'), got '../x'"),
     ("tasks: {levels: all}", "bad.yaml: tasks.levels must be a list of whole numbers, got all"),
+    ("tasks: {source: 'bundled,'}", "bad.yaml: tasks.source must be bundled, a folder or a .jsonl file, or several"),
+    ("tasks: {held_out: 0.2}", "bad.yaml: tasks.held_out must be a section with keys such as share, tasks, got 0.2"),
+    ("tasks: {held_out: {share: 1}}", "bad.yaml: tasks.held_out.share must be from 0 to 0.9, got 1"),
     ("tasks: {levels: []}", "bad.yaml: tasks.levels must not be empty: [1, 2, 3] takes every bundled task"),
     (
         "learner: {offload_optimizer: cpu, zero_stage: 0}",

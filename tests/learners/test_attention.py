@@ -43,8 +43,9 @@ def test_a_window_is_no_full_attention(policy_folder: Path) -> None:
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("heads", [(4, 2), (14, 2)])
-def test_gradients_on_a_gpu_are_those_of_a_dense_mask(heads: tuple[int, int]) -> None:
-    """Lengths of several blocks, and heads that are no power of two."""
+def test_gradients_on_a_gpu_are_as_exact_as_those_of_a_dense_mask(heads: tuple[int, int]) -> None:
+    """They differ from float32's as those of a dense mask in bfloat16 do. Lengths of several blocks; heads that are no
+    power of two."""
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
     config = Qwen2Config(
@@ -59,17 +60,19 @@ def test_gradients_on_a_gpu_are_those_of_a_dense_mask(heads: tuple[int, int]) ->
     (rows,) = plan_batches(samples, micro_batch_tokens=8192, max_length=600, packed=True).micro_batches[0]
     dense = collate(rows, pad_id=0, packed=True)
     assert dense.segments is not None
-    gradients = []
-    for packed in (False, True):
+    on_gpu = dense.to(torch.device("cuda"))
+    whole = replace(on_gpu, attention_mask=packed_mask(dense.segments).cuda())  # type: ignore[union-attr]
+
+    def gradients(packed: bool, autocast: bool) -> dict[str, torch.Tensor]:
         torch.manual_seed(0)
         model = Qwen2ForCausalLM(config).cuda()
         if packed:
             use_packed_attention(model)
-        on_gpu = dense.to(torch.device("cuda"))
-        if not packed:
-            on_gpu = replace(on_gpu, attention_mask=packed_mask(dense.segments).cuda())  # type: ignore[union-attr]
-        TokenScorer(model, autocast=True)(on_gpu, 1.0)[0].mean().backward()
-        gradients.append({name: parameter.grad for name, parameter in model.named_parameters()})
-    for name, expected in gradients[0].items():
-        difference = (gradients[1][name] - expected).norm() / expected.norm()
-        assert difference < 2e-2, (name, float(difference))
+        TokenScorer(model, autocast=autocast)(on_gpu if packed else whole, 1.0)[0].mean().backward()
+        return {name: parameter.grad for name, parameter in model.named_parameters()}
+
+    exact = gradients(packed=False, autocast=False)
+    rounded, found = gradients(packed=False, autocast=True), gradients(packed=True, autocast=True)
+    for name, expected in exact.items():
+        error, theirs = ((one[name] - expected).norm() / expected.norm() for one in (found, rounded))
+        assert error < 1.5 * theirs + 1e-3, (name, float(error), float(theirs))

@@ -15,7 +15,7 @@ from configs.load import load_config
 from configs.schema import RunConfig
 from evaluators import marks
 from evaluators.audit_records import AuditFinding, FindingKind, TaskAudit
-from evaluators.tasks import TaskError, load_tasks
+from evaluators.tasks import TaskError, find_task, load_tasks
 from orchestration.audit import write_audits
 from orchestration.cli import app
 from orchestration.progress import Progress
@@ -87,6 +87,31 @@ def opened(*overrides: str) -> Session:
 
 def names(session: Session) -> list[str]:
     return [task.id for task in session.tasks]
+
+
+def test_tasks_of_several_sources_are_chosen_by_id_and_pattern(folder: Path) -> None:
+    chosen = ["tasks.source=bundled,tasks.jsonl", "tasks.include=['level2/linear_*',level1/3,'level1/[12]']"]
+    ours = ["level2/linear_scale_residual_clamp_logsumexp_mish", "level2/linear_sum_sigmoid_gate"]
+    assert names(opened(*chosen)) == ["level1/1", "level1/2", "level1/3", *ours]
+    assert names(opened(*chosen, "tasks.levels=[2]")) == ours
+    sizes = {task.id: task.sizes for task in opened(*chosen, "tasks.profile=cuda").tasks}
+    assert sizes[ours[1]] == find_task(ours[1], "cuda").sizes
+    assert sizes["level1/3"] == {}
+
+
+@pytest.mark.parametrize("name", ["level1/4", "level9/*"])
+def test_a_name_that_means_no_task_is_refused(folder: Path, name: str) -> None:
+    with pytest.raises(TaskError, match=r"tasks\.include: .* is not among the tasks of tasks\.jsonl"):
+        opened(f"tasks.include=[level1/1,'{name}']")
+
+
+def test_the_plan_names_what_is_held_out(folder: Path, warpsmith: Callable[..., Result]) -> None:
+    done = warpsmith("run", "local", "--dry-run", "tasks.source=tasks.jsonl", "tasks.held_out.tasks=[level1/3]")
+    assert done.exit_code == 0, done.output
+    said = " ".join(done.output.split())
+    assert "1 tasks are held out from training: level1/3" in said
+    assert "2 tasks on cpu" in said
+    assert "24 fresh samples" in said, "the assessment is of all three"
 
 
 def test_a_marked_task_is_left_out_by_default(audited: Path) -> None:

@@ -53,6 +53,7 @@ def warpsmith(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         (["evaluate", "level1/softmax", __file__, "--arch", "cpu", "--baselines", "cudnn"], "cudnn"),
         (["evaluate", "level1/softmax", __file__, "--arch", "K80"], "K80"),
         (["baseline", "nowhere"], "nowhere"),
+        (["baseline", "nowhere.yaml"], "nowhere.yaml: no such config"),
         (["baseline", "bundled", "--arch", "cpu", "--baselines", "cudnn"], "cudnn"),
         (["baseline", "bundled", "--baselines", "eager"], "eager"),
         (["baseline", "bundled", "--levels", "one"], "'one'"),
@@ -220,3 +221,13 @@ def test_baseline_exits_with_1_when_nothing_could_be_measured(warpsmith, tmp_pat
     done = warpsmith("baseline", "refusing.py", "--arch", "cpu", "--baselines", "torch_compile", "--store", "store")
     assert done.exit_code == 1, done.output
     assert done.stdout.splitlines()[-1] == "1 tasks: 0 baselines measured, 1 absent"
+
+
+@pytest.mark.slow
+def test_the_baselines_of_a_runs_tasks_are_measured_ahead_of_it(warpsmith, tmp_path: Path) -> None:
+    (tmp_path / "level1").mkdir()
+    (tmp_path / "level1" / "1_Shift.py").write_text(SHIFT)
+    (tmp_path / "level1" / "2_Refusing.py").write_text(REFUSING)
+    (tmp_path / "run.yaml").write_text(f"tasks: {{source: 'bundled,{tmp_path}', include: [level1/2]}}")
+    done = warpsmith("baseline", "run.yaml", "--arch", "cpu", "--baselines", "torch_compile", "--store", "store")
+    assert done.stdout.splitlines()[-1] == "1 tasks: 0 baselines measured, 1 absent", done.output

@@ -3,6 +3,7 @@ its config are real, its learner writes down what it is asked."""
 
 import json
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -309,6 +310,29 @@ def test_an_epoch_after_a_restart_is_the_epoch_that_would_have_come() -> None:
     assert interrupted.learner.steps == straight.learner.steps
     rates = [rate for rate, _ in straight.learner.steps]
     assert rates[0] < max(rates)
+
+
+def test_what_was_judged_of_teachers_programs_is_kept_before_all_are(tmp_path: Path) -> None:
+    """A kill in the middle of many programs; the pipeline stands in, since only what is asked of it matters."""
+    rows = [{"task_id": f"level1/{task}", "source": f"x = {index}"} for task in range(3) for index in range(30)]
+    (tmp_path / "programs.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    config = RunConfig(name="test")
+    config.sft.teachers, config.sft.tries, config.sft.successes = [str(tmp_path / "programs.jsonl")], 30, 30
+    session: Any = Session(config)
+    kept: list[int] = []
+    session.store = lambda key, step, result: kept.append(len(result.verdicts))
+
+    class Killed:
+        def evaluate(self, candidates: list[Candidate], preset: str) -> dict[str, Verdict]:
+            if kept:
+                raise KeyboardInterrupt
+            return {one.digest: Verdict(one.digest, one.task_id, "cpu", Outcome.WRONG) for one in candidates}
+
+    session.pipeline = Killed()
+    with pytest.raises(KeyboardInterrupt):
+        Sft(session, 1).gather(0)
+    assert kept
+    assert 0 < kept[0] < 90
 
 
 def test_a_batch_that_was_too_long_leaves_the_mean_loss_of_the_others() -> None:

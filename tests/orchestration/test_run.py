@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import mlflow
+import pyarrow.parquet as pq
 import pytest
 
 from evaluators.audit_records import AuditFinding, FindingKind, TaskAudit
@@ -19,9 +20,11 @@ from orchestration.audit import write_audits
 from orchestration.run_directory import RunDirectory
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+HELD_OUT = "level2/highway_gate"
 SMALL = [
     "name=small",
-    "tasks.include=[level1/softmax,level1/gelu_tanh,level1/avg_pool1d]",
+    "tasks.include=[level1/softmax,level1/gelu_tanh,level1/avg_pool1d,level2/highway_*]",
+    "tasks.held_out.tasks=[level2/highway_gate]",
     "tasks.audit=audits.parquet",
     "policy.scratch.hidden_size=64",
     "policy.scratch.layers=2",
@@ -159,10 +162,47 @@ def test_a_marked_task_is_left_out_and_the_log_says_so_once(finished: Finished) 
         text = " ".join(output.split())
         assert text.count(said) == 1, output
         assert "level1/avg_pool1d (constant)" in text
-    for table in (run.read_samples(), run.read_verdicts()):
-        names = table["task_id" if "task_id" in table.column_names else "task"].to_pylist()
-        assert set(names) == {"level1/softmax", "level1/gelu_tanh"}
+    assert set(run.read_samples()["task_id"].to_pylist()) == {"level1/softmax", "level1/gelu_tanh", HELD_OUT}
+    assert "level1/avg_pool1d" not in run.read_verdicts()["task"].to_pylist()
     assert list(run.read_marks()) == ["level1/avg_pool1d"]
+
+
+@pytest.mark.slow
+def test_a_held_out_task_is_assessed_and_nothing_else(finished: Finished) -> None:
+    run = finished.run
+    assert run.read_held_out() == [HELD_OUT]
+    seen: dict[bool, Counter[str]] = {True: Counter(), False: Counter()}  # by whether it was in an assessment
+    for row in run.read_samples().to_pylist():
+        seen[row["phase"].startswith("assess/")][row["task_id"]] += 1
+    assert seen[True][HELD_OUT] == 8  # two samples in four stages
+    assert HELD_OUT not in seen[False]
+    taught = {row["task_id"] for row in run.read_candidates("1-sft").to_pylist()}
+    assert taught == {"level1/softmax", "level1/gelu_tanh"}
+    state = run.read_state()
+    assert state is not None
+    assert {lesson["task_id"] for lesson in state.extra["1-sft"]["lessons"]} <= taught
+    assert state.buffer is not None
+    assert HELD_OUT not in run.read_buffer(state.buffer)["task_id"].to_pylist()
+    for stage in ("base", "1-contrastive_rl"):
+        metrics = {row["name"]: row["value"] for row in run.read_metrics(f"assess/{stage}").to_pylist()}
+        assert (metrics["rollouts"], metrics["held_out/rollouts"]) == (4, 2)
+
+
+@pytest.mark.slow
+def test_a_finished_run_becomes_a_page(finished: Finished, tmp_path: Path) -> None:
+    assert finished.run.local_path is not None
+    command = [sys.executable, "-m", "orchestration.cli", "report", str(finished.run.local_path), "--publish", "page"]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    page = (tmp_path / "page" / "README.md").read_text()
+    training, held_out = page.split("\n## Held-out tasks\n")
+    for stage in ("base", "sft", "self_supervised", "contrastive_rl"):
+        assert f"| {stage} | 2 | 4 |" in training
+        assert f"| {stage} | 1 | 2 |" in held_out
+    assert (tmp_path / "page" / "progress.svg").is_file()
+    samples = pq.read_table(tmp_path / "page" / "samples.parquet")
+    assert len(samples) == len(finished.run.read_samples())
 
 
 @pytest.mark.slow
@@ -173,7 +213,7 @@ def test_no_step_is_lost_or_doubled(finished: Finished) -> None:
     assert [counts["1-contrastive_rl", step] for step in range(3)] == [8, 8, 8]
     assert counts["1-self_supervised", 0] == 4
     for stage in ("base", "1-sft", "1-self_supervised", "1-contrastive_rl"):
-        assert counts[f"assess/{stage}", 0] == 4
+        assert counts[f"assess/{stage}", 0] == 6
 
 
 @pytest.mark.slow
@@ -271,7 +311,7 @@ def test_ctrl_c_is_one_line_and_leaves_nothing_running(tmp_path: Path) -> None:
     seconds = {tmp_path / "starting": 0.0, tmp_path / "working": 12.0}
     for root in seconds:
         root.mkdir()
-    processes = {root: start(root) for root in seconds}
+    processes = {root: start(root, "tasks.held_out.tasks=[]") for root in seconds}
     outputs = {}
     try:
         for root, process in processes.items():

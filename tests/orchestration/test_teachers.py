@@ -9,11 +9,12 @@ import pytest
 
 from configs.schema import SftConfig
 from evaluators.records import Task
-from evaluators.tasks.loader import load_variants
+from evaluators.tasks.loader import load_tasks, load_variants
 from orchestration.teachers import BundledTeacher, EndpointTeacher, FileTeacher, Lesson, Proposal, TeacherError
 
 SOFTMAX = Task("level1/softmax", 1, "softmax", "")
 PROGRAM = "class ModelNew:\n    pass"
+REFERENCE = "class Model: pass\ndef get_inputs(): pass\ndef get_init_inputs(): pass\n"
 ANSWER = f"""## Performance Analysis
 The first is slow.
 
@@ -62,6 +63,19 @@ def test_every_form_of_a_line_gives_its_program(tmp_path: Path, row: dict[str, A
     assert proposal.author == "teacher:claude:2"
     assert proposal.design
     assert analysis in (None, proposal.analysis)
+
+
+def test_a_published_file_of_tasks_and_programs_teaches_its_own_tasks(tmp_path: Path) -> None:
+    """CUDA-L1's format: the file that tasks come from is the teacher's, too."""
+    path = tmp_path / "published.jsonl"
+    rows = [
+        {"level_id": level, "task_id": index, "ref_code": REFERENCE, "custom_code": code, "score_default": 1.2}
+        for level, index, code in ((1, 23, PROGRAM), (2, 23, "None"), (2, 7, None), (2, 9, f"{PROGRAM}\n# other"))
+    ]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    teacher = FileTeacher(str(path))
+    taught = {task.id: [one.source for one in teacher.proposals(task, "")] for task in load_tasks(str(path))}
+    assert taught == {"level1/23": [PROGRAM], "level2/7": [], "level2/9": [f"{PROGRAM}\n# other"], "level2/23": []}
 
 
 def test_a_line_separator_inside_a_program_does_not_end_the_line(tmp_path: Path) -> None:

@@ -107,3 +107,41 @@ def test_what_is_not_there_comes_with_a_remedy(tmp_path) -> None:
         find_task("no-such-task")
     with pytest.raises(TaskError, match="tpu"):
         load_tasks("bundled", "tpu")
+
+
+# Several sources
+
+
+def lines_of(*tasks: tuple[int, int]) -> str:
+    return "\n".join(json.dumps({"level_id": level, "task_id": index, "ref_code": SOURCE}) for level, index in tasks)
+
+
+def test_several_sources_are_one_list_by_level(tmp_path) -> None:
+    (tmp_path / "mine.jsonl").write_text(lines_of((2, 7), (1, 30), (1, 4)))
+    folder = tmp_path / "KernelBench" / "level3"
+    folder.mkdir(parents=True)
+    (folder / "2_Net.py").write_text(SOURCE)
+    tasks = load_tasks(f"bundled, {tmp_path / 'mine.jsonl'},{folder.parent}", "cuda")
+    ours = [task.id for task in load_tasks("bundled")]
+    ids = [task.id for task in tasks]
+    assert sorted(ids) == sorted([*ours, "level1/4", "level1/30", "level2/7", "level3/2"])
+    assert [task.level for task in tasks] == sorted(task.level for task in tasks)
+    assert ids.index("level1/4") < ids.index("level1/30")
+    sizes = {task.id: task.sizes for task in tasks}
+    assert sizes["level1/softmax"] == find_task("softmax", "cuda").sizes, "a profile is of the bundled tasks"
+    assert sizes["level1/4"] == {}
+
+
+def test_two_sources_of_one_id_are_refused(tmp_path) -> None:
+    (tmp_path / "a.jsonl").write_text(lines_of((1, 4)))
+    (tmp_path / "b.jsonl").write_text(lines_of((1, 5), (1, 4)))
+    with pytest.raises(TaskError, match=r"b\.jsonl: level1/4 is a task of .*a\.jsonl, too"):
+        load_tasks(f"{tmp_path / 'a.jsonl'},{tmp_path / 'b.jsonl'}")
+    with pytest.raises(TaskError, match="missing"):
+        load_tasks(f"{tmp_path / 'a.jsonl'},missing")
+
+
+def test_a_comma_in_a_path_is_no_separator(tmp_path) -> None:
+    path = tmp_path / "a,b.jsonl"
+    path.write_text(lines_of((1, 4)))
+    assert [task.id for task in load_tasks(str(path))] == ["level1/4"]

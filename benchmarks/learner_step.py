@@ -1,0 +1,213 @@
+"""What a GRPO step takes with Warpsmith on one GPU: generation, log-probabilities, update and weight sync.
+
+    python -m benchmarks.learner_step --model FOLDER [--steps 12] [--warm-up 2] [--output FILE.json] [key=value ...]
+
+Prompts are random ids of exactly `--prompt-tokens` tokens, responses have exactly `--response-tokens`, and a verdict
+takes no time and rewards every response, by its digest. All else is a run's own: Ray, vLLM, the pipeline, DeepSpeed,
+the weight push. Overrides are of `configs/local.yaml` and come last. `--model scratch` tries the script on a CPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import ray
+import torch
+from ray.rllib.utils.actor_manager import FaultAwareApply
+from rich.console import Console
+
+import orchestration.gathering
+from actors.evaluator import EvaluationRequest
+from actors.pool import ActorPool
+from actors.rollout import GenerationRequest
+from benchmarks.learner_trl import device_name, print_summary, versions
+from configs.load import load_config
+from evaluators.records import Estimate, Outcome, Verdict
+from orchestration.driver import take_steps
+from orchestration.evaluate import machine_arch
+from orchestration.gathering import Gathering, Prompt
+from orchestration.phases.contrastive_rl import ContrastiveRl
+from orchestration.progress import Progress
+from orchestration.session import Session
+from prompts.parse import ParsedResponse
+
+SETTINGS = (
+    "name=learner",
+    "schedule.phases=[contrastive_rl]",
+    "tracking.enabled=false",
+    "tasks.held_out.share=0",
+    "checkpoint_every=100000",
+    "keep_checkpoints=1",
+    "evaluator.baselines=[eager]",
+)
+"""Of every measurement of learning alone."""
+ON_A_GPU = (
+    "placement.share=training",
+    "rollout.sleep=false",
+    "rollout.gpu_memory_utilization=0.3",
+    "rollout.compile=false",
+    "learner.zero_stage=1",
+    "rollout.cpu_cores=''",
+    "learner.micro_batch_tokens=17408",  # two prompts with their responses
+    "ray.object_store_mib=4096",
+    "policy.dtype=bfloat16",
+)
+EVALUATORS = 8
+VOCABULARY = (1000, 100_000)  # ids that prompts are drawn from: words of every tokenizer of that size
+SMALL = (300, 4000)  # the same for the demo's tokenizer
+
+
+@ray.remote(num_cpus=0)
+class ConstantEvaluator(FaultAwareApply):
+    """Takes the same time for every program; the digest decides on its speed-up, between 1 and 2."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def evaluate(self, request: EvaluationRequest) -> Verdict:
+        """A verdict after so many seconds."""
+        time.sleep(self._seconds)
+        digest = request.candidate.digest
+        value = 1 + int(digest[:4], 16) / 0xFFFF
+        speedups = {"eager": Estimate(value, value, value, 1)}
+        about = {"preset": request.preset}
+        return Verdict(digest, request.task.id, "cpu", Outcome.OK, speedups=speedups, evaluator=about)
+
+
+def program_of(text: str, finish_reason: str) -> ParsedResponse:
+    """Takes every response for a program, each for another."""
+    return ParsedResponse(None, None, f"RESPONSE = {text!r}, {time.monotonic_ns()}", None)
+
+
+def with_constant_verdicts(session: Session, seconds: float) -> ActorPool:
+    """Puts evaluators that take so many seconds for a response in the place of a session's; gives them."""
+    orchestration.gathering.parse_response = program_of
+    session.roles.evaluators.stop()
+    pool = ActorPool("constant", lambda _: ConstantEvaluator.remote(seconds), EVALUATORS)
+    pool.wait_ready(120)
+    session.pipeline.evaluators = session.roles.evaluators = pool
+    return pool
+
+
+def with_whole_responses(session: Session) -> None:
+    """Every response has as many tokens as it may."""
+    requests_for = session.pipeline._requests_for
+
+    def whole(prompt: Prompt, gathering: Gathering) -> Iterator[GenerationRequest]:
+        for request in requests_for(prompt, gathering):
+            yield replace(request, ignore_eos=True, stop_after_code=False)
+
+    session.pipeline._requests_for = whole  # type: ignore[method-assign]
+
+
+class RandomPrompts(ContrastiveRl):
+    """Contrastive RL on prompts of random tokens, other ones in every step."""
+
+    def __init__(self, session: Session, cycle: int, tokens: int) -> None:
+        super().__init__(session, cycle)
+        self._tokens = tokens
+
+    def prompts(self, step: int) -> list[Prompt]:
+        """One a task, as many as a step has."""
+        low, high = SMALL if self.session.config.policy.model == "scratch" else VOCABULARY
+        ids = np.random.default_rng([step, self.cycle])
+        tasks = self.session.tasks[: self.session.config.contrastive_rl.tasks_per_step]
+        return [Prompt(task.id, task.id, "", tuple(ids.integers(low, high, self._tokens).tolist())) for task in tasks]
+
+
+def used_bytes() -> int:
+    """Of the whole GPU, by all processes; 0 without one."""
+    if not torch.cuda.is_available():
+        return 0
+    free, total = torch.cuda.mem_get_info()
+    return total - free
+
+
+def measure(arguments: argparse.Namespace, overrides: Sequence[str]) -> dict[str, Any]:
+    """Times by stage of every measured step, and the run's own metrics of it."""
+    steps, warm_up, peak = arguments.steps, arguments.warm_up, 0
+    with tempfile.TemporaryDirectory(prefix="warpsmith-learner-") as root:
+        lengths = [
+            f"policy.max_length={2 * (arguments.prompt_tokens + arguments.response_tokens)}",
+            f"rollout.max_tokens={arguments.response_tokens}",
+            f"rollout.max_concurrent={arguments.prompts * arguments.responses}",
+            f"contrastive_rl.tasks_per_step={arguments.prompts}",
+            f"contrastive_rl.group_size={arguments.responses}",
+            f"contrastive_rl.steps={steps + warm_up}",
+            "contrastive_rl.learning_rate=1e-6",
+        ]
+        machine = (*ON_A_GPU, f"evaluator.arch={machine_arch()}") if torch.cuda.is_available() else ()
+        model = [f"policy.model={arguments.model}", f"root={root}"]
+        config = load_config("local", [*SETTINGS, *machine, *lengths, *model, *overrides])
+        with Session(config, Progress(Console(stderr=True))) as session:
+            pool = with_constant_verdicts(session, 0.0)
+            with_whole_responses(session)
+            phase = RandomPrompts(session, 1, arguments.prompt_tokens)
+            commit = session.commit
+
+            def committed(*details: Any) -> None:
+                nonlocal peak
+                peak = max(peak, used_bytes())
+                commit(*details)
+
+            session.commit = committed  # type: ignore[method-assign]
+            session.complete = lambda *_: None  # type: ignore[method-assign]  # which would write a checkpoint
+            take_steps(session, phase)
+            pool.stop()
+            metrics: list[dict[str, float]] = [{} for _ in range(steps + warm_up)]
+            for row in session.run.read_metrics(phase.key).to_pylist():
+                metrics[row["step"]][row["name"]] = row["value"]
+    expected = arguments.prompts * arguments.responses * arguments.response_tokens
+    for one in metrics:
+        if one["generated_tokens"] != expected:
+            raise RuntimeError(f"a step generated {one['generated_tokens']:.0f} tokens instead of {expected}")
+    names = ("prompts", "responses", "prompt_tokens", "response_tokens")
+    return {
+        "settings": {name: getattr(arguments, name) for name in names}
+        | {"model": Path(arguments.model).name, "micro_batch": f"{config.learner.micro_batch_tokens} tokens"}
+        | {"device": device_name(), "versions": versions(), "overrides": list(overrides)},
+        "metrics": metrics[warm_up:],
+        "steps": [stages_of(one) for one in metrics[warm_up:]],
+        "peak_bytes": peak,
+    }
+
+
+def stages_of(metrics: dict[str, float]) -> dict[str, float]:
+    """Seconds of a step by stage; they add up to the step's."""
+    logprob = metrics["train/logprob_seconds"]
+    stages = {
+        "generate_seconds": metrics["generate_seconds"],
+        "logprob_seconds": logprob,
+        "train_seconds": metrics["train/seconds"] - logprob,
+        "sync_seconds": metrics["sync_seconds"],
+    }
+    whole = metrics["step_seconds"]
+    return {"step_seconds": whole, **stages, "other_seconds": whole - sum(stages.values())}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("overrides", nargs="*", help="key=value")
+    parser.add_argument("--model", required=True, help="a folder, or `scratch`")
+    parser.add_argument("--steps", type=int, default=12, help="measured steps")
+    parser.add_argument("--warm-up", type=int, default=2, help="steps before them")
+    for name, default in (("prompts", 16), ("responses", 16), ("prompt-tokens", 512), ("response-tokens", 512)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--output", type=Path, help="a JSON file for all figures")
+    arguments = parser.parse_args()
+    found = measure(arguments, arguments.overrides)
+    if arguments.output:
+        arguments.output.write_text(json.dumps(found, indent=1))
+    print_summary(found, Console(width=120))
+
+
+if __name__ == "__main__":
+    main()

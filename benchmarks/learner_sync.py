@@ -1,0 +1,157 @@
+"""How fast the learner's weights reach the rollout engines: seconds of a push, and bytes a second, by the way they go.
+
+    python -m benchmarks.learner_sync --model MODEL [--pushes 10] [--transports shared,host] [--output FILE.json]
+                                      [key=value ...]
+
+MODEL is a folder, or `random-7b`, `random-0.5b` or `random-tiny`, which is written to `--folder` first. A push counts
+from the call to the last engine's answer: gathering and packing, the checksum on both sides, loading, and emptying the
+prefix cache. `shared` and `host` are of one GPU; `placement.share=none --transports broadcast,host` takes a GPU for the
+learner and one for each engine. Overrides are of `configs/local.yaml`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import ray
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from actors.learner import LearnerGroup
+from actors.pool import ActorPool
+from actors.rollout import GenerationRequest, RolloutEngine
+from benchmarks.learner_step import ON_A_GPU, SETTINGS
+from benchmarks.learner_trl import device_name, versions
+from benchmarks.random_model import SHAPES, write_random_model
+from configs.load import load_config
+from configs.schema import RunConfig
+from learners.records import Sample
+from orchestration.evaluate import machine_arch
+from orchestration.placement import ENGINE, LEARNER, Placement
+from orchestration.roles import connect
+from orchestration.weight_push import WeightPush
+
+
+class Waiting:
+    """Waits for a push and does nothing beside."""
+
+    def __init__(self, engines: ActorPool) -> None:
+        self._engines = engines
+
+    def meanwhile(self, call: Callable[..., Any], *arguments: Any) -> Any:
+        """The result of a call."""
+        return call(*arguments)
+
+    def pump_until(self, done: Callable[[], bool]) -> None:
+        """Takes answers in until `done()`."""
+        while not done():
+            self._engines.poll(0.02)
+            time.sleep(0.0005)
+
+
+def changed(engines: ActorPool, learner: LearnerGroup, push: WeightPush, waiting: Waiting) -> bool:
+    """Whether greedy answers after a push of trained weights are others than before it: weights do arrive."""
+    request = GenerationRequest("probe", tuple(range(300, 364)), 1, 16, 0.0)
+    answers = []
+    for version, train in ((1000, False), (1001, True)):
+        if train:
+            samples = [Sample(tuple(range(300, 364)), tuple(range(900, 932)))]
+            for _ in range(3):
+                learner.train_cross_entropy(samples, 1e-3)
+        push.to_all(learner, version, waiting)
+        ((_, completions),) = engines.run([request], "generate")
+        answers.append((completions[0].token_ids, completions[0].logprobs))
+        if completions[0].policy_version != version:
+            raise RuntimeError(f"the engine answered with version {completions[0].policy_version}, not {version}")
+    return answers[0] != answers[1]
+
+
+def measure(config: RunConfig, transports: Sequence[str], pushes: int) -> dict[str, Any]:
+    """Seconds of every push by transport, the bytes that each engine got, and whether its answers changed."""
+    placement = Placement(config)
+    connect(config.ray, 2 + config.rollout.engines + config.learner.ranks)
+    placement.reserve()
+    engines = ActorPool(
+        "rollout",
+        lambda index: RolloutEngine.options(**placement.options(ENGINE, index)).remote(
+            config.policy.model, config.rollout, config.policy, index
+        ),
+        config.rollout.engines,
+        timeout=config.rollout.timeout,
+        start_timeout=config.rollout.start_timeout,
+    )
+    engines.wait_ready()
+    learner = LearnerGroup(config, config.policy.model, lambda rank: placement.options(LEARNER, rank))
+    waiting = Waiting(engines)
+    found: dict[str, Any] = {"transports": {}}
+    for transport in transports:
+        push = WeightPush(replace(config, rollout=replace(config.rollout, weight_transport=transport)), engines)
+        seconds = []
+        for version in range(pushes + 1):
+            started = time.perf_counter()
+            size = push.to_all(learner, version, waiting)
+            seconds.append(time.perf_counter() - started)
+        found["transports"][transport] = {"seconds": seconds[1:], "first_seconds": seconds[0], "bytes": size}
+        found["transports"][transport]["answers_changed"] = changed(engines, learner, push, waiting)
+    found["engine_start_seconds"] = [one["start_seconds"] for one in engines.broadcast("statistics", timeout=60)]
+    engines.stop()
+    learner.stop()
+    placement.release()
+    ray.shutdown()
+    return found
+
+
+def print_found(found: dict[str, Any], console: Console) -> None:
+    """A line a transport."""
+    table = Table("way", "GB", "seconds", "fastest", "slowest", "GB/s", "answers changed", box=None)
+    for transport, one in found["transports"].items():
+        middle, size = median(one["seconds"]), one["bytes"] / 1e9
+        table.add_row(
+            transport,
+            f"{size:.2f}",
+            f"{middle:.3f}",
+            f"{min(one['seconds']):.3f}",
+            f"{max(one['seconds']):.3f}",
+            f"{size / middle:.1f}",
+            "yes" if one["answers_changed"] else "no",
+        )
+    console.print(table)
+    about = found["settings"]
+    packages = ", ".join(f"{name} {number}" for name, number in about["versions"].items())
+    console.print(f"{about['model']} on {about['device']}; {packages}", highlight=False)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("overrides", nargs="*", help="key=value")
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--folder", type=Path, default=Path("/dev/shm"), help="where a random model is written")
+    parser.add_argument("--pushes", type=int, default=10)
+    parser.add_argument("--transports", default="shared,host")
+    parser.add_argument("--output", type=Path)
+    arguments = parser.parse_args()
+    model = arguments.model
+    if model in SHAPES:
+        model = str(write_random_model(model, arguments.folder / f"warpsmith-{model}-{os.getuid()}"))
+    machine = (*ON_A_GPU, f"evaluator.arch={machine_arch()}") if torch.cuda.is_available() else ()
+    own = [f"policy.model={model}", "policy.max_length=2048", "rollout.max_tokens=512"]
+    config = load_config("local", [*SETTINGS, *machine, *own, *arguments.overrides])
+    found = measure(config, arguments.transports.split(","), arguments.pushes)
+    about = {"model": arguments.model if arguments.model in SHAPES else Path(model).name, "device": device_name()}
+    found["settings"] = about | {"versions": versions(), "overrides": arguments.overrides}
+    if arguments.output:
+        arguments.output.write_text(json.dumps(found, indent=1))
+    print_found(found, Console(width=120))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""A randomly initialised model of some size in a folder, as Hugging Face saves it: for figures that no weights change.
+
+Written tensor by tensor from where it is made, so that 15 GB take seconds on a GPU and no more memory than a shard.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+from transformers import AutoModelForCausalLM, Qwen2Config
+
+from evaluators.tasks import load_tasks, program_source
+from learners.policy import EOS, PAD, train_tokenizer
+
+SHAPES: dict[str, dict[str, Any]] = {
+    # Of Qwen2.5-Coder's models, by their published configurations.
+    "random-7b": {
+        "vocab_size": 152064,
+        "hidden_size": 3584,
+        "intermediate_size": 18944,
+        "num_hidden_layers": 28,
+        "num_attention_heads": 28,
+        "num_key_value_heads": 4,
+        "tie_word_embeddings": False,
+    },
+    "random-0.5b": {
+        "vocab_size": 151936,
+        "hidden_size": 896,
+        "intermediate_size": 4864,
+        "num_hidden_layers": 24,
+        "num_attention_heads": 14,
+        "num_key_value_heads": 2,
+        "tie_word_embeddings": True,
+    },
+    "random-tiny": {
+        "vocab_size": 4096,
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "tie_word_embeddings": True,
+    },
+}
+_SHARD_BYTES = 4 << 30
+
+
+def write_random_model(shape: str, folder: Path, max_length: int = 32768) -> Path:
+    """Writes a model of one of `SHAPES`, in bfloat16, with a tokenizer of the bundled programs; returns the folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    texts = [program_source(task) for task in load_tasks("bundled", "cpu")]
+    tokenizer = train_tokenizer(texts, 2048, 24, max_length)
+    tokenizer.save_pretrained(folder)
+    config = Qwen2Config(
+        **SHAPES[shape],
+        max_position_embeddings=max_length,
+        rope_theta=1e6,
+        bos_token_id=None,
+        eos_token_id=tokenizer.convert_tokens_to_ids(EOS),
+        pad_token_id=tokenizer.convert_tokens_to_ids(PAD),
+        architectures=["Qwen2ForCausalLM"],
+        dtype="bfloat16",
+    )
+    config.save_pretrained(folder)
+    with torch.device("meta"):
+        empty: Any = AutoModelForCausalLM.from_config(config)
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    generator = torch.Generator(device).manual_seed(0)
+    shards: list[dict[str, torch.Tensor]] = [{}]
+    places: dict[str, str] = {}
+    size = total = 0
+
+    def write() -> None:
+        name = f"model-{len(shards):05d}.safetensors"
+        save_file(shards[-1], folder / name, metadata={"format": "pt"})
+        places.update(dict.fromkeys(shards[-1], name))
+        shards[-1] = {}
+
+    for name, parameter in empty.named_parameters():
+        values = torch.empty(parameter.shape, dtype=torch.bfloat16, device=device)
+        if parameter.dim() > 1:
+            values.normal_(std=config.initializer_range, generator=generator)
+        else:
+            values.fill_(0.0 if name.endswith("bias") else 1.0)
+        shards[-1][name] = values.cpu()
+        size, total = size + values.nbytes, total + values.nbytes
+        if size > _SHARD_BYTES:
+            write()
+            shards.append({})
+            size = 0
+    write()
+    index = {"metadata": {"total_size": total}, "weight_map": places}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    return folder

@@ -1,0 +1,194 @@
+"""Tasks that are held out: how they are drawn, and that nothing but assessments ever sees them."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from configs.load import ConfigError, load_config
+from configs.schema import HeldOutConfig, RunConfig
+from evaluators.audit_records import AuditFinding, FindingKind, TaskAudit
+from evaluators.records import Candidate, Estimate, Outcome, Task, Verdict
+from evaluators.tasks import TaskError, find_task, load_tasks, program_source
+from evaluators.tasks.loader import load_variants
+from learners.records import Rollout
+from orchestration.audit import write_audits
+from orchestration.bootstrap import corpus, draw_held_out
+from orchestration.gathering import StepResult, apart
+from orchestration.progress import Progress
+from orchestration.run_directory import RunDirectory, RunDirectoryError
+from orchestration.session import Session
+
+PROGRAM = "class Model: pass\ndef get_inputs(): pass\ndef get_init_inputs(): pass\n"
+TASKS = [
+    Task(f"level{level}/{index}", level, str(index), "")
+    for level, count in ((1, 10), (2, 25))
+    for index in range(count)
+]
+
+
+def drawn(share: float, seed: int = 0, tasks: list[Task] | None = None) -> list[str]:
+    return draw_held_out(TASKS if tasks is None else tasks, HeldOutConfig(share=share), seed)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def config_of(*overrides: str) -> RunConfig:
+    return load_config("local", ["name=held", *overrides])
+
+
+def names(tasks: list[Task]) -> list[str]:
+    return [task.id for task in tasks]
+
+
+# Drawing
+
+
+def test_each_level_gives_its_share() -> None:
+    assert Counter(name.partition("/")[0] for name in drawn(0.2)) == {"level1": 2, "level2": 5}
+    assert Counter(name.partition("/")[0] for name in drawn(0.5)) == {"level1": 5, "level2": 13}
+
+
+@pytest.mark.parametrize("share", [0.03, 0.1, 0.25, 0.29, 0.7, 0.9])
+def test_as_many_are_drawn_as_the_share_of_all_says(share: float) -> None:
+    assert len(drawn(share)) == round(share * len(TASKS))
+
+
+def test_the_seed_decides_and_the_order_of_the_tasks_does_not() -> None:
+    assert drawn(0.2) == drawn(0.2)
+    assert len({tuple(drawn(0.2, seed)) for seed in range(5)}) > 1
+    assert sorted(drawn(0.2, tasks=TASKS[::-1])) == sorted(drawn(0.2))
+
+
+def test_a_larger_share_only_adds_tasks() -> None:
+    assert set(drawn(0.2)) < set(drawn(0.4))
+
+
+def test_tasks_are_named_by_id_or_pattern() -> None:
+    chosen = draw_held_out(TASKS, HeldOutConfig(tasks=["level1/3", "level2/1?"]), 0)
+    assert chosen == ["level1/3", *(f"level2/{index}" for index in range(10, 20))]
+
+
+def test_without_a_share_nothing_is_held_out() -> None:
+    assert drawn(0.0) == []
+
+
+@pytest.mark.parametrize(
+    ("config", "count", "expected"),
+    [
+        (HeldOutConfig(tasks=["level9/1"]), 5, r"tasks\.held_out\.tasks: level9/1 is not among"),
+        (HeldOutConfig(tasks=["*"]), 5, "all of the 5 tasks are held out"),
+        (HeldOutConfig(share=0.1), 2, "0.1 of 2 tasks is none"),
+    ],
+)
+def test_a_choice_that_leaves_nothing_is_refused(config: HeldOutConfig, count: int, expected: str) -> None:
+    with pytest.raises(TaskError, match=expected):
+        draw_held_out(TASKS[:count], config, 0)
+
+
+def test_a_share_and_tasks_together_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"a share or tasks, not both.*level1/softmax"):
+        config_of("tasks.held_out.share=0.2", "tasks.held_out.tasks=[level1/softmax]")
+
+
+# A session
+
+
+def test_phases_and_tokenizer_get_the_other_tasks_and_assessments_all() -> None:
+    session = Session(config_of("tasks.held_out.tasks=[level1/softmax,level2/*gate*]"), Progress())
+    held_out = ["level1/softmax", "level2/highway_gate", "level2/linear_sum_sigmoid_gate"]
+    assert names(session.held_out) == held_out
+    assert len(session.tasks) == 21
+    assert not set(held_out) & set(names(session.tasks))
+    assert set(names(session.assessed)) == {*held_out, *names(session.tasks)}
+    texts = "\n".join(corpus(session.tasks, session.config))
+    for task in session.held_out:
+        assert program_source(task) not in texts
+        assert all(variant.source not in texts for variant in load_variants(task.id))
+    assert program_source(session.tasks[0]) in texts
+
+
+def test_a_run_goes_on_with_the_choice_that_it_began_with() -> None:
+    begun = Session(config_of("tasks.held_out.share=0.2"), Progress())
+    assert len(begun.held_out) == 5
+    run = RunDirectory("runs", "held")
+    run.write_config(begun.config)
+    run.write_held_out(["level1/softmax"])
+    resumed = Session(config_of("tasks.held_out.share=0.2"), Progress())
+    assert names(resumed.held_out) == ["level1/softmax"]
+    with pytest.raises(ConfigError, match=r"started with another tasks\.held_out\.share"):
+        Session(config_of("tasks.held_out.share=0.3"), Progress())
+
+
+def test_a_run_from_before_tasks_were_held_out_goes_on() -> None:
+    run = RunDirectory("runs", "held")
+    run.write_config(config_of())
+    assert Session(config_of(), Progress()).held_out == []
+
+
+def test_a_broken_list_is_refused() -> None:
+    run = RunDirectory("runs", "held")
+    run.write_config(config_of())
+    for text in (b"{", b'{"a": 1}', b"[1]"):
+        run.storage.write("held_out.json", text)
+        with pytest.raises(RunDirectoryError, match=r"held_out\.json: not a list of task ids"):
+            run.read_held_out()
+
+
+def test_marked_tasks_are_not_drawn() -> None:
+    """Figures leave them out, and held-out tasks are there for the figures alone."""
+    pooling, finding = find_task("level1/avg_pool1d"), AuditFinding(FindingKind.CONSTANT, "it is not; this is a test")
+    write_audits([TaskAudit(pooling.id, pooling.text_digest, pooling.name, (finding,))], Path("audits.parquet"))
+    overrides = ["tasks.audit=audits.parquet", "tasks.marked=keep", "tasks.held_out.tasks=[level1/avg_pool1d]"]
+    with pytest.raises(TaskError, match="level1/avg_pool1d is not among"):
+        Session(config_of(*overrides), Progress())
+
+
+def test_the_h200_run_has_the_tasks_that_its_comments_say(folder: Path) -> None:
+    """With programs of no meaning under the ids that it names: the published file is not part of this project."""
+    from_file = [name for name in load_config("h200").tasks.include if name.rpartition("/")[2].isdigit()]
+    assert len(from_file) == 47
+    rows = [
+        {"level_id": int(level), "task_id": int(number), "ref_code": PROGRAM, "custom_code": None}
+        for level, number in (name.removeprefix("level").split("/") for name in [*from_file, "level1/999"])
+    ]
+    (folder / "data").mkdir()
+    (folder / "data" / "cuda_l1_a100.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    session = Session(load_config("h200", ["policy.model=scratch"]), Progress())
+    assert set(names(session.assessed)) == {*from_file, *names(load_tasks("bundled"))}
+    assert (len(session.tasks), len(session.held_out)) == (57, 14)
+    assert {task.level for task in session.held_out} == {1, 2, 3}
+
+
+# Figures
+
+
+def rollout_of(task: str, speed: float | None, result: StepResult) -> None:
+    candidate = Candidate.propose(task, f"x = {speed}", "test")
+    outcome = Outcome.WRONG if speed is None else Outcome.OK
+    speedups = {} if speed is None else {"eager": Estimate(speed, speed, speed, 1)}
+    result.candidates[candidate.digest] = candidate
+    result.verdicts[candidate.digest] = Verdict(candidate.digest, task, "cpu", outcome, speedups=speedups)
+    result.rollouts.append(
+        Rollout(
+            task, task, "", "", (1,), (2,), (0.0,), 0, candidate_digest=candidate.digest, outcome=str(outcome)
+        )
+    )  # fmt: skip
+
+
+def test_figures_of_held_out_tasks_stand_apart() -> None:
+    result = StepResult(metrics={"tokens_per_second": 7.0, "success_rate": 0.5, "outcome/wrong": 2.0})
+    for task, speed in (("a", 2.0), ("a", None), ("b", 4.0), ("b", None)):
+        rollout_of(task, speed, result)
+    metrics = apart(result, {"b"})
+    assert metrics["tokens_per_second"] == 7.0
+    assert (metrics["success_rate"], metrics["mean_speedup"], metrics["outcome/wrong"]) == (0.5, 2.0, 1.0)
+    assert (metrics["held_out/success_rate"], metrics["held_out/mean_speedup"]) == (0.5, 4.0)
+    assert apart(result, set()) is result.metrics
