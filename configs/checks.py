@@ -49,6 +49,7 @@ def violations(config: RunConfig) -> Iterator[tuple[tuple[str, ...], str]]:
     yield from _model_shape(config)
     yield from _evaluator(config)
     yield from _guard(config)
+    yield from _offload(config)
     yield from _placement(config)
     yield from _agreement(config)
 
@@ -212,6 +213,29 @@ def _guard(config: RunConfig) -> Violations:
         yield ("guard.checker",), f"guard.checker must be empty, policy or an http(s) address, got {checker!r}"
     if is_endpoint and not config.guard.checker_model:
         yield ("guard.checker_model",), f"guard.checker_model must name the model to ask {checker} for"
+
+
+def _offload(config: RunConfig) -> Violations:
+    """DeepSpeed moves off a device what it shards there."""
+    learner = config.learner
+    if learner.offload_optimizer != "none" and learner.zero_stage < 1:
+        yield (
+            ("learner.offload_optimizer", "learner.zero_stage"),
+            f"learner.offload_optimizer={learner.offload_optimizer} needs learner.zero_stage 1, 2 or 3, "
+            f"got {learner.zero_stage}",
+        )
+    if learner.offload_parameters != "none" and learner.zero_stage < 3:
+        yield (
+            ("learner.offload_parameters", "learner.zero_stage"),
+            f"learner.offload_parameters={learner.offload_parameters} needs learner.zero_stage 3, "
+            f"got {learner.zero_stage}",
+        )
+    if "nvme" in (learner.offload_optimizer, learner.offload_parameters) and not learner.nvme_path:
+        yield (
+            ("learner.nvme_path", "learner.offload_optimizer", "learner.offload_parameters"),
+            "learner.nvme_path must name a folder on a fast local disk for what learner.offload_optimizer or "
+            "learner.offload_parameters moves to nvme, got ''",
+        )
 
 
 def _agreement(config: RunConfig) -> Violations:

@@ -120,7 +120,13 @@ class LearnerConfig:
     autocast: bool = True  # bf16 autocast over float32 weights; never on a CPU without instructions for it
     share_prompts: bool = True  # compute a prompt once for its responses; only for models of plain full attention
     lora: LoraConfig = field(default_factory=LoraConfig)
-    threads: int = bounded(0, 0)  # torch threads per rank on a CPU; 0 takes all cores
+    # Where the optimiser lies, whose step the host then computes (from stage 1 on; `nvme`: its moments are files), and
+    # where weights lie while no layer needs them (stage 3; `nvme` needs libaio and a C++ compiler).
+    offload_optimizer: str = one_of("none", "none", "cpu", "nvme")
+    offload_parameters: str = one_of("none", "none", "cpu", "nvme")
+    nvme_path: str = ""  # a folder on a fast local disk, for `nvme`
+    offload_reference: bool = False  # the reference policy lies in host memory but for its own passes
+    threads: int = bounded(0, 0)  # torch threads per rank, on a CPU or for an optimiser there; 0 takes all cores
     timeout: float = bounded(600.0, 1.0)  # seconds for one call to a rank; bounds every collective
 
 

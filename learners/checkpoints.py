@@ -33,8 +33,9 @@ def save(engine: Any, folder: Path, rank: int, policy_version: int, reference: P
     engine.save_checkpoint(str(folder), tag=_TAG, client_state={"policy_version": policy_version})
 
 
-def load(engine: Any, folder: Path, rank: int, device: torch.device) -> tuple[int, dict[str, Tensor] | None]:
-    """Restores what `save` wrote; returns the policy version, and the reference policy's weights when there was one.
+def load(engine: Any, folder: Path, rank: int) -> tuple[int, dict[str, Tensor] | None]:
+    """Restores what `save` wrote; returns the policy version, and the reference policy's weights (in host memory, in
+    the precision they were held in) when there was one.
 
     Raises FileNotFoundError where `folder` holds no part for this rank.
     """
@@ -49,7 +50,7 @@ def load(engine: Any, folder: Path, rank: int, device: torch.device) -> tuple[in
     if "cuda" in random_state and torch.cuda.is_available():
         torch.cuda.set_rng_state(random_state["cuda"])
     reference = folder / _REFERENCE
-    return client_state["policy_version"], load_file(reference, device=str(device)) if reference.exists() else None
+    return client_state["policy_version"], load_file(reference) if reference.exists() else None
 
 
 def export(
@@ -66,6 +67,7 @@ def export(
         return
     folder.mkdir(parents=True, exist_ok=True)
     save_torch_state_dict({name: weight.cpu() for name, weight in weights}, folder)
+    model.config.dtype = torch.float32  # of what is written, whatever it was loaded in
     model.config.save_pretrained(folder)
     if model.generation_config is not None:
         model.generation_config.save_pretrained(folder)

@@ -15,13 +15,14 @@ import torch
 from torch import distributed
 from torch._C._distributed_c10d import HashStore, Store, TCPStore  # exported by torch.distributed, but not typed
 
+from configs.load import ConfigError
 from configs.schema import LearnerConfig
 
 BUCKET_ELEMENTS = 50_000_000  # of a reduction; DeepSpeed's own 5e8 would take 2 GB of buffer
 
 
-def deepspeed_config(config: LearnerConfig, parameters: int) -> dict[str, Any]:
-    """DeepSpeed's configuration for a model of that many parameters.
+def deepspeed_config(config: LearnerConfig, parameters: int, largest: int = 0) -> dict[str, Any]:
+    """DeepSpeed's configuration for a model of that many trained parameters, `largest` of them in one tensor at most.
 
     Gradient accumulation is the caller's (`managed_gradient_accumulation`): a step has as many micro-batches as the
     token budget makes of it. The batch sizes below only satisfy DeepSpeed's arithmetic.
@@ -39,10 +40,56 @@ def deepspeed_config(config: LearnerConfig, parameters: int) -> dict[str, Any]:
             "reduce_bucket_size": bucket,
             "allgather_bucket_size": bucket,
             "stage3_prefetch_bucket_size": bucket,
+            **_offload(config, largest),
         },
+        # torch's fused AdamW is vectorised on a CPU, too, and needs no compiler, unlike DeepSpeed's own.
+        "zero_force_ds_cpu_optimizer": False,
+        "zero_allow_untested_optimizer": True,  # `DiskAdamW`
         "steps_per_print": 2**31,
         "log_level": "warning",
     }
+
+
+def _offload(config: LearnerConfig, largest: int) -> dict[str, Any]:
+    """What lies elsewhere than on the device. Host memory is pinned where there is a GPU to copy it to."""
+    where: dict[str, Any] = {"pin_memory": torch.cuda.is_available()}
+    if config.nvme_path:
+        where["nvme_path"] = config.nvme_path
+    moved: dict[str, Any] = {}
+    if config.offload_optimizer != "none":
+        moved["offload_optimizer"] = {"device": "cpu", **where}  # for `nvme`, too: `DiskAdamW` moves the rest
+    if config.offload_parameters != "none":
+        # A buffer holds one tensor, whole or a rank's part of it, rounded up to blocks of the disk.
+        size = max(largest, 1 << 20) + (1 << 12)
+        moved["offload_param"] = {"device": config.offload_parameters, "buffer_size": size, **where}
+    return moved
+
+
+def require_nvme(config: LearnerConfig) -> None:
+    """Makes the folder, and builds what DeepSpeed moves weights to a disk with (some minutes, once a machine), where
+    `config` asks for them.
+
+    Raises ConfigError where it does not build, or the folder cannot be made.
+    """
+    if "nvme" not in (config.offload_optimizer, config.offload_parameters):
+        return
+    try:
+        os.makedirs(config.nvme_path, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"learner.nvme_path: {config.nvme_path} cannot be made a folder ({error})") from error
+    if config.offload_parameters != "nvme":
+        return
+    builder = importlib.import_module("deepspeed.ops.op_builder").AsyncIOBuilder()
+    try:
+        if not builder.is_compatible():
+            raise RuntimeError("libaio.h or libaio.so is not found")
+        builder.load()
+    except Exception as error:  # whatever a compiler, a linker or DeepSpeed has to say
+        reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
+        raise ConfigError(
+            f"learner.offload_parameters=nvme needs DeepSpeed's async_io, which does not build here ({reason}): "
+            "install libaio-dev and a C++ compiler, or set learner.offload_parameters=cpu"
+        ) from error
 
 
 def import_deepspeed() -> Any:

@@ -8,22 +8,25 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
 import torch
 from torch import Tensor, distributed, nn
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils.logging import disable_progress_bar
 
 from configs.schema import ContrastiveConfig, LearnerConfig
 from learners import checkpoints
 from learners.attention import supports_packing, use_packed_attention
 from learners.batching import Batch, Plan, collate, plan_batches
-from learners.deepspeed_config import deepspeed_config, import_deepspeed, join_process_group
+from learners.deepspeed_config import deepspeed_config, import_deepspeed, join_process_group, require_nvme
+from learners.disk_adam import DiskAdamW
+from learners.frozen import FrozenPolicy, freeze, frozen_dtype
 from learners.lora import attach_lora, merged_weights, without_adapters
 from learners.losses import LossInputs, LossOutputs, Objective, cross_entropy_loss, grpo_loss
 from learners.policy import load_policy
@@ -50,7 +53,7 @@ class LearnerEngine:
     def __init__(
         self,
         config: LearnerConfig,
-        policy_path: str | Path,
+        policy: str | Path | tuple[PreTrainedModel, PreTrainedTokenizerBase],
         *,
         max_length: int,
         rank: int = 0,
@@ -59,7 +62,8 @@ class LearnerEngine:
         master_port: int = 0,
         seed: int = 0,
     ) -> None:
-        """Loads the policy at `policy_path` in float32 and meets the other ranks at `master_address:master_port`.
+        """Loads the policy (a folder or an id, or a model that is loaded, with its tokenizer) and meets the other ranks
+        at `master_address:master_port`. Weights are float32, frozen ones half as wide where that computes the same.
 
         `max_length`: tokens; longer samples are dropped. Raises PolicyError where the policy does not load.
         """
@@ -67,23 +71,28 @@ class LearnerEngine:
         self.config = config = replace(config, autocast=config.autocast and has_bfloat16(self.device.type))
         self.max_length, self.rank, self.world_size = max_length, rank, world_size
         self.policy_version = 0
-        if config.threads and self.device.type == "cpu":
-            torch.set_num_threads(config.threads)
+        if self.device.type == "cpu" or config.offload_optimizer != "none":
+            _use_threads(config)
         disable_progress_bar()
         self._deepspeed = import_deepspeed()
+        require_nvme(config)
         join_process_group(rank, world_size, master_address, master_port, config.timeout)
         torch.manual_seed(seed)  # the same on all ranks: adapters start equal
-        self.model, self.tokenizer = load_policy(policy_path, torch.float32)
+        # Under adapters in whatever precision it was saved: from there each weight goes to the one it is held in.
+        dtype = "auto" if config.lora.rank else torch.float32
+        self.model, self.tokenizer = policy if isinstance(policy, tuple) else load_policy(policy, dtype)
+        if config.lora.rank:
+            freeze(self.model, autocast=config.autocast)
         self._packed = self._packs()
         if self._packed and self.device.type == "cuda":
             use_packed_attention(self.model)
         if config.gradient_checkpointing:
             self.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-        self._adapters = attach_lora(self.model, config.lora) if config.lora.rank > 0 else None
+        self._adapters = attach_lora(self.model, config.lora, config.autocast) if config.lora.rank > 0 else None
         torch.manual_seed(seed + rank)  # different from here on: dropout
         scorer = TokenScorer(self.model, autocast=config.autocast, cache_casts=config.zero_stage < 3).to(self.device)
         self._engine = self._wrap(scorer)
-        self._reference: TokenScorer | None = None
+        self._reference: FrozenPolicy | None = None
         self._gradient_norm = 0.0
 
     def train_cross_entropy(self, samples: Sequence[Sample], learning_rate: float) -> dict[str, float]:
@@ -124,9 +133,14 @@ class LearnerEngine:
         several_steps = len(minibatches) * config.epochs > 1
         self._wait_for_device()
         prepared = time.perf_counter()
-        for item in (item for _, work in minibatches for item in work):
-            item.reference = self._reference_logprobs(item.batch, temperature) if config.kl > 0 else None
-            item.old = self._logprobs(self._engine, item.batch, temperature) if several_steps else None
+        everything = [item for _, work in minibatches for item in work]
+        if config.kl > 0:
+            with self._reference_scorer() as reference:
+                for item in everything:
+                    item.reference = self._logprobs(reference, item.batch, temperature)
+        if several_steps:
+            for item in everything:
+                item.old = self._logprobs(self._engine, item.batch, temperature)
         self._wait_for_device()
         scored = {"logprob_seconds": time.perf_counter() - prepared}
 
@@ -142,7 +156,8 @@ class LearnerEngine:
         With LoRA nothing is copied: the reference is then the policy without its adapters.
         """
         if self._adapters is None:
-            self._reference = self._frozen(dict(self.named_weights()))
+            self._reference = None  # the one before makes room first
+            self._reference = self._frozen(self.named_weights())
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         """Hugging Face names and whole float32 weights on the engine's device, LoRA merged, tied weights once.
@@ -158,8 +173,8 @@ class LearnerEngine:
 
     def load(self, folder: str | Path) -> None:
         """Continues from a folder of `save`, written by as many ranks. Raises FileNotFoundError without one."""
-        self.policy_version, reference = checkpoints.load(self._engine, Path(folder), self.rank, self.device)
-        self._reference = self._frozen(reference) if reference is not None else None
+        self.policy_version, reference = checkpoints.load(self._engine, Path(folder), self.rank)
+        self._reference = self._frozen(reference.items()) if reference is not None else None
 
     def export(self, folder: str | Path) -> None:
         """Writes a Hugging Face folder (float32 weights, configuration, tokenizer) from rank 0. All ranks must call."""
@@ -190,14 +205,19 @@ class LearnerEngine:
             {"params": [p for p in trainable if p.dim() > 1], "weight_decay": self.config.weight_decay},
             {"params": [p for p in trainable if p.dim() <= 1], "weight_decay": 0.0},
         ]
-        optimizer = torch.optim.AdamW(
-            [group for group in groups if group["params"]], lr=0.0, betas=(0.9, self.config.adam_beta2), fused=True
-        )
+        settings: dict[str, Any] = {"lr": 0.0, "betas": (0.9, self.config.adam_beta2), "fused": True}
+        groups = [group for group in groups if group["params"]]
+        optimizer: torch.optim.AdamW
+        if self.config.offload_optimizer == "nvme":
+            optimizer = DiskAdamW(groups, self.config.nvme_path, **settings)
+        else:
+            optimizer = torch.optim.AdamW(groups, **settings)
         if self.config.zero_stage == 0:
             optimizer.register_step_pre_hook(lambda *_: self._clip(trainable))
         size = sum(parameter.numel() for parameter in trainable)
+        said = deepspeed_config(self.config, size, max(parameter.numel() for parameter in scorer.parameters()))
         engine, *_ = self._deepspeed.initialize(
-            model=scorer, optimizer=optimizer, config=deepspeed_config(self.config, size), dist_init_required=False
+            model=scorer, optimizer=optimizer, config=said, dist_init_required=False
         )
         return engine
 
@@ -287,25 +307,37 @@ class LearnerEngine:
     def _logprobs(self, scorer: Any, batch: Batch, temperature: float) -> Tensor:
         return scorer(batch=batch, temperature=temperature)[0]
 
-    def _reference_logprobs(self, batch: Batch, temperature: float) -> Tensor:
+    @contextlib.contextmanager
+    def _reference_scorer(self) -> Iterator[Any]:
         if self._reference is not None:
-            return self._logprobs(self._reference, batch, temperature)
-        with without_adapters(self._adapters):
-            return self._logprobs(self._engine, batch, temperature)
+            with self._reference.at_hand() as scorer:
+                yield scorer
+        else:
+            with without_adapters(self._adapters):
+                yield self._engine
 
-    def _frozen(self, weights: dict[str, Tensor]) -> TokenScorer:
-        model: PreTrainedModel = type(self.model)(self.model.config)
-        model.load_state_dict(weights, strict=False)  # tied weights come once
-        model.tie_weights()
+    def _frozen(self, weights: Iterable[tuple[str, Tensor]]) -> FrozenPolicy:
+        autocast, offload = self.config.autocast, self.config.offload_reference
+        place = torch.device("cpu") if offload else self.device
+        held = {name: weight.to(place, frozen_dtype(weight, autocast=autocast)) for name, weight in weights}
+        frozen = FrozenPolicy(self.model, held, device=self.device, autocast=autocast, offload=offload)
         if self._packed and self.device.type == "cuda":
-            use_packed_attention(model)
-        model.eval().requires_grad_(False)
-        return TokenScorer(model, autocast=self.config.autocast).to(self.device)
+            use_packed_attention(frozen.model)
+        return frozen
 
     def _gather(self, parameters: Sequence[Tensor]) -> contextlib.AbstractContextManager[Any]:
         if self.config.zero_stage < 3:
             return contextlib.nullcontext()
         return self._deepspeed.zero.GatheredParameters(parameters)
+
+
+def _use_threads(config: LearnerConfig) -> None:
+    """Ray allows a process of one CPU a single thread (OMP_NUM_THREADS), which would starve an optimiser on the host:
+    without a number in the config the ranks share the host's cores."""
+    if config.threads:
+        torch.set_num_threads(config.threads)
+    elif torch.cuda.is_available():
+        torch.set_num_threads(max(len(os.sched_getaffinity(0)) // config.ranks, 1))
 
 
 def _finite(norm: float) -> float:

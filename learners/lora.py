@@ -33,15 +33,20 @@ class _Adapted(Protocol):
     def get_delta_weight(self, adapter: str) -> Tensor: ...
 
 
-def attach_lora(model: PreTrainedModel, config: LoraConfig) -> PeftModel:
-    """Puts adapters of `config.rank` on every linear layer but the output layer, in place, and freezes the rest."""
+def attach_lora(model: PreTrainedModel, config: LoraConfig, autocast: bool) -> PeftModel:
+    """Puts float32 adapters of `config.rank` on every linear layer but the output layer, in place, and freezes the
+    rest. `autocast`: it casts for the adapters, which then need not bring their inputs to their own precision."""
     settings = PeftLoraConfig(
         r=config.rank,
         lora_alpha=config.alpha,  # type: ignore[arg-type]  # it only scales, so any number does
         lora_dropout=config.dropout,
         target_modules="all-linear",
     )
-    return get_peft_model(model, settings)
+    adapters = get_peft_model(model, settings)
+    for module in adapters.modules():
+        if isinstance(module, LoraLayer):
+            module.cast_input_dtype_enabled = not autocast
+    return adapters
 
 
 def without_adapters(adapters: PeftModel | None) -> contextlib.AbstractContextManager[object]:

@@ -1,7 +1,8 @@
 """How much memory a policy takes where it is trained, before it is loaded: arithmetic over a model without weights.
 
-Weights are float32 and computed with in bfloat16, as `LearnerEngine` does. States of the optimiser and their shards are
-those of DeepSpeed 0.19; activations are what a decoder layer of Qwen2's kind keeps for its backward pass.
+Weights are float32 and computed with in bfloat16, and frozen ones held in that, as `LearnerEngine` does. States of the
+optimiser, their shards and what is moved to the host are those of DeepSpeed 0.19; activations are what a decoder layer
+of Qwen2's kind keeps for its backward pass.
 """
 
 from __future__ import annotations
@@ -44,17 +45,19 @@ class PolicyShape:
 
 @dataclass(frozen=True)
 class LearnerMemory:
-    """Bytes on one rank at the peak of a step, by what they are for."""
+    """Bytes on one rank's device at the peak of a step, by what they are for; `host`: in the memory of its host
+    instead, of what is off-loaded."""
 
     weights: int
     gradients: int
     optimizer: int
     reference: int
     activations: int
+    host: int = 0
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """All of them on the device."""
         return self.weights + self.gradients + self.optimizer + self.reference + self.activations
 
 
@@ -94,22 +97,32 @@ def learner_memory(shape: PolicyShape, config: LearnerConfig, *, responses: int,
     frozen = shape.parameters if config.lora.rank else 0
     stage, ranks = config.zero_stage, config.ranks
     share = ranks if stage else 1
-    weights = _FULL * (frozen + trained)
+    held = _HALF if config.autocast else _FULL
+    weights = held * frozen + _FULL * trained
     casts = _HALF * trained if config.autocast and stage < 3 else 0
+    host = 0
     if stage == 3:
-        weights = weights // ranks + _FULL * min(frozen + trained, _LIVE_ELEMENTS)
+        own = weights // ranks
+        host += own if config.offload_parameters == "cpu" else 0
+        weights = min(weights, (held if frozen else _FULL) * _LIVE_ELEMENTS)
+        weights += own if config.offload_parameters == "none" else 0
     bucket = 2 * _FULL * min(trained, BUCKET_ELEMENTS) if stage else 0
     # Stage 1 keeps whole gradients until they are reduced; 2 and 3 one bucket of them, and each its own share.
-    gradients = (_FULL * trained if stage < 2 else 0) + bucket + (_FULL * trained // ranks if stage else 0)
-    moments = 2 * _FULL * trained // share
-    master = _FULL * trained // share if stage else 0
-    return LearnerMemory(
-        weights=weights + casts,
-        gradients=gradients,
-        optimizer=moments + master,
-        reference=_FULL * shape.parameters if reference and not config.lora.rank else 0,
-        activations=_activations(shape, config) + _OF_A_LOGIT * min(responses * shape.vocabulary, CHUNK_ELEMENTS),
-    )
+    gradients = (_FULL * trained if stage < 2 else 0) + bucket
+    of_states = _FULL * trained // share  # each of the two moments, the master weights and the rank's gradients
+    optimizer = (3 if stage else 2) * of_states
+    if config.offload_optimizer == "none":
+        gradients += of_states if stage else 0
+    else:
+        # Gradients lie there twice, as they are summed and as they are stepped with, and the new weights until copied.
+        host += (3 + (stage < 3) + (2 if config.offload_optimizer == "cpu" else 0)) * of_states
+        optimizer = 0
+    activations = _activations(shape, config) + _OF_A_LOGIT * min(responses * shape.vocabulary, CHUNK_ELEMENTS)
+    frozen_copy = held * shape.parameters if reference and not config.lora.rank else 0
+    if config.offload_reference:
+        # Its own passes need no gradients and next to no activations.
+        host, frozen_copy = host + frozen_copy, max(frozen_copy - gradients - activations, 0)
+    return LearnerMemory(weights + casts, gradients, optimizer, frozen_copy, activations, host)
 
 
 def _activations(shape: PolicyShape, config: LearnerConfig) -> int:

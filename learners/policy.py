@@ -110,11 +110,11 @@ def train_tokenizer(
     )
 
 
-def load_policy(model: str | Path, dtype: torch.dtype) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+def load_policy(model: str | Path, dtype: torch.dtype | str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Loads a causal language model and its tokenizer from a folder or by its Hugging Face id.
 
-    Raises PolicyError where either does not load, and where the weights are incomplete: transformers would fill the
-    rest with random numbers.
+    `dtype` may be `auto`, the one that it was saved in. Raises PolicyError where either does not load, and where the
+    weights are incomplete: transformers would fill the rest with random numbers.
     """
     tokenizer = load_tokenizer(model)
     loader: Any = AutoModelForCausalLM  # with loading info it returns a pair, which its annotations leave out

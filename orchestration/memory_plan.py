@@ -47,6 +47,8 @@ class RoleMemory:
     limit: int
     parts: str
     remedy: str
+    host: int = 0
+    """Bytes of the host's memory, where `needed` is of a GPU's."""
 
 
 def memory_plan(config: RunConfig) -> list[RoleMemory]:
@@ -54,7 +56,11 @@ def memory_plan(config: RunConfig) -> list[RoleMemory]:
     on_gpu = config.evaluator.arch != "cpu"
     device = _gpu_bytes(config.evaluator.arch) if on_gpu else _host_bytes(config)
     shape = _shape(config)
-    return [_learner(config, shape, device), _engine(config, shape, device, on_gpu=on_gpu), _evaluator(config, device)]
+    return [
+        _learner(config, shape, device, on_gpu=on_gpu),
+        _engine(config, shape, device, on_gpu=on_gpu),
+        _evaluator(config, device),
+    ]
 
 
 def refuse_what_cannot_fit(config: RunConfig, plan: Sequence[RoleMemory]) -> None:
@@ -64,6 +70,12 @@ def refuse_what_cannot_fit(config: RunConfig, plan: Sequence[RoleMemory]) -> Non
             raise ConfigError(
                 f"{one.role}: each needs about {one.needed / _GIB:.1f} GiB ({one.parts}), and has "
                 f"{one.limit / _GIB:.1f}: {one.remedy}"
+            )
+    for one in plan:
+        if one.host and (limit := _host_bytes(config)) and one.host * one.count > limit:
+            raise ConfigError(
+                f"{one.role}: off-loading needs about {one.host * one.count / _GIB:.1f} GiB of the host, which has "
+                f"{limit / _GIB:.1f}: set learner.offload_optimizer=nvme or none"
             )
     total = sum(one.needed * one.count for one in plan)
     if config.evaluator.arch == "cpu" and (limit := _host_bytes(config)) and total > limit:
@@ -83,8 +95,8 @@ def memory_table(plan: Sequence[RoleMemory]) -> Table:
     return table
 
 
-def _learner(config: RunConfig, shape: PolicyShape, device: int) -> RoleMemory:
-    in_half = config.learner.autocast and has_bfloat16("cpu" if config.evaluator.arch == "cpu" else "cuda")
+def _learner(config: RunConfig, shape: PolicyShape, device: int, *, on_gpu: bool) -> RoleMemory:
+    in_half = config.learner.autocast and has_bfloat16("cuda" if on_gpu else "cpu")
     learner, trains = replace(config.learner, autocast=in_half), "contrastive_rl" in config.schedule.phases
     known = learner_memory(
         shape,
@@ -99,15 +111,26 @@ def _learner(config: RunConfig, shape: PolicyShape, device: int) -> RoleMemory:
         "reference": known.reference,
         "activations": known.activations,
     }
-    states = "raise learner.zero_stage and learner.ranks, or train adapters (learner.lora.rank)"
+    parts |= {} if on_gpu else {"off-loaded": known.host}
+    adapters = "train adapters (learner.lora.rank)"
+    states = f"raise learner.zero_stage and learner.ranks, or {adapters}"
     remedies = {
-        "reference": "set contrastive_rl.kl=0, or train adapters (learner.lora.rank), which need no copy",
+        "off-loaded": "set learner.offload_optimizer=nvme",
+        "reference": f"set contrastive_rl.kl=0, or {adapters}, which need no copy",
         "activations": "lower learner.micro_batch_tokens"
         + ("" if learner.gradient_checkpointing else ", or set learner.gradient_checkpointing=true"),
     }
+    if on_gpu:
+        remedies |= {
+            "weights": f"{states}, or set learner.offload_parameters=cpu with learner.zero_stage=3",
+            "optimiser": f"{states}, or set learner.offload_optimizer=cpu",
+            "reference": f"set learner.offload_reference=true, or {remedies['reference']}",
+        }
     largest = max(parts, key=lambda name: parts[name])
-    needed = _LIBRARIES_BYTES + int((1 + _SPARE) * known.total)
-    return RoleMemory("learner", learner.ranks, needed, device, _said(parts), remedies.get(largest, states))
+    needed = _LIBRARIES_BYTES + int((1 + _SPARE) * sum(parts.values()))
+    said, host = _said(parts), known.host if on_gpu else 0
+    said += f"; in the host's memory {host / _GIB:.1f}" if host else ""
+    return RoleMemory("learner", learner.ranks, needed, device, said, remedies.get(largest, states), host)
 
 
 def _engine(config: RunConfig, shape: PolicyShape, device: int, *, on_gpu: bool) -> RoleMemory:

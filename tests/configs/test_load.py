@@ -83,6 +83,16 @@ BAD_VALUES = [
     ("tasks: {held_out: 0.2}", "bad.yaml: tasks.held_out must be a section with keys such as share, tasks, got 0.2"),
     ("tasks: {held_out: {share: 1}}", "bad.yaml: tasks.held_out.share must be from 0 to 0.9, got 1"),
     ("tasks: {levels: []}", "bad.yaml: tasks.levels must not be empty: [1, 2, 3] takes every bundled task"),
+    (
+        "learner: {offload_optimizer: cpu, zero_stage: 0}",
+        "bad.yaml: learner.offload_optimizer=cpu needs learner.zero_stage 1, 2 or 3, got 0",
+    ),
+    (
+        "learner: {offload_parameters: cpu, zero_stage: 2}",
+        "bad.yaml: learner.offload_parameters=cpu needs learner.zero_stage 3, got 2",
+    ),
+    ("learner: {offload_optimizer: nvme}", "bad.yaml: learner.nvme_path must name a folder on a fast local disk"),
+    ("learner: {offload_optimizer: disk}", "bad.yaml: learner.offload_optimizer must be none, cpu or nvme, got 'disk'"),
     ("learner: 3", "bad.yaml: learner must be a section with keys such as ranks, zero_stage, micro_"),
     ("schedule: {phases: [sft, sft]}", "bad.yaml: schedule.phases names sft more than once: name it once"),
     ("schedule: {phases: []}", "bad.yaml: schedule.phases must not be empty: name at least one of "),

@@ -1,29 +1,26 @@
-"""The engine does what a plain PyTorch loop over one big batch would do, at every ZeRO stage and on several ranks."""
+"""The engine does what a plain PyTorch loop over one big batch would do, at every ZeRO stage.
+
+Several ranks: test_ranks.py.
+"""
 
 from __future__ import annotations
 
-import json
-import os
-import socket
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
 from torch import Tensor
 
 from configs.schema import ContrastiveConfig, LearnerConfig, LoraConfig
 from learners.engine import LearnerEngine, LearnerError
 from learners.policy import PolicyError, load_policy
 from learners.records import Sample
+from tests.learners.plain import logprobs_of, train_plainly
 
-ROOT = Path(__file__).parents[2]
 STAGES = range(4)
 NO_KL = ContrastiveConfig(kl=0.0)
 
@@ -32,14 +29,6 @@ NO_KL = ContrastiveConfig(kl=0.0)
 def engine_for(folder: Path, config: LearnerConfig, **changes: Any) -> Iterator[LearnerEngine]:
     with closing(LearnerEngine(replace(config, **changes), folder, max_length=128, seed=1)) as engine:
         yield engine
-
-
-def logprobs_of(model: Any, sample: Sample) -> Tensor:
-    """[response tokens], by the plain forward pass over this one sequence."""
-    ids = torch.tensor([sample.prompt_ids + sample.response_ids])
-    start = len(sample.prompt_ids)
-    predictions = model(ids).logits[0, start - 1 : -1].log_softmax(-1)
-    return predictions.gather(1, ids[0, start:, None])[:, 0]
 
 
 @torch.no_grad()
@@ -58,25 +47,7 @@ def mixed(samples: list[Sample]) -> list[Sample]:
 
 @pytest.fixture(scope="module")
 def plainly_trained(policy_folder: Path, mixed: list[Sample]) -> dict[str, Tensor]:
-    """Two steps of cross-entropy and one of GRPO with KL 0.1 to the start, in a plain loop."""
-    model, _ = load_policy(policy_folder, torch.float32)
-    with torch.no_grad():
-        reference = torch.cat([logprobs_of(model, sample) for sample in mixed])
-    advantages = torch.cat([torch.full((len(sample.response_ids),), sample.advantage) for sample in mixed])
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.0)
-    for objective in ("cross_entropy", "cross_entropy", "grpo"):
-        logprobs = torch.cat([logprobs_of(model, sample) for sample in mixed])
-        if objective == "cross_entropy":
-            loss = -logprobs.mean()
-        else:
-            ratio = (logprobs - logprobs.detach()).exp()
-            k3 = (reference - logprobs).exp() - (reference - logprobs) - 1
-            loss = (-ratio * advantages + 0.1 * k3).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-    return {name: parameter.detach() for name, parameter in model.named_parameters()}
+    return train_plainly(policy_folder, mixed)
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -97,40 +68,6 @@ def test_one_rank_trains_as_a_plain_loop_does(
         weights = dict(engine.named_weights())
     assert weights.keys() == plainly_trained.keys()
     torch.testing.assert_close(weights, plainly_trained, atol=2e-5, rtol=1e-4)
-
-
-def test_two_ranks_train_as_a_plain_loop_does(
-    policy_folder: Path, mixed: list[Sample], plainly_trained: dict[str, Tensor], tmp_path: Path
-) -> None:
-    listing = tmp_path / "samples.json"
-    listing.write_text(json.dumps([asdict(sample) for sample in mixed]))
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    script = [sys.executable, str(Path(__file__).with_name("train_rank.py"))]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    ranks = [
-        subprocess.Popen(
-            [*script, str(rank), "2", str(port), str(policy_folder), str(tmp_path), str(listing)],
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    try:
-        outputs = [rank.communicate(timeout=200)[0] for rank in ranks]
-    finally:
-        for rank in ranks:
-            rank.kill()
-    assert [rank.returncode for rank in ranks] == [0, 0], "\n".join(outputs)[-4000:]
-    for stage in STAGES:
-        weights = load_file(tmp_path / f"stage-{stage}.safetensors")
-        torch.testing.assert_close(weights, plainly_trained, atol=2e-5, rtol=1e-4)
-    metrics = [json.loads((tmp_path / f"stage-{stage}.json").read_text()) for stage in STAGES]
-    for name in ("loss", "gradient_norm", "kl"):
-        assert [m[name] for m in metrics] == pytest.approx([metrics[0][name]] * 4, rel=1e-3)
 
 
 def test_cross_entropy_learns_a_few_texts_by_heart(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
@@ -117,11 +118,31 @@ def test_ranks_and_stages_share_what_they_say() -> None:
     ]
     assert totals[1] < totals[0]
     whole = learner_memory(shape, LearnerConfig(zero_stage=0), responses=10, reference=True)
-    assert whole.reference == 4 * shape.parameters
+    assert whole.reference == 2 * shape.parameters
     adapters = LearnerConfig(zero_stage=0, lora=LoraConfig(rank=4))
     small = learner_memory(shape, adapters, responses=10, reference=True)
     assert small.reference == 0
+    assert whole.weights > 4 * shape.parameters > small.weights > 2 * shape.parameters, "frozen ones are half as wide"
     assert small.optimizer == 8 * trainable(shape, adapters.lora) < whole.optimizer / 8
+
+
+def test_what_is_moved_is_on_the_host_instead() -> None:
+    shape = policy_shape(CONFIG)
+    config = LearnerConfig(zero_stage=3, autocast=False)
+
+    def memory(**changes):
+        return learner_memory(shape, replace(config, **changes), responses=10, reference=True)
+
+    kept, weights = memory(), 4 * shape.parameters
+    assert kept.host == 0
+    moved = memory(offload_optimizer="cpu", offload_parameters="cpu")
+    assert moved.optimizer == 0
+    assert kept.weights - moved.weights == weights
+    assert moved.host == (1 + 5) * weights
+    assert memory(offload_optimizer="nvme").host == 3 * weights, "without the moments"
+    away = memory(offload_reference=True)
+    assert away.host == weights
+    assert away.reference < kept.reference == weights
 
 
 def test_a_model_without_a_configuration_is_one_line(tmp_path) -> None:

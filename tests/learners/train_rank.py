@@ -1,39 +1,80 @@
-"""One rank of a learner, as a process of its own: trains at every ZeRO stage and writes what the policy became.
+"""One rank of a learner, as a process of its own: trains in every mode and writes what became of the policy.
 
-Run by test_engine.py: python train_rank.py RANK WORLD_SIZE PORT POLICY_FOLDER OUTPUT_FOLDER SAMPLES.json
+Run by test_ranks.py: python train_rank.py RANK WORLD_SIZE PORT POLICY_FOLDER OUTPUT_FOLDER SAMPLES.json MODE ...
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from safetensors.torch import save_file
+from torch import Tensor
 
 from configs.schema import ContrastiveConfig, LearnerConfig
 from learners.engine import LearnerEngine
 from learners.records import Sample
 
+STAGES: dict[str, dict[str, Any]] = {f"stage-{stage}": {"zero_stage": stage} for stage in range(4)}
+OFFLOADED: dict[str, dict[str, Any]] = {
+    **{f"optimizer-{stage}": {"zero_stage": stage, "offload_optimizer": "cpu"} for stage in (1, 2, 3)},
+    "disk-2": {"zero_stage": 2, "offload_optimizer": "nvme"},
+    "both-3": {"zero_stage": 3, "offload_optimizer": "cpu", "offload_parameters": "cpu", "offload_reference": True},
+}
+MODES = {**STAGES, **OFFLOADED}
 
-def main(rank: int, world_size: int, port: int, policy: str, output: Path, samples: list[Sample]) -> None:
-    for stage in range(4):
-        config = LearnerConfig(zero_stage=stage, autocast=False, threads=1, micro_batch_tokens=160, timeout=60)
-        engine = LearnerEngine(
-            config, policy, max_length=128, rank=rank, world_size=world_size, master_port=port, seed=1
+
+def trained(engine: LearnerEngine, samples: Sequence[Sample]) -> tuple[dict[str, Tensor], dict[str, float]]:
+    """Weights after two steps of cross-entropy and one of GRPO with KL 0.1 to the start; some of their metrics."""
+    engine.set_reference()
+    engine.train_cross_entropy(samples, 1e-3)
+    metrics = engine.train_cross_entropy(samples, 1e-3)
+    metrics |= {"kl": engine.train_grpo(samples, 1e-3, ContrastiveConfig(kl=0.1))["kl"]}
+    return dict(engine.named_weights()), metrics
+
+
+def gradients(engine: LearnerEngine, samples: Sequence[Sample]) -> dict[str, Tensor]:
+    """Of cross-entropy, clipped, as the optimiser of a new engine gets them: with a rate and an epsilon as large as
+    each other, Adam's first step is the gradient itself."""
+    before = dict(engine.named_weights())
+    for group in engine._engine.optimizer.param_groups:
+        group["eps"] = 1e6
+    engine.train_cross_entropy(samples, 1e6)
+    return {name: before[name] - weight for name, weight in engine.named_weights()}
+
+
+def main(
+    rank: int, world_size: int, port: int, policy: str, output: Path, samples: list[Sample], modes: list[str]
+) -> None:
+    def engine(mode: str, **changes: Any) -> LearnerEngine:
+        config = LearnerConfig(
+            **MODES[mode],
+            **changes,
+            threads=1,
+            micro_batch_tokens=64,
+            timeout=60,
+            nvme_path=str(output),
+            ranks=world_size,
         )
-        engine.set_reference()
-        engine.train_cross_entropy(samples, 1e-3)
-        metrics = engine.train_cross_entropy(samples, 1e-3)
-        metrics |= {"kl": engine.train_grpo(samples, 1e-3, ContrastiveConfig(kl=0.1))["kl"]}
-        weights = dict(engine.named_weights())
+        return LearnerEngine(config, policy, max_length=128, rank=rank, world_size=world_size, master_port=port, seed=1)
+
+    for mode in modes:
+        exact = engine(mode, autocast=False)
+        weights, metrics = trained(exact, samples)
+        exact.close()
+        half = engine(mode, autocast=True)
+        slopes = gradients(half, samples)
+        half.close()
         if rank == 0:
-            save_file(weights, output / f"stage-{stage}.safetensors")
-            (output / f"stage-{stage}.json").write_text(json.dumps(metrics))
-        engine.close()
+            save_file(weights, output / f"{mode}.safetensors")
+            save_file(slopes, output / f"{mode}-gradients.safetensors")
+            (output / f"{mode}.json").write_text(json.dumps(metrics))
 
 
 if __name__ == "__main__":
     loaded = [Sample(**fields) for fields in json.loads(Path(sys.argv[6]).read_text())]
     as_samples = [Sample(tuple(s.prompt_ids), tuple(s.response_ids), s.advantage, tuple(s.logprobs)) for s in loaded]
-    main(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], Path(sys.argv[5]), as_samples)
+    main(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], Path(sys.argv[5]), as_samples, sys.argv[7:])

@@ -57,6 +57,7 @@ def test_a_small_model_fits_one_gpu(planned) -> None:
     ("overrides", "knob"),
     [
         ([], "learner.lora.rank"),
+        (["learner.gradient_checkpointing=true"], "learner.offload_optimizer=cpu"),
         (["learner.lora.rank=16", "learner.micro_batch_tokens=131072"], "learner.gradient_checkpointing=true"),
         (["learner.lora.rank=16", "rollout.gpu_memory_utilization=0.1"], "rollout.gpu_memory_utilization"),
     ],
@@ -69,6 +70,10 @@ def test_what_cannot_fit_names_its_knob(planned, overrides, knob) -> None:
 def test_turning_the_knob_helps(planned) -> None:
     turned = ["learner.lora.rank=16", "learner.gradient_checkpointing=true"]
     refuse_what_cannot_fit(*_listed(planned(LARGE, "policy.max_length=4096", *turned)))
+    moved = ["learner.zero_stage=2", "learner.offload_optimizer=cpu", "learner.offload_reference=true"]
+    _, plan = planned(LARGE, "policy.max_length=4096", "learner.gradient_checkpointing=true", *moved)
+    assert plan["learner"].needed < plan["learner"].limit
+    assert plan["learner"].host > 24 * 7.6e9 + 2 * 7.6e9
     sharded = ["learner.zero_stage=3", "learner.ranks=8", "learner.gradient_checkpointing=true"]
     refuse_what_cannot_fit(*_listed(planned(LARGE, "policy.max_length=4096", *sharded)))
 

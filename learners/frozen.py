@@ -1,0 +1,85 @@
+"""Weights that nobody trains: the reference policy's, and those under adapters. Half as wide, and not always at hand.
+
+Never holds what an optimiser steps on: those weights stay float32 (`learners/engine.py`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers.initialization import no_init_weights
+
+from learners.scoring import TokenScorer
+
+
+def frozen_dtype(weight: Tensor, *, autocast: bool) -> torch.dtype:
+    """What a frozen weight is held in: under autocast to bfloat16 a matrix in that, since products are computed with
+    just these values; norms and biases in float32, which costs little and changes nothing."""
+    return torch.bfloat16 if autocast and weight.dim() > 1 else torch.float32
+
+
+def freeze(model: PreTrainedModel, *, autocast: bool) -> None:
+    """Freezes all weights of `model`, each in its `frozen_dtype`. Between layers values stay float32, as they are with
+    float32 weights."""
+    model.requires_grad_(False)
+    for parameter in model.parameters():
+        parameter.data = parameter.data.to(frozen_dtype(parameter, autocast=autocast))
+    if autocast:
+        embeddings: Any = model.get_input_embeddings()
+        embeddings.register_forward_hook(_in_float32)
+
+
+def _in_float32(_module: nn.Module, _inputs: tuple[Any, ...], output: Tensor) -> Tensor:
+    return output.float()
+
+
+class FrozenPolicy:
+    """A copy of a policy as it once was, whole on every rank, that returns log-probabilities."""
+
+    def __init__(
+        self,
+        like: PreTrainedModel,
+        weights: Mapping[str, Tensor],
+        *,
+        device: torch.device,
+        autocast: bool,
+        offload: bool,
+    ) -> None:
+        """`like`: a model of the same architecture, whose own weights are not read (they may be shards). `weights`: by
+        Hugging Face's names, tied ones once. `offload`: they lie in host memory except in the context of `at_hand`."""
+        with no_init_weights():
+            self.model: PreTrainedModel = type(like)(like.config)
+        self.model.load_state_dict(weights, strict=False, assign=True)  # tied weights come once
+        self.model.tie_weights()
+        freeze(self.model, autocast=autocast)
+        self.model.eval()
+        self._device = device
+        self._offload = offload and device.type != "cpu"
+        self._scorer = TokenScorer(self.model, autocast=autocast)
+        if self._offload:
+            for parameter in self.model.parameters():
+                parameter.data = parameter.data.cpu().pin_memory()
+            for buffer in self.model.buffers():
+                buffer.data = buffer.data.to(device)
+        else:
+            self._scorer.to(device)
+
+    @contextlib.contextmanager
+    def at_hand(self) -> Iterator[TokenScorer]:
+        """The scorer, with its weights on the device for as long as the context lasts."""
+        if not self._offload:
+            yield self._scorer
+            return
+        home = {parameter: parameter.data for parameter in self.model.parameters()}
+        try:
+            for parameter, host in home.items():
+                parameter.data = host.to(self._device, non_blocking=True)
+            yield self._scorer
+        finally:
+            for parameter, host in home.items():
+                parameter.data = host

@@ -1,0 +1,84 @@
+"""One, two and four ranks train as one process would with a plain loop: at every ZeRO stage, with what is off-loaded
+and without. Weights are compared in float32, gradients under autocast to bfloat16 (where the CPU has it)."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from learners.records import Sample
+from learners.scoring import has_bfloat16
+from tests.learners.plain import plain_gradients, train_plainly
+from tests.learners.train_rank import MODES, STAGES
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def mixed(samples: list[Sample]) -> list[Sample]:
+    """Three samples, so that two ranks cannot share them evenly, and one of four has none; advantages of both signs."""
+    return [replace(sample, advantage=advantage) for sample, advantage in zip(samples, (1.0, -0.5, 0.25), strict=False)]
+
+
+def run_ranks(ranks: int, policy: Path, output: Path, samples: Sequence[Sample], modes: Sequence[str]) -> None:
+    """Each mode of `train_rank.py` leaves its weights, gradients and metrics in `output`."""
+    listing = output / "samples.json"
+    listing.write_text(json.dumps([asdict(sample) for sample in samples]))
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    script = [sys.executable, str(Path(__file__).with_name("train_rank.py"))]
+    processes = [
+        subprocess.Popen(
+            [*script, str(rank), str(ranks), str(port), str(policy), str(output), str(listing), *modes],
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(ranks)
+    ]
+    try:
+        outputs = [process.communicate(timeout=300)[0] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    assert [process.returncode for process in processes] == [0] * ranks, "\n".join(outputs)[-4000:]
+
+
+def distance(found: dict[str, Tensor], expected: dict[str, Tensor]) -> float:
+    """Of all tensors together, by the norm of what is expected."""
+    assert found.keys() == expected.keys()
+    difference = torch.cat([(found[name] - expected[name]).flatten() for name in expected]).norm()
+    return float(difference / torch.cat([one.flatten() for one in expected.values()]).norm())
+
+
+@pytest.mark.parametrize(
+    ("ranks", "modes"), [(1, [*MODES]), (2, [*STAGES, "optimizer-1", "disk-2", "both-3"]), (4, [*STAGES])]
+)
+def test_ranks_train_as_a_plain_loop_does(
+    policy_folder: Path, mixed: list[Sample], tmp_path: Path, ranks: int, modes: list[str]
+) -> None:
+    run_ranks(ranks, policy_folder, tmp_path, mixed, modes)
+    expected, slopes = train_plainly(policy_folder, mixed), plain_gradients(policy_folder, mixed)
+    metrics = {mode: json.loads((tmp_path / f"{mode}.json").read_text()) for mode in modes}
+    for mode in modes:
+        torch.testing.assert_close(load_file(tmp_path / f"{mode}.safetensors"), expected, atol=2e-5, rtol=1e-4)
+        for name in ("loss", "gradient_norm", "kl"):
+            assert metrics[mode][name] == pytest.approx(metrics["stage-0"][name], rel=1e-3)
+        found = load_file(tmp_path / f"{mode}-gradients.safetensors")
+        # Eight bits of a product's factors are kept: 2 ** -8 is 0.4 %.
+        rounded = distance(found, slopes)
+        assert rounded < 2**-7, (mode, rounded)
+        assert not has_bfloat16("cpu") or rounded > 1e-4, "computed in bfloat16, not in float32"
