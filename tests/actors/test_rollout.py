@@ -137,10 +137,8 @@ def test_weights_in_parts_are_those_in_one(engine, weights, other_model, other_w
 
 
 def test_requests_wait_from_the_first_part_to_the_last(engine, weights, other_model) -> None:
-    parts = list(pack_parts(list(other_model.named_parameters()), torch.float32, 2, limit_bytes=20_000))
-    parts = [(part.manifest, part.data.clone().numpy()) for part in parts[:1]]
-    (first,) = parts
-    ray.get(engine.update_weights.remote(ray.put(first[1]), first[0]), timeout=60)
+    first = next(pack_parts(other_model.named_parameters(), torch.float32, 2, limit_bytes=20_000))
+    ray.get(engine.update_weights.remote(ray.put(first.data.numpy()), first.manifest), timeout=60)
     later = engine.generate.remote(request())
     assert not ray.wait([later], timeout=1.0)[0]
     push_parts(engine, other_model, 2)  # from the start again
