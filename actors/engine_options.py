@@ -92,9 +92,13 @@ def engine_arguments(
         # Without inductor, decoding still runs as CUDA graphs, which take seconds to record.
         graphs = sorted({size for size in _GRAPHS if size < rollout.max_concurrent} | {rollout.max_concurrent})
         kind = {} if rollout.compile else {"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY"}
+        memory: dict[str, Any] = {"gpu_memory_utilization": rollout.gpu_memory_utilization}
+        if rollout.engines_per_gpu > 1:
+            # Engines that start side by side cannot measure what is free; with a size given they need not.
+            memory = {"gpu_memory_utilization": 0.02, "kv_cache_memory_bytes": int(rollout.kv_cache_gib * 2**30)}
         return {
             **arguments,
-            "gpu_memory_utilization": rollout.gpu_memory_utilization,
+            **memory,
             "enable_sleep_mode": sleeps,
             "compilation_config": {**kind, "cudagraph_capture_sizes": graphs},
         }

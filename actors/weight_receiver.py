@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from actors.weight_transport import BroadcastChannel, open_shared
+from actors.weight_transport import BroadcastChannel, opened
 from learners.weights import ChecksumMismatch, WeightManifest, unpack, verify
 
 OWNER_VARIABLE = "WARPSMITH_ENGINE_OWNER"  # process id of the actor that a vLLM worker belongs to
@@ -51,7 +51,8 @@ class WeightReceiver:
 
     def receive_shared_weights(self, handles: dict[str, str], manifest: str) -> tuple[bool, str]:
         """The same for a part that lies in the memory of this worker's GPU; `handles` are those of `DeviceMemory`."""
-        return self._receive(open_shared(handles), WeightManifest.from_json(manifest))
+        with opened(handles) as data:
+            return self._receive(data, WeightManifest.from_json(manifest))
 
     def join_weight_channel(self, address: str, port: int, size: int, timeout: float) -> int:
         """Meets the learner and the other workers, for `receive_broadcast_weights`; returns the rank there."""

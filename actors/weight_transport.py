@@ -6,10 +6,9 @@ Every wait here has a bound. Runs in learner ranks and in vLLM's workers, so it 
 
 from __future__ import annotations
 
-import base64
-import pickle
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -46,25 +45,53 @@ def gpu_id() -> str:
 
 
 def share(data: Tensor) -> str:
-    """The handle of a tensor in this GPU's memory, complete when it is given. The tensor must live until every process
-    that opens it has let go of it. Does not work with the allocator's `expandable_segments`."""
-    from torch.multiprocessing.reductions import reduce_tensor
+    """The handle of a contiguous tensor in this GPU's memory, complete when it is given, for any number of processes.
+
+    The tensor must live until all have let go of it. Not for memory of the allocator's `expandable_segments`.
+    """
+    from cuda.bindings import driver
 
     torch.cuda.synchronize()
-    return base64.b64encode(pickle.dumps(reduce_tensor(data))).decode()
+    base, _ = _done(driver.cuMemGetAddressRange(data.data_ptr()))
+    (handle,) = _done(driver.cuIpcGetMemHandle(base))
+    return f"{bytes(handle.reserved).hex()}:{data.data_ptr() - int(base)}:{data.nbytes}"
 
 
-def open_shared(handles: Mapping[str, str]) -> Tensor:
-    """The tensor that another process shared on this process's GPU. Raises LookupError where it lies on none of those
-    that it was shared on."""
+@contextmanager
+def opened(handles: Mapping[str, str]) -> Iterator[Tensor]:
+    """The bytes, uint8, that another process shared on this process's GPU, for as long as the context lasts. Raises
+    LookupError where they lie on none of the GPUs that they were shared on."""
+    from cuda.bindings import driver
+
     here = gpu_id()
     if here not in handles:
         raise LookupError(f"weights were shared on the GPUs {sorted(handles)}, and this engine's is {here}")
-    rebuild, arguments = pickle.loads(base64.b64decode(handles[here]))
-    # Processes may number the same GPU differently: the device's place among the arguments is torch's (2.11 to 2.13).
-    ours = list(arguments)
-    ours[6] = torch.cuda.current_device()
-    return rebuild(*ours)
+    text, offset, size = handles[here].split(":")
+    handle = driver.CUipcMemHandle()
+    handle.reserved = bytes.fromhex(text)
+    torch.cuda.synchronize()  # makes this thread's context, too
+    flags = driver.CUipcMem_flags.CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS.value
+    (base,) = _done(driver.cuIpcOpenMemHandle(handle, flags))
+    try:
+        yield torch.as_tensor(_Bytes(int(base) + int(offset), int(size)), device="cuda")
+        torch.cuda.synchronize()
+    finally:
+        _done(driver.cuIpcCloseMemHandle(base))
+
+
+class _Bytes:
+    """Memory of a GPU as torch takes it in (the CUDA array interface, version 3)."""
+
+    def __init__(self, address: int, size: int) -> None:
+        self.__cuda_array_interface__ = {"shape": (size,), "typestr": "|u1", "data": (address, False), "version": 3}
+
+
+def _done(result: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What a call of the driver gives beside its error. Raises RuntimeError where there is one."""
+    error, *values = result
+    if int(error):
+        raise RuntimeError(f"CUDA driver: {error.name} while weights were passed between processes")
+    return tuple(values)
 
 
 class BroadcastChannel:

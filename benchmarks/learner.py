@@ -1,46 +1,46 @@
 """How fast contrastive RL learns, by what is measured:
 
+step      a whole GRPO step (generation, log-probabilities, update, weight sync) of Warpsmith and of TRL's GRPOTrainer
+          with the same settings on one GPU, one after the other, by stage (benchmarks.learner_step, learner_trl)
 overlap   steps with `contrastive_rl.max_staleness` 0 and 1, where evaluation takes as long as generation: time of a
           step, and the share of it that each role had work. Engines and learner are real; the evaluators take a
           constant time and reward every response, by its digest.
 
-    python -m benchmarks.learner overlap [--steps 10] [key=value ...]
+    python -m benchmarks.learner step --model FOLDER [--steps 10] [--output FOLDER] [key=value ...]
+    python -m benchmarks.learner overlap [--model FOLDER] [--steps 10] [--output FOLDER] [key=value ...]
+    python -m benchmarks.learner table FOLDER              # prints what was written there again
 
-Overrides are of `configs/local.yaml`; on a GPU name a model and `evaluator.arch`. The first steps of each run are left
-out (`--warm-up`).
+Overrides are of `configs/local.yaml`. The first steps of each run are left out (`--warm-up`). Weight sync alone is
+`benchmarks.learner_sync`, memory `benchmarks.learner_memory`.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import subprocess
+import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-import ray
-from ray.rllib.utils.actor_manager import FaultAwareApply
+import torch
 from rich.console import Console
 from rich.table import Table
 
-import orchestration.gathering
-from actors.evaluator import EvaluationRequest
-from actors.pool import ActorPool
+from benchmarks.learner_step import EVALUATORS, ON_A_GPU, SETTINGS, RandomPrompts, with_constant_verdicts
+from benchmarks.learner_step import with_whole_responses as with_whole
+from benchmarks.learner_trl import STAGES, summarise
 from configs.load import load_config
-from evaluators.records import Estimate, Outcome, Verdict
 from orchestration.driver import take_steps
+from orchestration.evaluate import machine_arch
 from orchestration.phases.contrastive_rl import ContrastiveRl
 from orchestration.progress import Progress
 from orchestration.session import Session
-from prompts.parse import ParsedResponse
 
-SETTINGS = (
-    "name=learner",
-    "schedule.phases=[contrastive_rl]",
-    "tracking.enabled=false",
+SMALL = (
     "tasks.include=[level1/softmax,level1/gelu_tanh]",
     "policy.scratch.hidden_size=64",
     "policy.scratch.heads=2",
@@ -49,43 +49,29 @@ SETTINGS = (
     "contrastive_rl.kl=0",
     "contrastive_rl.tasks_per_step=2",
     "contrastive_rl.group_size=4",
-    "checkpoint_every=1000",
 )
-EVALUATORS = 8
+"""Of the overlap on a CPU."""
+PROMPT_TOKENS, RESPONSE_TOKENS = 512, 512
+LARGE = (
+    "contrastive_rl.tasks_per_step=16",
+    "contrastive_rl.group_size=16",
+    "rollout.max_concurrent=128",
+    f"rollout.max_tokens={RESPONSE_TOKENS}",
+    "policy.max_length=2048",
+    "contrastive_rl.learning_rate=1e-6",
+)
+"""Of the overlap on a GPU."""
 ROLES = ("engines", "evaluators", "learner")
 Steps = list[dict[str, float]]
-
-
-@ray.remote(num_cpus=0)
-class ConstantEvaluator(FaultAwareApply):
-    """Takes the same time for every program; the digest decides on its speed-up, between 1 and 2."""
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-
-    def evaluate(self, request: EvaluationRequest) -> Verdict:
-        """A verdict after so many seconds."""
-        time.sleep(self._seconds)
-        digest = request.candidate.digest
-        value = 1 + int(digest[:4], 16) / 0xFFFF
-        speedups = {"eager": Estimate(value, value, value, 1)}
-        about = {"preset": request.preset}
-        return Verdict(digest, request.task.id, "cpu", Outcome.OK, speedups=speedups, evaluator=about)
-
-
-def program_of(text: str, finish_reason: str) -> ParsedResponse:
-    """Takes every response for a program, each for another."""
-    return ParsedResponse(None, None, f"RESPONSE = {text!r}, {time.monotonic_ns()}", None)
 
 
 def steps_of(session: Session, cycle: int, steps: int, staleness: int, seconds: float) -> Steps:
     """The metrics of so many steps, whose evaluation takes `seconds` for a response."""
     config = session.config.contrastive_rl
     config.steps, config.max_staleness = steps, staleness
-    pool = ActorPool("constant", lambda _: ConstantEvaluator.remote(seconds), EVALUATORS)
-    pool.wait_ready(120)
-    session.pipeline.evaluators = session.roles.evaluators = pool
-    phase = ContrastiveRl(session, cycle)
+    pool = with_constant_verdicts(session, seconds)
+    random = session.config.policy.model != "scratch"
+    phase = RandomPrompts(session, cycle, PROMPT_TOKENS) if random else ContrastiveRl(session, cycle)
     take_steps(session, phase)
     pool.stop()
     found: Steps = [{} for _ in range(steps)]
@@ -94,19 +80,22 @@ def steps_of(session: Session, cycle: int, steps: int, staleness: int, seconds: 
     return found
 
 
-def overlap(overrides: Sequence[str], steps: int, warm_up: int) -> dict[str, Any]:
+def overlap(model: str, overrides: Sequence[str], steps: int, warm_up: int) -> dict[str, Any]:
     """Metrics of the steps, by `max_staleness`, without those of the warm-up."""
-    orchestration.gathering.parse_response = program_of
     with tempfile.TemporaryDirectory(prefix="warpsmith-learner-") as root:
-        config = load_config("local", [f"root={root}", *SETTINGS, *overrides])
+        on_gpu = torch.cuda.is_available()
+        machine = (*ON_A_GPU, *LARGE, f"evaluator.arch={machine_arch()}", f"policy.model={model}") if on_gpu else SMALL
+        config = load_config("local", [f"root={root}", *SETTINGS, *machine, *overrides])
         with Session(config, Progress(Console(stderr=True))) as session:
-            session.roles.evaluators.stop()
+            session.complete = lambda *_: None  # type: ignore[method-assign]  # which would write a checkpoint
+            if on_gpu:
+                with_whole(session)
             alone = steps_of(session, 1, warm_up + 3, 0, 0.0)[warm_up:]
             generation = median(step["generate_seconds"] for step in alone)
             responses = median(step["rollouts"] for step in alone)
             seconds = generation * EVALUATORS / responses
             measured = {
-                staleness: steps_of(session, 2 + staleness, warm_up + steps, staleness, seconds)[warm_up:]
+                str(staleness): steps_of(session, 2 + staleness, warm_up + steps, staleness, seconds)[warm_up:]
                 for staleness in (0, 1)
             }
     return {"generation_seconds": generation, "responses": responses, "evaluation_seconds": seconds, "steps": measured}
@@ -115,13 +104,13 @@ def overlap(overrides: Sequence[str], steps: int, warm_up: int) -> dict[str, Any
 def print_overlap(found: dict[str, Any], console: Console) -> None:
     """One line a setting: medians over the steps."""
     table = Table("max_staleness", "step, s", "faster", *(f"{role}, share" for role in ROLES), "staleness", box=None)
-    whole = median(step["step_seconds"] for step in found["steps"][0])
+    whole = median(step["step_seconds"] for step in found["steps"]["0"])
     for staleness, steps in found["steps"].items():
         seconds = median(step["step_seconds"] for step in steps)
         shares = [median(step[f"utilisation/{role}"] for step in steps) for role in ROLES]
         age = median(step["staleness"] for step in steps)
         table.add_row(
-            str(staleness), f"{seconds:.2f}", f"{whole / seconds:.2f}", *(f"{one:.0%}" for one in shares), f"{age:.1f}"
+            staleness, f"{seconds:.2f}", f"{whole / seconds:.2f}", *(f"{one:.0%}" for one in shares), f"{age:.1f}"
         )
     console.print(table)
     console.print(
@@ -131,18 +120,74 @@ def print_overlap(found: dict[str, Any], console: Console) -> None:
     )
 
 
+def step(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What both trainers say of their steps, each in a process of its own."""
+    found: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory(prefix="warpsmith-learner-") as folder:
+        for name, overrides in (("learner_step", arguments.overrides), ("learner_trl", ())):
+            output = Path(folder) / f"{name}.json"
+            options = ["--model", arguments.model, "--steps", str(arguments.steps), "--output", str(output)]
+            options += ["--warm-up", str(arguments.warm_up), *overrides]
+            subprocess.run([sys.executable, "-m", f"benchmarks.{name}", *options], check=True, stdout=sys.stderr)
+            found[name] = json.loads(output.read_text())
+    return found
+
+
+def print_step(found: dict[str, Any], console: Console) -> None:
+    """One line a trainer: medians over the steps."""
+    columns = ("trainer", "step, s", *(f"{stage}, s" for stage in STAGES), "tokens/s", "peak, GB", "times faster")
+    table = Table(*columns, box=None)
+    medians = {name: summarise(one) for name, one in found.items()}
+    slowest = max(one["step_seconds"] for one in medians.values())
+    for name, one in medians.items():
+        table.add_row(
+            {"learner_step": "Warpsmith", "learner_trl": "TRL"}[name],
+            f"{one['step_seconds']:.2f}",
+            *(f"{one[f'{stage}_seconds']:.2f}" for stage in STAGES),
+            f"{one['tokens_per_second']:,.0f}",
+            f"{one['peak_bytes'] / 1e9:.1f}",
+            f"{slowest / one['step_seconds']:.2f}",
+        )
+    console.print(table)
+    ours = found["learner_step"]
+    outside = median(one["train/mismatch_outside"] for one in ours["metrics"])
+    about = ours["settings"]
+    packages = ", ".join(f"{name} {number}" for name, number in about["versions"].items())
+    console.print(
+        f"medians of {len(ours['steps'])} steps of {about['prompts']} x {about['responses']} responses, "
+        f"{about['prompt_tokens']} and {about['response_tokens']} tokens; trainer's / engine's probability outside 0.9 "
+        f"to 1.1 for {outside:.2%} of the tokens; {about['model']} on {about['device']}; {packages}",
+        highlight=False,
+    )
+
+
+PRINTERS = {"overlap": print_overlap, "step": print_step}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["overlap"])
-    parser.add_argument("overrides", nargs="*", help="key=value")
+    parser.add_argument("what", choices=["step", "overlap", "table"])
+    parser.add_argument("overrides", nargs="*", help="key=value; the folder, for `table`")
+    parser.add_argument("--model", default="scratch", help="a folder")
     parser.add_argument("--steps", type=int, default=10, help="measured steps of each setting")
     parser.add_argument("--warm-up", type=int, default=2, help="steps before them")
-    parser.add_argument("--output", type=Path, help="a JSON file for all metrics")
-    arguments = parser.parse_args()
-    found = overlap(arguments.overrides, arguments.steps, arguments.warm_up)
+    parser.add_argument("--output", type=Path, help="a folder for a JSON file of all metrics")
+    arguments = parser.parse_intermixed_args()
+    console = Console(width=120)
+    if arguments.what == "table":
+        for what, printed in PRINTERS.items():
+            for file in sorted(Path(arguments.overrides[0]).glob(f"{what}*.json")):
+                console.print(f"== {file.stem}")
+                printed(json.loads(file.read_text()), console)
+        return
+    if arguments.what == "step":
+        found = step(arguments)
+    else:
+        found = overlap(arguments.model, arguments.overrides, arguments.steps, arguments.warm_up)
     if arguments.output:
-        arguments.output.write_text(json.dumps(found, indent=1))
-    print_overlap(found, Console(width=120))
+        arguments.output.mkdir(parents=True, exist_ok=True)
+        (arguments.output / f"{arguments.what}.json").write_text(json.dumps(found, indent=1))
+    PRINTERS[arguments.what](found, console)
 
 
 if __name__ == "__main__":

@@ -52,7 +52,9 @@ SETTINGS = (
 ON_A_GPU = (
     "placement.share=training",
     "rollout.sleep=false",
-    "rollout.gpu_memory_utilization=0.3",
+    "rollout.engines=3",
+    "rollout.engines_per_gpu=3",
+    "rollout.kv_cache_gib=6",
     "rollout.compile=false",
     "learner.zero_stage=1",
     "rollout.cpu_cores=''",
@@ -138,7 +140,6 @@ def measure(arguments: argparse.Namespace, overrides: Sequence[str]) -> dict[str
         lengths = [
             f"policy.max_length={2 * (arguments.prompt_tokens + arguments.response_tokens)}",
             f"rollout.max_tokens={arguments.response_tokens}",
-            f"rollout.max_concurrent={arguments.prompts * arguments.responses}",
             f"contrastive_rl.tasks_per_step={arguments.prompts}",
             f"contrastive_rl.group_size={arguments.responses}",
             f"contrastive_rl.steps={steps + warm_up}",
@@ -147,6 +148,8 @@ def measure(arguments: argparse.Namespace, overrides: Sequence[str]) -> dict[str
         machine = (*ON_A_GPU, f"evaluator.arch={machine_arch()}") if torch.cuda.is_available() else ()
         model = [f"policy.model={arguments.model}", f"root={root}"]
         config = load_config("local", [*SETTINGS, *machine, *lengths, *model, *overrides])
+        # All responses are generated at once.
+        config.rollout.max_concurrent = -(-arguments.prompts * arguments.responses // config.rollout.engines)
         with Session(config, Progress(Console(stderr=True))) as session:
             pool = with_constant_verdicts(session, 0.0)
             with_whole_responses(session)

@@ -139,6 +139,12 @@ def _lengths(config: RunConfig) -> Violations:
 
 def _placement(config: RunConfig) -> Violations:
     share, ahead = config.placement.share, config.contrastive_rl.max_staleness
+    if config.rollout.engines_per_gpu > 1 and config.rollout.tensor_parallel > 1:
+        yield (
+            ("rollout.engines_per_gpu", "rollout.tensor_parallel"),
+            f"rollout.engines_per_gpu must be 1 where an engine takes several GPUs (rollout.tensor_parallel="
+            f"{config.rollout.tensor_parallel}), got {config.rollout.engines_per_gpu}",
+        )
     if share != "none" and config.rollout.tensor_parallel > 1:
         yield (
             ("placement.share", "rollout.tensor_parallel"),

@@ -31,6 +31,7 @@ CHANGEABLE: Mapping[str, str] = {
     "self_supervised.samples": "the next round draws more or fewer samples",
     "assessment": "later assessments are measured differently, and say so",
     "rollout.engines": "where responses are generated, not what they are",
+    "rollout.engines_per_gpu": "where responses are generated, not what they are",
     "rollout.max_concurrent": "speed only",
     "rollout.kv_cache_gib": "speed only",
     "rollout.gpu_memory_utilization": "speed only",

@@ -77,12 +77,15 @@ class PolicyConfig:
 @dataclass
 class RolloutConfig:
     engines: int = bounded(1, 1)
+    # Engines that stand on one GPU. Of a small model one is bound by its own bookkeeping on the CPU, and leaves the GPU
+    # idle between tokens; several take turns there. Each then has `kv_cache_gib`.
+    engines_per_gpu: int = bounded(1, 1)
     max_tokens: int = bounded(384, 1)  # per response
     temperature: float = bounded(1.0, 0.0, 5.0)
     top_p: float = bounded(1.0, 0.0, 1.0)
     stop_after_code: bool = True  # a response ends behind the block that holds its program (real-model.md)
     max_concurrent: int = bounded(64, 1)  # sequences decoded at once in one engine
-    kv_cache_gib: float = bounded(1.0, 0.05)  # on a CPU; GPUs use gpu_memory_utilization
+    kv_cache_gib: float = bounded(1.0, 0.05)  # on a CPU, or with several engines_per_gpu; else gpu_memory_utilization
     gpu_memory_utilization: float = bounded(0.85, 0.05, 0.99)
     tensor_parallel: int = bounded(1, 1)
     cpu_cores: str = ""  # OpenMP binding of a CPU engine (`0`, `0-3`); empty lets vLLM choose

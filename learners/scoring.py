@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -84,7 +86,17 @@ def _score(
     hidden: Tensor, targets: Tensor, head: nn.Module, temperature: float, softcap: float | None, with_entropy: bool
 ) -> tuple[Tensor, Tensor]:
     """[tokens, hidden] to log-probabilities and entropies, [tokens] each (entropies are empty unless asked for)."""
-    logits = head(hidden).float()
+    logits = head(hidden)
+    statistics = _fused() if logits.device.type == "cuda" else _statistics
+    logprobs, entropy = statistics(logits, targets, temperature, softcap, with_entropy)
+    return logprobs, entropy
+
+
+def _statistics(
+    logits: Tensor, targets: Tensor, temperature: float, softcap: float | None, with_entropy: bool
+) -> tuple[Tensor, Tensor]:
+    """The same of logits, [tokens, vocabulary], in float32."""
+    logits = logits.float()
     if softcap:
         logits = softcap * torch.tanh(logits / softcap)
     if temperature != 1.0:
@@ -96,3 +108,10 @@ def _score(
         distribution = functional.log_softmax(logits, dim=-1)
         entropy = -(distribution.exp() * distribution).sum(dim=-1)
     return logprobs, entropy
+
+
+@cache
+def _fused() -> Any:
+    """Compiled, so that a GPU reads the vocabulary's logits a few times and never writes them in float32: there they
+    are most of what a step moves."""
+    return torch.compile(_statistics, dynamic=True)

@@ -36,19 +36,20 @@ class Placement:
         if not self._on_gpu or not sharing:
             return
         counts = {
-            ENGINE: self._config.rollout.engines,
+            ENGINE: -(-self._config.rollout.engines // self._config.rollout.engines_per_gpu),
             LEARNER: self._config.learner.ranks,
             EVALUATOR: self._config.evaluator.workers,
         }
         gpus = max(counts[role] for role in sharing)
-        self._group = placement_group([{"GPU": 1, "CPU": len(sharing)}] * gpus, strategy="PACK")
+        cpus = len(sharing) - 1 + self._config.rollout.engines_per_gpu
+        self._group = placement_group([{"GPU": 1, "CPU": cpus}] * gpus, strategy="PACK")
         limit = self._config.rollout.start_timeout
         try:
             ray.get(self._group.ready(), timeout=limit)
         except GetTimeoutError:
             self.release()
             raise ConfigError(
-                f"placement.share: {gpus} GPU(s) with {len(sharing)} CPUs each were not to be had in {limit:.0f} s; "
+                f"placement.share: {gpus} GPU(s) with {cpus} CPUs each were not to be had in {limit:.0f} s; "
                 "lower rollout.engines, learner.ranks and evaluator.workers, or add GPUs to the cluster"
             ) from None
 
@@ -56,10 +57,11 @@ class Placement:
         """Options for the `index`-th actor of a role."""
         if not self._on_gpu:
             return {}
+        per_gpu = self._config.rollout.engines_per_gpu if role == ENGINE else 1
         if self._group is not None and role in _SHARING[self._config.placement.share]:
-            here = PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=index)
-            return {"num_gpus": _SHARE, "num_cpus": 1, "scheduling_strategy": here}
-        return {"num_gpus": self._config.rollout.tensor_parallel if role == ENGINE else 1}
+            here = PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=index // per_gpu)
+            return {"num_gpus": _SHARE / per_gpu, "num_cpus": 1, "scheduling_strategy": here}
+        return {"num_gpus": self._config.rollout.tensor_parallel / per_gpu if role == ENGINE else 1}
 
     def release(self) -> None:
         """Gives shared GPUs back."""

@@ -7,7 +7,7 @@ import time
 import pytest
 import torch
 
-from actors.weight_transport import BroadcastChannel, open_shared, share
+from actors.weight_transport import BroadcastChannel, opened, share
 from learners.weights import checksum_of
 
 
@@ -79,31 +79,33 @@ def test_a_channel_that_nobody_comes_to_ends_in_an_error() -> None:
 
 
 def read_shared(handles: dict[str, str], queue, done) -> None:
-    data = open_shared(handles)
-    queue.put(checksum_of(data))
-    torch.cuda.synchronize()
-    del data
+    for _ in range(2):
+        with opened(handles) as data:
+            queue.put(checksum_of(data))
     done.wait(60)
 
 
 @pytest.mark.cuda
-def test_another_process_reads_a_tensor_where_it_lies() -> None:
+def test_other_processes_read_a_tensor_where_it_lies() -> None:
     from actors.weight_transport import gpu_id
 
     context = multiprocessing.get_context("spawn")
     queue, done = context.Queue(), context.Event()
     whole = torch.randint(0, 255, (1 << 24,), dtype=torch.uint8, device="cuda")
     part = whole[1 << 20 : 1 << 23]
-    process = context.Process(target=read_shared, args=({gpu_id(): share(part)}, queue, done))
-    process.start()
+    handles = {gpu_id(): share(part)}
+    readers = [context.Process(target=read_shared, args=(handles, queue, done)) for _ in range(2)]
+    for reader in readers:
+        reader.start()
     try:
-        assert queue.get(timeout=60) == checksum_of(part) == checksum_of(part.cpu())
+        assert {queue.get(timeout=60) for _ in range(4)} == {checksum_of(part)} == {checksum_of(part.cpu())}
     finally:
         done.set()
-        process.join(30)
+        for reader in readers:
+            reader.join(30)
 
 
 @pytest.mark.cuda
 def test_memory_of_another_gpu_is_refused() -> None:
-    with pytest.raises(LookupError, match="GPU-of-somebody-else"):
-        open_shared({"GPU-of-somebody-else": ""})
+    with pytest.raises(LookupError, match="GPU-of-somebody-else"), opened({"GPU-of-somebody-else": ""}):
+        pass

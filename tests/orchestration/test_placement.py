@@ -24,14 +24,14 @@ class Somebody:
 config = RunConfig(
     name="placed",
     evaluator=EvaluatorConfig(arch="H200", workers=2),
-    rollout=RolloutConfig(engines=2, start_timeout=20.0),
+    rollout=RolloutConfig(start_timeout=20.0, **json.loads(sys.argv[2])),
     learner=LearnerConfig(ranks=2),
     placement=PlacementConfig(share=sys.argv[1]),
 )
 placement = Placement(config)
 placement.reserve()
 found = {}
-for role, count in ((ENGINE, 2), (LEARNER, 2), (EVALUATOR, 2)):
+for role, count in ((ENGINE, config.rollout.engines), (LEARNER, 2), (EVALUATOR, 2)):
     if role == EVALUATOR and sys.argv[1] == "none":
         continue  # there are four GPUs
     actors = [Somebody.options(**placement.options(role, index)).remote() for index in range(count)]
@@ -41,8 +41,9 @@ print(json.dumps(found))
 """
 
 
-def placed(share: str) -> dict[str, list[list[int]]]:
-    done = subprocess.run([sys.executable, "-c", SCRIPT, share], capture_output=True, text=True, timeout=120)
+def placed(share: str, **rollout: int) -> dict[str, list[list[int]]]:
+    arguments = [sys.executable, "-c", SCRIPT, share, json.dumps({"engines": 2, **rollout})]
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr[-2000:]
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -50,6 +51,14 @@ def placed(share: str) -> dict[str, list[list[int]]]:
 def numbers(gpus: list[list[int]]) -> list[int]:
     assert all(len(one) == 1 for one in gpus)
     return [one[0] for one in gpus]
+
+
+@pytest.mark.slow
+def test_several_engines_stand_on_the_learners_gpu() -> None:
+    found = placed("training", engines=4, engines_per_gpu=2)
+    engines, learners = numbers(found["engine"]), numbers(found["learner"])
+    assert engines == [learners[0], learners[0], learners[1], learners[1]]
+    assert learners[0] != learners[1]
 
 
 @pytest.mark.slow
