@@ -6,6 +6,7 @@ Every wait here has a bound. Runs in learner ranks and in vLLM's workers, so it 
 
 from __future__ import annotations
 
+import ctypes
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -24,6 +25,7 @@ from torch._C._distributed_c10d import (  # exported by torch.distributed, but n
 
 HOST, SHARED, BROADCAST = "host", "shared", "broadcast"  # the ways; `host` is Ray's object store, which works always
 _POLL_SECONDS = 0.0005
+_HANDLE_BYTES = 64  # CU_IPC_HANDLE_SIZE
 _RANKS = "ranks"  # the store's counter of those who have come
 
 
@@ -54,7 +56,8 @@ def share(data: Tensor) -> str:
     torch.cuda.synchronize()
     base, _ = _done(driver.cuMemGetAddressRange(data.data_ptr()))
     (handle,) = _done(driver.cuIpcGetMemHandle(base))
-    return f"{bytes(handle.reserved).hex()}:{data.data_ptr() - int(base)}:{data.nbytes}"
+    text = ctypes.string_at(handle.getPtr(), _HANDLE_BYTES).hex()
+    return f"{text}:{data.data_ptr() - int(base)}:{data.nbytes}"
 
 
 @contextmanager
@@ -68,7 +71,7 @@ def opened(handles: Mapping[str, str]) -> Iterator[Tensor]:
         raise LookupError(f"weights were shared on the GPUs {sorted(handles)}, and this engine's is {here}")
     text, offset, size = handles[here].split(":")
     handle = driver.CUipcMemHandle()
-    handle.reserved = bytes.fromhex(text)
+    ctypes.memmove(handle.getPtr(), bytes.fromhex(text), _HANDLE_BYTES)
     torch.cuda.synchronize()  # makes this thread's context, too
     flags = driver.CUipcMem_flags.CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS.value
     (base,) = _done(driver.cuIpcOpenMemHandle(handle, flags))
