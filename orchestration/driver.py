@@ -10,7 +10,7 @@ import time
 
 from actors.learner import LearnerLost
 from configs.schema import RunConfig
-from orchestration.gathering import apart
+from orchestration.gathering import Gathering, apart
 from orchestration.phases import Phase, schedule
 from orchestration.progress import Progress
 from orchestration.report import build_report, render_html
@@ -79,12 +79,13 @@ def assess(session: Session, stage: str) -> None:
         return
     settings = session.config.assessment
     session.progress.stage(stage)
-    result = session.pipeline.run(
+    wanted = Gathering(
         [session.one_shot(task.id) for task in session.assessed],
         samples=settings.samples,
         temperature=settings.temperature,
         preset=settings.preset,
     )
+    result = session.pipeline.run(wanted)
     metrics = apart(result, {task.id for task in session.held_out})
     session.store(f"assess/{stage}", 0, result)
     session.run.write_metrics(f"assess/{stage}", 0, metrics)

@@ -49,6 +49,10 @@ class RoleMemory:
     remedy: str
     host: int = 0
     """Bytes of the host's memory, where `needed` is of a GPU's."""
+    taken: int = 0
+    """Bytes of a GPU that it keeps for itself, needed or not: a rollout engine's whole cache."""
+    resting: int = 0
+    """Bytes of a GPU that it keeps while others have their turn there."""
 
 
 def memory_plan(config: RunConfig) -> list[RoleMemory]:
@@ -77,12 +81,34 @@ def refuse_what_cannot_fit(config: RunConfig, plan: Sequence[RoleMemory]) -> Non
                 f"{one.role}: off-loading needs about {one.host * one.count / _GIB:.1f} GiB of the host, which has "
                 f"{limit / _GIB:.1f}: set learner.offload_optimizer=nvme or none"
             )
+    _refuse_what_cannot_share(config, plan)
     total = sum(one.needed * one.count for one in plan)
     if config.evaluator.arch == "cpu" and (limit := _host_bytes(config)) and total > limit:
         largest = max(plan, key=lambda one: one.needed * one.count)
         raise ConfigError(
             f"the roles of one host need about {total / _GIB:.1f} GiB, and it has {limit / _GIB:.1f}: most is for the "
             f"{largest.role}: {largest.remedy}"
+        )
+
+
+def _refuse_what_cannot_share(config: RunConfig, plan: Sequence[RoleMemory]) -> None:
+    """Raises ConfigError where the roles of one GPU do not fit on it together, as far as they are there at once."""
+    learner, engine, evaluator = plan
+    share, device = config.placement.share, learner.limit
+    if config.evaluator.arch == "cpu" or share == "none" or not device:
+        return
+    engines = config.rollout.engines_per_gpu * engine.taken
+    others = evaluator.needed if share == "all" else 0
+    together = learner.needed + engines + others
+    remedy = "set rollout.sleep=true, or lower "
+    if config.rollout.sleep:
+        together, remedy = max(learner.needed, learner.resting + engines) + others, "lower "
+    if together > device:
+        knob = "rollout.kv_cache_gib" if config.rollout.engines_per_gpu > 1 else "rollout.gpu_memory_utilization"
+        raise ConfigError(
+            f"placement.share={share}: the roles of one GPU need about {together / _GIB:.1f} GiB at once (learner "
+            f"{learner.needed / _GIB:.1f}, engines {engines / _GIB:.1f}), and it has {device / _GIB:.1f}: {remedy}"
+            f"{knob} or learner.micro_batch_tokens"
         )
 
 
@@ -130,7 +156,8 @@ def _learner(config: RunConfig, shape: PolicyShape, device: int, *, on_gpu: bool
     needed = _LIBRARIES_BYTES + int((1 + _SPARE) * sum(parts.values()))
     said, host = _said(parts), known.host if on_gpu else 0
     said += f"; in the host's memory {host / _GIB:.1f}" if host else ""
-    return RoleMemory("learner", learner.ranks, needed, device, said, remedies.get(largest, states), host)
+    remedy, resting = remedies.get(largest, states), needed - int((1 + _SPARE) * known.activations)
+    return RoleMemory("learner", learner.ranks, needed, device, said, remedy, host, resting=resting)
 
 
 def _engine(config: RunConfig, shape: PolicyShape, device: int, *, on_gpu: bool) -> RoleMemory:
@@ -139,14 +166,16 @@ def _engine(config: RunConfig, shape: PolicyShape, device: int, *, on_gpu: bool)
     width = {"bfloat16": 2, "float16": 2, "float32": 4}[policy.dtype]
     weights = width * shape.parameters // rollout.tensor_parallel
     token = shape.cache_bytes * width // 2 // rollout.tensor_parallel
-    if on_gpu:
+    taken, cache = 0, int(rollout.kv_cache_gib * _GIB)
+    if on_gpu and rollout.engines_per_gpu == 1:
         limit = int(device * rollout.gpu_memory_utilization)
         needed = weights + _ENGINE_BYTES + token * policy.max_length
-        room = max(limit - weights - _ENGINE_BYTES, 0) // token
+        room, taken = max(limit - weights - _ENGINE_BYTES, 0) // token, limit
         remedy = "raise rollout.gpu_memory_utilization or rollout.tensor_parallel, or lower policy.max_length"
     else:
-        limit, cache = device, int(rollout.kv_cache_gib * _GIB)
-        needed, room = weights + _LIBRARIES_BYTES + cache, cache // token
+        limit = device
+        needed, room = weights + (_ENGINE_BYTES if on_gpu else _LIBRARIES_BYTES) + cache, cache // token
+        taken = needed
         remedy = "lower rollout.kv_cache_gib, or take a smaller policy.model"
         if room < policy.max_length:
             raise ConfigError(
@@ -155,7 +184,7 @@ def _engine(config: RunConfig, shape: PolicyShape, device: int, *, on_gpu: bool)
             )
     sequences = f"a cache for {room // policy.max_length} sequences of full length ({rollout.max_concurrent} at once)"
     parts = f"{_said({'weights': weights})}, {sequences if limit else 'cache for one sequence'}"
-    return RoleMemory("rollout", rollout.engines * rollout.tensor_parallel, needed, limit, parts, remedy)
+    return RoleMemory("rollout", rollout.engines * rollout.tensor_parallel, needed, limit, parts, remedy, taken=taken)
 
 
 def _evaluator(config: RunConfig, device: int) -> RoleMemory:

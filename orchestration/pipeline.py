@@ -22,7 +22,7 @@ from configs.schema import RolloutConfig
 from evaluators.build.builder import needs_build
 from evaluators.failures import Unbuilt
 from evaluators.records import Candidate, Outcome, Task, Verdict
-from orchestration.gathering import Gathering, Judged, Prompt, StepResult
+from orchestration.gathering import Gathering, Prompt, StepResult
 from orchestration.placement import ENGINE, EVALUATOR
 from orchestration.review import Reviewer
 from orchestration.turns import Turns
@@ -65,27 +65,15 @@ class Pipeline:
         """Whether the engines can begin another group, and those who judge what comes of it are not too far behind."""
         return not self.engines.queued and self.builders.pending + self.evaluators.pending < self.max_backlog
 
-    def run(
-        self,
-        prompts: Sequence[Prompt],
-        *,
-        samples: int,
-        temperature: float,
-        preset: str,
-        on_group: Judged | None = None,
-        deadline: float = 0.0,
-    ) -> StepResult:
-        """Samples `samples` responses a prompt and judges what they propose. What `on_group` gives for a group is
-        sampled, too, while the others are still under way.
+    def run(self, gathering: Gathering) -> StepResult:
+        """Samples the responses that a gathering asks for and judges what they propose. What its `on_group` gives for a
+        group is sampled, too, while the others are still under way.
 
-        What is lost with an actor for good (a group, a verdict) is left out, or judged as `infra`; what is missing
-        `deadline` seconds after the first request is given up (0: never). Raises PoolExhausted when a pool has no actor
-        left, since nothing could be said of any candidate then.
+        What is lost with an actor for good (a group, a verdict) is left out, or judged as `infra`; what is missing at
+        its deadline is given up. Raises PoolExhausted when a pool has no actor left, since nothing could be said of any
+        candidate then.
         """
-        wanted = Gathering(
-            prompts, samples=samples, temperature=temperature, preset=preset, on_group=on_group, deadline=deadline
-        )
-        return self.finish(self.begin(wanted))
+        return self.finish(self.begin(gathering))
 
     def evaluate(self, candidates: Sequence[Candidate], preset: str) -> dict[str, Verdict]:
         """Verdicts on candidates that are there already (a teacher's), by digest."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from learners.records import Rollout, Sample
-from orchestration.gathering import Prompt, StepResult
+from orchestration.gathering import Gathering, Prompt, StepResult
 
 if TYPE_CHECKING:
     from orchestration.session import Session
@@ -67,12 +67,13 @@ class Phase(ABC):
     def gather(self, step: int) -> StepResult:
         """The step's judged rollouts: by default, generated from the prompts by the current policy."""
         config = self.session.config
-        return self.session.pipeline.run(
+        wanted = Gathering(
             self.prompts(step),
             samples=self.samples,
             temperature=config.rollout.temperature,
             preset=config.evaluator.preset,
         )
+        return self.session.pipeline.run(wanted)
 
     def credit(self, result: StepResult) -> list[Rollout]:
         """The rollouts with rewards and advantages."""

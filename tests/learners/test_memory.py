@@ -101,7 +101,7 @@ def test_activations_are_what_a_pass_keeps() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stage", [1, 3])
+@pytest.mark.parametrize("stage", [0, 1, 2, 3])
 def test_states_are_what_a_process_takes(stage) -> None:
     done = subprocess.run([sys.executable, "-c", MEASURED, str(stage)], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr[-2000:]

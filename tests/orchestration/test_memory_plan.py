@@ -86,3 +86,30 @@ def test_a_cache_that_holds_no_sequence_is_refused(planned) -> None:
 def _listed(planned):
     config, plan = planned
     return config, list(plan.values())
+
+
+@pytest.mark.parametrize(
+    ("overrides", "fits"),
+    [
+        (["rollout.sleep=false", "rollout.gpu_memory_utilization=0.3"], True),
+        (["rollout.sleep=false", "rollout.gpu_memory_utilization=0.9"], False),
+        (["rollout.sleep=true", "rollout.gpu_memory_utilization=0.9"], False),  # beside the learner's states
+        (["rollout.sleep=true", "rollout.gpu_memory_utilization=0.8"], True),
+        (["rollout.sleep=false", "rollout.engines_per_gpu=3", "rollout.kv_cache_gib=6"], True),
+        (["rollout.sleep=false", "rollout.engines_per_gpu=3", "rollout.kv_cache_gib=30"], False),
+    ],
+)
+def test_roles_that_share_a_gpu_must_fit_together(planned, overrides: list[str], fits: bool) -> None:
+    config, plan = planned(SMALL, "placement.share=all", "learner.micro_batch_tokens=16384", *overrides)
+    assert plan["learner"].resting < plan["learner"].needed
+    if fits:
+        refuse_what_cannot_fit(config, list(plan.values()))
+        return
+    knob = "kv_cache_gib" if "rollout.kv_cache_gib=30" in overrides else "gpu_memory_utilization"
+    with pytest.raises(ConfigError, match=rf"placement\.share=all: .*rollout\.{knob}"):
+        refuse_what_cannot_fit(config, list(plan.values()))
+
+
+def test_a_cache_that_several_engines_of_a_gpu_have_must_hold_a_sequence(planned) -> None:
+    with pytest.raises(ConfigError, match=r"raise rollout\.kv_cache_gib"):
+        planned(SMALL, "rollout.engines_per_gpu=2", "rollout.kv_cache_gib=0.06", "policy.max_length=8192")

@@ -208,7 +208,7 @@ def test_a_group_may_ask_for_another_as_soon_as_it_is_judged(pipeline: Pipeline)
         return Prompt(SOFTMAX.id, "right", "another", (1, 2)) if rollouts[0].group == "nothing" else None
 
     first = Prompt(GELU.id, "nothing", "first", (1, 2))
-    result = pipeline.run([first], samples=2, temperature=1.0, preset="fast", on_group=on_group)
+    result = pipeline.run(Gathering([first], samples=2, temperature=1.0, preset="fast", on_group=on_group))
     assert sorted(map(sorted, (outcomes for _, outcomes in seen))) == [["none", "none"], ["none", "ok"]]
     assert [group for group, _ in seen] == ["nothing", "right"]
     assert [rollout.prompt for rollout in result.rollouts] == ["first", "first", "another", "another"]
