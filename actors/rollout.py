@@ -103,7 +103,7 @@ class RolloutEngine:
         started = time.monotonic()
         on_cpu = prepare_environment(rollout)
         arguments = engine_arguments(model_path, rollout, policy, seed, on_cpu=on_cpu, sleeps=sleeps)
-        self._engine = _start(model_path, arguments, rollout)
+        self._engine = _start(model_path, arguments, rollout.cpu_cores if on_cpu else "")
         self._start_seconds = time.monotonic() - started
         self._tokenizer = self._engine.get_tokenizer()
         self._code_stop = CodeStop(self._tokenizer, policy.max_length)
@@ -338,13 +338,13 @@ def _checked(model_path: str) -> frozenset[str]:
         raise EngineStartError(f"rollout engine could not start with {model_path}: {error}") from error
 
 
-def _start(model_path: str, arguments: dict[str, Any], rollout: RolloutConfig) -> Any:
-    """The engine, or one line that says why there is none."""
+def _start(model_path: str, arguments: dict[str, Any], cores: str) -> Any:
+    """The engine, on these cores, or one line that says why there is none."""
     try:
         from vllm import AsyncEngineArgs
         from vllm.v1.engine.async_llm import AsyncLLM
 
-        with on_cores(rollout.cpu_cores):
+        with on_cores(cores):
             return AsyncLLM.from_engine_args(AsyncEngineArgs(**arguments))
     except Exception as error:
         reason = " ".join(str(error).split())[:500] or type(error).__name__

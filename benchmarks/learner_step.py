@@ -57,7 +57,6 @@ ON_A_GPU = (
     "rollout.kv_cache_gib=6",
     "rollout.compile=false",
     "learner.zero_stage=1",
-    "rollout.cpu_cores=''",
     "learner.micro_batch_tokens=17408",  # two prompts with their responses
     "ray.object_store_mib=4096",
     "policy.dtype=bfloat16",
