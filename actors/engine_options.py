@@ -17,13 +17,16 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors import safe_open
+from safetensors.torch import save_file
 
 from actors.weight_receiver import OWNER_VARIABLE
 from configs.schema import PolicyConfig, RolloutConfig
+from learners.weights import WeightManifest, unpack
 
 # vLLM's CPU default of 128 recomputes up to 127 tokens of a shared prompt for each response; 32, the smallest that its
 # kernel takes, generates faster.
 _CPU_BLOCK = 32
+_ADAPTER_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # that vLLM has room for
 # Batches that a GPU's engine records its decoding for, as CUDA graphs; those between take the next larger.
 _GRAPHS = (*(1 << power for power in range(5)), *range(32, 128, 16), *range(128, 256, 32), *range(256, 1025, 64))
 
@@ -68,9 +71,17 @@ def prepare_environment(rollout: RolloutConfig) -> bool:
 
 
 def engine_arguments(
-    model_path: str, rollout: RolloutConfig, policy: PolicyConfig, seed: int, *, on_cpu: bool, sleeps: bool = False
+    model_path: str,
+    rollout: RolloutConfig,
+    policy: PolicyConfig,
+    seed: int,
+    *,
+    on_cpu: bool,
+    sleeps: bool = False,
+    adapter_rank: int = 0,
 ) -> dict[str, Any]:
-    """Arguments of vLLM's AsyncEngineArgs. `sleeps`: it will be asked to free its memory for a while."""
+    """Arguments of vLLM's AsyncEngineArgs. `sleeps`: it will be asked to free its memory for a while. `adapter_rank`:
+    of the adapters that it will be given, 0 for none."""
     arguments: dict[str, Any] = {
         "model": model_path,
         "dtype": policy.dtype,
@@ -88,6 +99,9 @@ def engine_arguments(
         # A weak model would fill an answer that is bound to a schema with blanks.
         "structured_outputs_config": {"backend": "xgrammar", "disable_any_whitespace": True},
     }
+    if adapter_rank:
+        served = next((rank for rank in _ADAPTER_RANKS if rank >= adapter_rank), adapter_rank)
+        arguments |= {"enable_lora": True, "max_lora_rank": served, "max_loras": 1}
     if not on_cpu:
         # Without inductor, decoding still runs as CUDA graphs, which take seconds to record.
         graphs = sorted({size for size in _GRAPHS if size < rollout.max_concurrent} | {rollout.max_concurrent})
@@ -146,6 +160,15 @@ def tensor_names(model_path: str) -> frozenset[str]:
             names.update(tensors.keys())
     config = json.loads((folder / "config.json").read_text())
     return frozenset(names - {"lm_head.weight"} if config.get("tie_word_embeddings") else names)
+
+
+@contextmanager
+def adapter_folder(manifest: WeightManifest, data: np.ndarray) -> Iterator[str]:
+    """An adapter as peft saves it, for as long as the block lasts."""
+    with tempfile.TemporaryDirectory(prefix="warpsmith-adapter-") as folder:
+        (Path(folder) / "adapter_config.json").write_text(manifest.adapter)
+        save_file(dict(unpack(manifest, data)), Path(folder) / "adapter_model.safetensors")
+        yield folder
 
 
 @contextmanager

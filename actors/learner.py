@@ -71,16 +71,17 @@ class LearnerRank:
         """Stamps the policy version, which checkpoints carry."""
         self._engine.policy_version = version
 
-    def begin_push(self, dtype: str, version: int, transport: str, limit_bytes: int) -> None:
-        """Begins to pack the current weights, for `next_part`. All ranks must."""
+    def begin_push(self, dtype: str, version: int, transport: str, limit_bytes: int, adapters: bool) -> None:
+        """Begins to pack the current weights, or the adapters alone, for `next_part`. All ranks must."""
         self._transport = transport
         on_device = transport != HOST and torch.cuda.is_available()
         self._parts = pack_parts(
-            self._engine.named_weights(),
+            self._engine.named_adapters() if adapters else self._engine.named_weights(),
             getattr(torch, dtype),
             version,
             limit_bytes=limit_bytes,
             device=self._engine.device if on_device else "cpu",
+            adapter=self._engine.adapter_settings if adapters else "",
         )
 
     def next_part(self) -> Part:
@@ -145,14 +146,14 @@ class LearnerGroup:
         self._all("set_reference")
 
     def parts(
-        self, version: int, dtype: str, transport: str = HOST, limit_bytes: int = 0
+        self, version: int, dtype: str, transport: str = HOST, limit_bytes: int = 0, *, adapters: bool = False
     ) -> Iterator[tuple[WeightManifest, Any]]:
         """The weights, stamped with `version`: manifests, and what `RolloutEngine.update_weights` takes as data. Parts
         have at most `limit_bytes` (0: there is one) and are valid until the next is asked for; one that comes
-        `ByBroadcast` has to be sent (`send_part`) while the engines wait for it."""
+        `ByBroadcast` has to be sent (`send_part`) while the engines wait for it. `adapters`: theirs alone."""
         self.version, self.has_trained = version, False
         self._all_ranks("set_version", version)
-        self._all_ranks("begin_push", dtype, version, transport, limit_bytes)
+        self._all_ranks("begin_push", dtype, version, transport, limit_bytes, adapters)
         while True:
             parts: list[Part] = self._all_ranks("next_part")
             manifest = parts[0].manifest

@@ -21,10 +21,17 @@ from safetensors import SafetensorError
 
 from actors.code_stop import CodeStop, Sampled
 from actors.engine_gate import EngineGate
-from actors.engine_options import engine_arguments, on_cores, prepare_environment, shared_file, tensor_names
+from actors.engine_options import (
+    adapter_folder,
+    engine_arguments,
+    on_cores,
+    prepare_environment,
+    shared_file,
+    tensor_names,
+)
 from actors.weight_transport import ByBroadcast, DeviceMemory
 from configs.schema import PolicyConfig, RolloutConfig
-from learners.weights import ChecksumMismatch, WeightManifest
+from learners.weights import ChecksumMismatch, WeightManifest, verify
 
 _log = logging.getLogger(__name__)
 _GRACE = 1.5  # of `rollout.timeout`: the pool's own limit ends a request first, and retries it
@@ -91,9 +98,10 @@ class RolloutEngine:
         seed: int,
         version: int = 0,
         sleeps: bool = False,
+        adapter_rank: int = 0,
     ) -> None:
-        """Loads the policy from `model_path` as `version`; `sleeps` where `sleep` will be called. Raises
-        EngineStartError."""
+        """Loads the policy from `model_path` as `version`; `sleeps` where `sleep` will be called, `adapter_rank` where
+        it will be given adapters. Raises EngineStartError."""
         self._version = version
         self._timeout = rollout.timeout
         self._max_length = policy.max_length
@@ -102,7 +110,9 @@ class RolloutEngine:
         self._sequence = 0
         started = time.monotonic()
         on_cpu = prepare_environment(rollout)
-        arguments = engine_arguments(model_path, rollout, policy, seed, on_cpu=on_cpu, sleeps=sleeps)
+        arguments = engine_arguments(
+            model_path, rollout, policy, seed, on_cpu=on_cpu, sleeps=sleeps, adapter_rank=adapter_rank
+        )
         self._engine = _start(model_path, arguments, rollout.cpu_cores if on_cpu else "")
         self._start_seconds = time.monotonic() - started
         self._tokenizer = self._engine.get_tokenizer()
@@ -112,6 +122,7 @@ class RolloutEngine:
         self._missing = frozenset[str]()  # tensors that further parts of a push have to bring
         self._expiry: asyncio.TimerHandle | None = None
         self._asleep = False
+        self._adapter: Any = None  # vLLM's LoRARequest for what was pushed last
 
     def ping(self) -> str:
         """Whether the actor is up."""
@@ -244,7 +255,12 @@ class RolloutEngine:
         name = f"{request.key}-{self._sequence}"
         prompt = {"prompt_token_ids": list(request.prompt_ids)}
         try:
-            outputs = [output async for output in self._engine.generate(prompt, parameters, request_id=name)]
+            outputs = [
+                output
+                async for output in self._engine.generate(
+                    prompt, parameters, request_id=name, lora_request=self._adapter
+                )
+            ]
         except EngineDeadError as error:
             return self._end(f"engine died while request {request.key} ran: {error}")
         if not outputs:
@@ -258,6 +274,8 @@ class RolloutEngine:
     def _still_missing(self, manifest: WeightManifest) -> frozenset[str]:
         """The tensors that are missing once a part is loaded. Raises ValueError where it, or all parts, are not the
         checkpoint's."""
+        if manifest.adapter:
+            return frozenset()
         awaited = self._names if manifest.part == 0 else self._missing
         names = frozenset(entry.name for entry in manifest.tensors)
         left = awaited - names
@@ -282,6 +300,9 @@ class RolloutEngine:
             ) from None
 
     async def _load(self, data: np.ndarray | DeviceMemory | ByBroadcast, manifest: WeightManifest) -> str:
+        if manifest.adapter:
+            assert isinstance(data, np.ndarray)
+            return await self._load_adapter(data, manifest)
         about = manifest.to_json()
         if isinstance(data, DeviceMemory):
             replies = await self._call_workers("receive_shared_weights", dict(data.handles), about)
@@ -294,6 +315,24 @@ class RolloutEngine:
             if not loaded:  # every worker refuses alike, before it touches a weight
                 raise ChecksumMismatch(manifest.version, manifest.checksum, reply)
         return str(replies[0][1])
+
+    async def _load_adapter(self, data: np.ndarray, manifest: WeightManifest) -> str:
+        """Puts an adapter in the place of the one before, of which nothing is left then: a failure ends the actor."""
+        from vllm.lora.request import LoRARequest
+
+        verify(manifest, data)
+        number = self._adapter.lora_int_id + 1 if self._adapter else 1  # a new one: its cached prompts are its own
+        try:
+            with adapter_folder(manifest, data) as folder:
+                request = LoRARequest(f"version-{manifest.version}", number, folder)
+                if self._adapter is not None:
+                    await self._engine.remove_lora(self._adapter.lora_int_id)
+                if not await self._engine.add_lora(request):
+                    raise RuntimeError("vLLM did not take it")
+        except Exception as error:  # noqa: BLE001 - whatever it was, the engine has no adapter now
+            self._end(f"loading the adapter of policy version {manifest.version} failed: {error}")
+        self._adapter = request
+        return manifest.checksum
 
     async def _forget_old_weights(self) -> None:
         if not await self._engine.reset_prefix_cache():

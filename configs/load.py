@@ -38,6 +38,7 @@ CHANGEABLE: Mapping[str, str] = {
     "rollout.tensor_parallel": "speed only",
     "rollout.cpu_cores": "speed only",
     "rollout.compile": "speed only",
+    "learner.lora.sync": "how weights travel, not what they are",
     "rollout.weight_transport": "how weights travel, not what they are",
     "rollout.sync_bucket_mib": "memory only",
     "rollout.sleep": "memory only",

@@ -27,7 +27,7 @@ from learners.batching import Batch, Plan, collate, plan_batches
 from learners.deepspeed_config import deepspeed_config, import_deepspeed, join_process_group, require_nvme
 from learners.disk_adam import DiskAdamW
 from learners.frozen import FrozenPolicy, freeze, frozen_dtype
-from learners.lora import attach_lora, merged_weights, without_adapters
+from learners.lora import adapter_settings, adapter_weights, attach_lora, merged_weights, without_adapters
 from learners.losses import LossInputs, LossOutputs, Objective, cross_entropy_loss, grpo_loss
 from learners.policy import load_policy
 from learners.records import Sample
@@ -165,6 +165,18 @@ class LearnerEngine:
         All ranks must call it and read it to the end: under ZeRO-3 it gathers the weights, a few layers at a time.
         """
         return merged_weights(self.model, self._gather)
+
+    def named_adapters(self) -> Iterator[tuple[str, Tensor]]:
+        """The adapters' factors, float32 and whole, by the names that peft saves them under. All ranks must call it and
+        read it to the end."""
+        return adapter_weights(self.model, self._gather)
+
+    @property
+    def adapter_settings(self) -> str:
+        """What peft writes beside them, as JSON. Raises LearnerError where there are none."""
+        if self._adapters is None:
+            raise LearnerError("there are no adapters to push: learner.lora.rank is 0")
+        return adapter_settings(self._adapters)
 
     def save(self, folder: str | Path) -> None:
         """Writes all that `load` needs to continue as if never stopped. All ranks must call it, on a shared folder."""

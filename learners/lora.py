@@ -1,11 +1,13 @@
 """LoRA through peft: attaching adapters, and reading weights as the plain Hugging Face model that they amount to.
 
-Nothing outside this file knows adapter names: rollout engines and exports only ever see merged weights.
+Nothing outside this file knows adapter names: exports only ever see merged weights, and rollout engines these, or an
+adapter as peft saves it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol, cast
 
@@ -52,6 +54,26 @@ def attach_lora(model: PreTrainedModel, config: LoraConfig, autocast: bool) -> P
 def without_adapters(adapters: PeftModel | None) -> contextlib.AbstractContextManager[object]:
     """The base model, for as long as the context lasts: the reference policy of a LoRA run."""
     return adapters.disable_adapter() if adapters is not None else contextlib.nullcontext()
+
+
+def adapter_settings(adapters: PeftModel) -> str:
+    """What peft writes beside an adapter, as JSON: rank, scale, and the layers that it is on."""
+    known: Any = adapters.peft_config[_ADAPTER]
+    names = sorted(known.target_modules) if known.target_modules else []
+    settings = {"peft_type": "LORA", "r": known.r, "lora_alpha": known.lora_alpha, "target_modules": names}
+    return json.dumps({**settings, "bias": "none", "task_type": "CAUSAL_LM"})
+
+
+def adapter_weights(model: nn.Module, gather: Any) -> Iterator[tuple[str, Tensor]]:
+    """Names, as peft saves them, and float32 factors of all adapters; `gather` as for `merged_weights`."""
+    for prefix, module in model.named_modules():
+        if isinstance(module, LoraLayer):
+            layer = cast(_Adapted, module)
+            factors = {"lora_A": layer.lora_A[_ADAPTER].weight, "lora_B": layer.lora_B[_ADAPTER].weight}
+            with gather(list(factors.values())), torch.no_grad():
+                whole = {name: factor.detach().to(torch.float32, copy=True) for name, factor in factors.items()}
+            for name, factor in whole.items():
+                yield f"base_model.model.{prefix}.{name}.weight", factor
 
 
 def merged_weights(model: nn.Module, gather: Any) -> Iterator[tuple[str, Tensor]]:

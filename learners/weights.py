@@ -49,7 +49,8 @@ class TensorEntry:
 @dataclass(frozen=True)
 class WeightManifest:
     """What a buffer of `total_bytes` holds, and the checksum of all of it. A push has one or several parts, numbered
-    from 0; with the `last` an engine has the whole policy."""
+    from 0; with the `last` an engine has the whole policy. `adapter` is empty where the tensors are the policy's own;
+    for those of an adapter it is what peft writes beside them (JSON)."""
 
     version: int
     total_bytes: int
@@ -57,6 +58,7 @@ class WeightManifest:
     tensors: tuple[TensorEntry, ...]
     part: int = 0
     last: bool = True
+    adapter: str = ""
 
     def to_json(self) -> str:
         """The manifest as text, for channels that carry plain values only."""
@@ -125,6 +127,7 @@ def pack_parts(
     *,
     limit_bytes: int = 0,
     device: torch.device | str = "cpu",
+    adapter: str = "",
 ) -> Iterator[PackedPart]:
     """Copies tensors into a buffer on `device`, which is given out, and filled again, whenever the next tensor would
     take it beyond `limit_bytes` (0: all in one). A part is valid until the next is asked for; a tensor larger than the
@@ -143,13 +146,13 @@ def pack_parts(
         size = _stored_bytes(tensor, dtype)
         if limit_bytes and pending and held + size > limit_bytes:
             buffer = _room_for(held, buffer)
-            yield _packed(pending, dtype, version, buffer[:held], part, last=False)
+            yield _packed(pending, dtype, version, buffer[:held], part, last=False, adapter=adapter)
             pending, held, part = [], 0, part + 1
         pending.append((name, tensor))
         held += size
     if not pending:
         raise ValueError("weights to pack: no tensors; pass the model's named parameters")
-    yield _packed(pending, dtype, version, _room_for(held, buffer)[:held], part, last=True)
+    yield _packed(pending, dtype, version, _room_for(held, buffer)[:held], part, last=True, adapter=adapter)
 
 
 def _stored_bytes(tensor: Tensor, dtype: torch.dtype) -> int:
@@ -163,7 +166,14 @@ def _room_for(size: int, buffer: Tensor) -> Tensor:
 
 
 def _packed(
-    named: list[tuple[str, Tensor]], dtype: torch.dtype, version: int, data: Tensor, part: int, *, last: bool
+    named: list[tuple[str, Tensor]],
+    dtype: torch.dtype,
+    version: int,
+    data: Tensor,
+    part: int,
+    *,
+    last: bool,
+    adapter: str,
 ) -> PackedPart:
     entries, end = list[TensorEntry](), 0
     data.zero_()  # the gaps count in the checksum
@@ -173,7 +183,7 @@ def _packed(
         _view(data, entry).copy_(tensor.detach())
         entries.append(entry)
         end += _stored_bytes(tensor, dtype)
-    return PackedPart(WeightManifest(version, end, checksum_of(data), tuple(entries), part, last), data)
+    return PackedPart(WeightManifest(version, end, checksum_of(data), tuple(entries), part, last, adapter), data)
 
 
 def unpack(manifest: WeightManifest, buffer: Any) -> Iterator[tuple[str, Tensor]]:

@@ -23,7 +23,7 @@ from orchestration.pipeline import Pipeline
 from orchestration.placement import ENGINE, EVALUATOR, LEARNER, Placement
 from orchestration.run_directory import RunDirectory
 from orchestration.turns import Turns
-from orchestration.weight_push import WeightPush
+from orchestration.weight_push import WeightPush, serves_adapters
 
 _log = logging.getLogger(__name__)
 _LOCAL_CPUS = 8  # logical: on a small machine the roles take turns
@@ -91,10 +91,11 @@ class Roles:
         self._placement.reserve()
         shares = config.evaluator.arch != "cpu" and config.placement.share != "none"
         sleeps = shares and config.rollout.sleep
+        adapter_rank = config.learner.lora.rank if serves_adapters(config) else 0
         self.engines = ActorPool(
             "rollout",
             lambda index: RolloutEngine.options(**self._placement.options(ENGINE, index)).remote(
-                self._policy, config.rollout, config.policy, config.seed + index, self.version, sleeps
+                self._policy, config.rollout, config.policy, config.seed + index, self.version, sleeps, adapter_rank
             ),
             config.rollout.engines,
             # Some more than it decodes at once, so that it need not wait for the next.

@@ -32,6 +32,11 @@ def transport_of(config: RunConfig) -> str:
     return BROADCAST if config.placement.share == "none" else SHARED
 
 
+def serves_adapters(config: RunConfig) -> bool:
+    """Whether engines hold the policy that a run began with and get the adapters that it trains."""
+    return config.learner.lora.rank > 0 and config.learner.lora.sync == "adapters"
+
+
 class Waits(Protocol):
     """Who goes on with what is under way while a push is waited for: the pipeline."""
 
@@ -67,7 +72,7 @@ class WeightPush:
             ray.get(engine.update_weights.remote(data, manifest), timeout=self._timeout)
 
     def _push(self, learner: LearnerGroup, version: int, pipeline: Waits) -> float:
-        transport = self._transport
+        transport = HOST if serves_adapters(self._config) else self._transport
         if transport == BROADCAST and not self._open_channel(learner, pipeline):
             transport = HOST
         size = 0
@@ -82,7 +87,10 @@ class WeightPush:
         return float(size)
 
     def _parts(self, learner: LearnerGroup, version: int, transport: str) -> Iterator[tuple[WeightManifest, Any]]:
-        return learner.parts(version, self._config.policy.dtype, transport, self._limit)
+        dtype = self._config.policy.dtype
+        if serves_adapters(self._config):  # a few megabytes, in one part
+            return learner.parts(version, dtype, HOST, adapters=True)
+        return learner.parts(version, dtype, transport, self._limit)
 
     def _send(self, learner: LearnerGroup, pipeline: Waits) -> None:
         try:
