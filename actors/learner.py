@@ -43,6 +43,8 @@ class LearnerLost(Exception):
 class LearnerRank:
     """One rank: a `LearnerEngine` and the methods that its group calls on all ranks at once."""
 
+    _channel: BroadcastChannel | None = None
+
     def address(self) -> tuple[str, int]:
         """Where the other ranks can meet this one: its node's address and a free port."""
         with socket.socket() as probe:
@@ -97,10 +99,14 @@ class LearnerRank:
         """Rank 0's end of the channel that `send_part` uses: makes it, and waits for all others."""
         device = "cuda" if torch.cuda.is_available() else "cpu"
         address = ray.util.get_node_ip_address()
+        if self._channel is not None:
+            self._channel.close()
         self._channel = BroadcastChannel(address, port, size, sends=True, timeout=timeout, device=device)
 
     def send_part(self) -> None:
         """Gives the part that `next_part` packed to everybody in the channel. Of rank 0 alone."""
+        if self._channel is None:
+            raise RuntimeError("weight channel: it is closed")
         self._channel.broadcast(self._part.data)
 
 
@@ -151,7 +157,6 @@ class LearnerGroup:
         """The weights, stamped with `version`: manifests, and what `RolloutEngine.update_weights` takes as data. Parts
         have at most `limit_bytes` (0: there is one) and are valid until the next is asked for; one that comes
         `ByBroadcast` has to be sent (`send_part`) while the engines wait for it. `adapters`: theirs alone."""
-        self.version, self.has_trained = version, False
         self._all_ranks("set_version", version)
         self._all_ranks("begin_push", dtype, version, transport, limit_bytes, adapters)
         while True:
@@ -165,13 +170,15 @@ class LearnerGroup:
                 return
 
     def open_channel(self, size: int, timeout: float) -> tuple[str, int, ray.ObjectRef]:
-        """Rank 0 makes a channel for `size` processes; gives where they meet, and a call that ends when all have."""
+        """Rank 0 makes a channel for `size` processes in place of the one before; gives where they meet, and a call
+        that ends when it has been made (by gloo, when all have come)."""
         address, port = self._wait([self._ranks[0].address.remote()], self._timeout)[0]
         return address, port, self._ranks[0].join_weight_channel.remote(port, size, timeout)
 
-    def send_part(self) -> None:
-        """Sends the part that was packed last to all in the channel. Raises TimeoutError where one does not come."""
-        self._wait([self._ranks[0].send_part.remote()], self._timeout)
+    def send_part(self, timeout: float) -> None:
+        """Sends the part that was packed last to all in the channel, which was opened with that `timeout`. Raises
+        TimeoutError where one does not come."""
+        self._wait([self._ranks[0].send_part.remote()], max(self._timeout, timeout + _GRACE_SECONDS))
 
     def release_memory(self) -> None:
         """Gives memory of the GPU back that is only kept in store, to those who share it."""

@@ -63,7 +63,8 @@ class ActorPool:
         self._broadcasts: dict[str, Broadcast] = {}
         self._last_loss = ""
         self._busy_seconds = 0.0
-        self._paused = self._holds_restarts = False
+        self._paused = self._holds_restarts = self._postpones_starts = False
+        self._vacant: list[Member] = []  # places whose next actor is to start later
         self.restarts = 0
         for index in range(size):
             self._add(Member(index))
@@ -184,7 +185,8 @@ class ActorPool:
 
     def calls(self) -> list[ray.ObjectRef[Any]]:
         """What the pool waits for."""
-        return [*self._manager.calls(), *(member.ping for member in self._members.values() if member.ping is not None)]
+        waiting = [one for one in self._members.values() if not (one.needs_hook and self._holds_restarts)]
+        return [*self._manager.calls(), *(member.ping for member in waiting if member.ping is not None)]
 
     def pause(self) -> None:
         """Gives the actors no further work until `resume`; what runs goes on, what is submitted waits."""
@@ -198,11 +200,22 @@ class ActorPool:
         """While held, no actor that has to be prepared by `on_restart` is: it waits, however long."""
         self._holds_restarts = held
 
+    def postpone_starts(self, postponed: bool) -> None:
+        """While postponed, no actor is started in the place of one that is lost."""
+        self._postpones_starts = postponed
+        while self._vacant and not postponed:
+            self._add(self._vacant.pop())
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether an actor has work."""
+        return any(member.work for member in self._members.values())
+
     def stop(self) -> None:
         """Kills all actors and forgets all work."""
         self._manager.clear()
-        for mapping in (self._members, self._work, self._queue, self._finished, self._broadcasts):
-            mapping.clear()
+        for held in (self._members, self._vacant, self._work, self._queue, self._finished, self._broadcasts):
+            held.clear()
 
     def _add(self, member: Member) -> None:
         """Starts an actor in a place of the pool."""
@@ -233,7 +246,10 @@ class ActorPool:
         if not given_up:
             self.restarts += 1
             member.needs_hook = True
-            self._add(member)
+            if self._postpones_starts:
+                self._vacant.append(Member(member.index, needs_hook=True, failed_starts=member.failed_starts))
+            else:
+                self._add(member)
 
     def _tend(self) -> None:
         """Takes actors that answer into service, and replaces those that do not."""
@@ -263,7 +279,7 @@ class ActorPool:
                 self._replace(actor, f"{broadcast.method}: no answer in time")
             if broadcast.done:
                 del self._broadcasts[name]
-        if not self._members:
+        if not self._members and not self._vacant:
             for ticket in list(self._work):
                 self._finish(ticket, PoolFailure(self._work[ticket].item, PoolExhausted(self._exhausted())))
 

@@ -164,6 +164,8 @@ class RolloutEngine:
         """
         started = time.monotonic()
         first = manifest.part == 0
+        if self._asleep:
+            raise RuntimeError(f"weights of policy version {manifest.version}: the engine sleeps; wake it up first")
         missing = self._still_missing(manifest)
         async with asyncio.timeout(self._timeout * _GRACE), self._swap:
             if self._expiry is not None:

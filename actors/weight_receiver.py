@@ -26,7 +26,7 @@ class WeightReceiver:
 
     model_runner: Any  # vLLM's, as is the device
     device: torch.device
-    _channel: BroadcastChannel
+    _channel: BroadcastChannel | None = None
     _held: list[tuple[str, Tensor]]
 
     def __new__(cls, *_args: Any, **_kwargs: Any) -> Any:
@@ -57,12 +57,16 @@ class WeightReceiver:
     def join_weight_channel(self, address: str, port: int, size: int, timeout: float) -> int:
         """Meets the learner and the other workers, for `receive_broadcast_weights`; returns the rank there."""
         device = torch.device(self.device).type
+        if self._channel is not None:
+            self._channel.close()
         self._channel = BroadcastChannel(address, port, size, sends=False, timeout=timeout, device=device)
         return self._channel.rank
 
     def receive_broadcast_weights(self, manifest: str) -> tuple[bool, str]:
         """The same for a part that the learner sends to all who have joined its channel."""
         expected = WeightManifest.from_json(manifest)
+        if self._channel is None:
+            raise RuntimeError("weight channel: this worker has joined none")
         data = torch.empty(expected.total_bytes, dtype=torch.uint8, device=self.device)
         self._channel.broadcast(data)
         return self._receive(data, expected)

@@ -100,8 +100,9 @@ def _done(result: tuple[Any, ...]) -> tuple[Any, ...]:
 class BroadcastChannel:
     """One learner rank and all workers of the rollout engines, in a process group of their own.
 
-    The sender is rank 0 and makes the store that the others come to; they are numbered as they come. Nothing waits for
-    longer than `timeout` seconds: what does raises TimeoutError that says who was waited for.
+    The sender is rank 0 and makes the store that the others come to; they are numbered as they come. A broadcast that
+    takes longer than `timeout` seconds raises TimeoutError that says who was waited for. NCCL makes its connections in
+    the first, where whoever never came is waited for longer: callers bound that call themselves.
     """
 
     def __init__(self, address: str, port: int, size: int, *, sends: bool, timeout: float, device: str) -> None:
@@ -125,7 +126,9 @@ class BroadcastChannel:
             self._group = ProcessGroupGloo(store, self.rank, size, limit)
 
     def broadcast(self, data: Tensor) -> None:
-        """Gives rank 0's `data` to all others, in place; complete when it returns."""
+        """Gives rank 0's `data` to all others, in place; complete when it returns. Raises RuntimeError once closed."""
+        if self._group is None:
+            raise RuntimeError("weight channel: it is closed")
         options = BroadcastOptions()
         options.rootRank, options.rootTensor, options.asyncOp = 0, 0, True
         work = self._group.broadcast([data], options)

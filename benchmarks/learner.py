@@ -33,7 +33,7 @@ from rich.table import Table
 from benchmarks.learner_memory import print_peak
 from benchmarks.learner_step import EVALUATORS, ON_A_GPU, SETTINGS, RandomPrompts, with_constant_verdicts
 from benchmarks.learner_step import with_whole_responses as with_whole
-from benchmarks.learner_trl import STAGES, summarise
+from benchmarks.learner_trl import STAGES, print_summary, summarise
 from configs.load import load_config
 from orchestration.driver import take_steps
 from orchestration.evaluate import machine_arch
@@ -162,7 +162,7 @@ def print_step(found: dict[str, Any], console: Console) -> None:
     )
 
 
-PRINTERS = {"overlap": print_overlap, "peak": print_peak, "step": print_step}
+PRINTERS = {"alone": print_summary, "overlap": print_overlap, "peak": print_peak, "step": print_step}
 
 
 def main() -> None:

@@ -15,6 +15,8 @@ from configs.schema import RunConfig
 
 UNSAFE_IN_NAMES = '/\\:*?"<>|\n'
 """Characters that a run's name may not have: it becomes a folder on any file system."""
+MOST_SERVED_RANK = 512
+"""The highest rank of adapters that a rollout engine computes with (vLLM 0.26 to 0.33)."""
 ONLY_ON_GPUS = ("cuda_graph", "cudnn")
 _ACCELERATOR = re.compile(r"[A-Z][A-Za-z0-9]*(-[A-Za-z0-9]+)*")
 
@@ -160,10 +162,34 @@ def _placement(config: RunConfig) -> Violations:
             f"contrastive_rl.max_staleness must be 0 where roles take turns (placement.share={share}), got {ahead}: "
             f"{remedy}",
         )
-    if config.rollout.weight_transport == "shared" and share == "none":
+    yield from _transport(config)
+
+
+def _transport(config: RunConfig) -> Violations:
+    share, way, rollout = config.placement.share, config.rollout.weight_transport, config.rollout
+    keys = ("rollout.weight_transport", "placement.share")
+    gpus = -(-rollout.engines // rollout.engines_per_gpu)
+    if way == "shared" and (share == "none" or config.evaluator.arch == "cpu" or gpus > config.learner.ranks):
         yield (
-            ("rollout.weight_transport", "placement.share"),
-            "rollout.weight_transport=shared needs engines on the learner's GPUs: set placement.share=training or all",
+            keys,
+            (
+                "rollout.weight_transport=shared needs every engine on the GPU of a learner rank: set "
+                "placement.share=training or all, with as many learner.ranks as the engines have GPUs"
+            ),
+        )
+    if way == "broadcast" and config.evaluator.arch != "cpu" and (share != "none" or rollout.engines_per_gpu > 1):
+        yield (
+            keys,
+            (
+                "rollout.weight_transport=broadcast needs a GPU of its own for the learner and for each engine: set "
+                "placement.share=none and rollout.engines_per_gpu=1"
+            ),
+        )
+    lora = config.learner.lora
+    if lora.sync == "adapters" and not 0 < lora.rank <= MOST_SERVED_RANK:
+        yield (
+            ("learner.lora.sync", "learner.lora.rank"),
+            f"learner.lora.sync=adapters needs a learner.lora.rank from 1 to {MOST_SERVED_RANK}, got {lora.rank}",
         )
 
 

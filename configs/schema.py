@@ -77,8 +77,8 @@ class PolicyConfig:
 @dataclass
 class RolloutConfig:
     engines: int = bounded(1, 1)
-    # Engines that stand on one GPU. Of a small model one is bound by its own bookkeeping on the CPU, and leaves the GPU
-    # idle between tokens; several take turns there. Each then has `kv_cache_gib`.
+    # Engines that stand on one GPU, where several generate faster than one if the model is small (docs/guides/gpus.md).
+    # Each then has `kv_cache_gib`.
     engines_per_gpu: int = bounded(1, 1)
     max_tokens: int = bounded(384, 1)  # per response
     temperature: float = bounded(1.0, 0.0, 5.0)

@@ -24,7 +24,8 @@ def supports_packing(config: PretrainedConfig) -> bool:
     """Whether every layer attends to all that came before: a window or chunk would count the other responses in."""
     text = config.get_text_config()
     layers = getattr(text, "layer_types", None) or [_PLAIN]
-    return set(layers) == {_PLAIN} and not getattr(text, "attn_logit_softcapping", None)
+    windowed = getattr(text, "sliding_window", None) or getattr(text, "attn_logit_softcapping", None)
+    return set(layers) == {_PLAIN} and not windowed
 
 
 def use_packed_attention(model: PreTrainedModel) -> None:

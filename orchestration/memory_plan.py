@@ -95,9 +95,16 @@ def _refuse_what_cannot_share(config: RunConfig, plan: Sequence[RoleMemory]) -> 
     """Raises ConfigError where the roles of one GPU do not fit on it together, as far as they are there at once."""
     learner, engine, evaluator = plan
     share, device = config.placement.share, learner.limit
-    if config.evaluator.arch == "cpu" or share == "none" or not device:
+    if config.evaluator.arch == "cpu" or not device:
         return
     engines = config.rollout.engines_per_gpu * engine.taken
+    if share == "none":
+        if engines > device and config.rollout.engines_per_gpu > 1:
+            raise ConfigError(
+                f"rollout.engines_per_gpu={config.rollout.engines_per_gpu}: they need about {engines / _GIB:.1f} GiB, "
+                f"and a GPU has {device / _GIB:.1f}: lower rollout.kv_cache_gib"
+            )
+        return
     others = evaluator.needed if share == "all" else 0
     together = learner.needed + engines + others
     remedy = "set rollout.sleep=true, or lower "

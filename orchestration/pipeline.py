@@ -111,6 +111,15 @@ class Pipeline:
         self.pump_until(called.done)
         return called.result()
 
+    def give_turn(self, role: str) -> None:
+        """Passes the turn on GPUs that roles share, once what an evaluator has begun with is judged."""
+        if self._turns is None:
+            return
+        if self._turns.evaluators_wait and self._turns.holder == EVALUATOR:
+            self.evaluators.pause()
+            self.pump_until(lambda: not self.evaluators.is_busy)
+        self._turns.give_to(role)
+
     def pump_until(self, done: Callable[[], bool]) -> None:
         """Goes on with what is under way until `done()`."""
         while not done():

@@ -17,9 +17,8 @@ from configs.schema import RunConfig
 
 ENGINE, EVALUATOR, LEARNER = "engine", "evaluator", "learner"
 _SHARING = {"none": (), "training": (ENGINE, LEARNER), "all": (ENGINE, LEARNER, EVALUATOR)}
-_SHARE = (
-    0.3  # of a GPU, by Ray's account, for each of up to three roles: it says who stands where, not who gets how much
-)
+# Of a GPU, by Ray's account, for each of up to three roles: it says who stands where, not who gets how much.
+_SHARE = 0.3
 
 
 class Placement:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +140,15 @@ class Roles:
         """Replaces a learner that lost a rank; its weights have to be loaded again."""
         self.learner.stop()
         self.learner = self._make_learner()
+
+    @contextmanager
+    def learner_alone(self) -> Iterator[None]:
+        """As long as it lasts, engines that come back are not given weights: the learner is at work on them."""
+        self.engines.hold_restarts(True)
+        try:
+            yield
+        finally:
+            self.engines.hold_restarts(False)
 
     def push_weights(self, version: int, pipeline: Pipeline) -> float:
         """Gives every engine the learner's weights as `version`; returns the seconds that took. The rest goes on."""

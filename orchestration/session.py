@@ -258,8 +258,9 @@ class Session:
         """What the learner says of training on a step, while the steps after it are under way; how many policy versions
         ago its rollouts were sampled; and each role's share of the time since the step before."""
         stale = [self.roles.version - rollout.policy_version for rollout in rollouts]
-        self.roles.turns.give_to(LEARNER)
-        metrics = self.pipeline.meanwhile(phase.learn, step, rollouts)
+        self.pipeline.give_turn(LEARNER)
+        with self.roles.learner_alone():
+            metrics = self.pipeline.meanwhile(phase.learn, step, rollouts)
         learned = {f"train/{name}": value for name, value in metrics.items()}
         if stale:
             learned |= {"staleness": sum(stale) / len(stale), "staleness_max": float(max(stale))}
@@ -290,7 +291,8 @@ class Session:
         version = self.roles.version
         name = f"step-{version:06d}" + (f"-{phase.name}" if export else "")
         local = self.run.checkpoint_folder(name)
-        self.pipeline.meanwhile(self.learner.save, str(local))
+        with self.roles.learner_alone():
+            self.pipeline.meanwhile(self.learner.save, str(local))
         if export:
             self.learner.export(str(local / "policy"))
         return replace(

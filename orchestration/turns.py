@@ -29,9 +29,8 @@ class Turns:
     ) -> None:
         """`share` is `placement.share`. `on_learner_rest` is called before engines take their memory again."""
         self._engines, self._evaluators = engines, evaluators
-        self._share, self._sleeps = share, sleeps and share != "none"
+        self._sleeps = sleeps and share != "none"
         self._on_learner_rest = on_learner_rest
-        self._asleep = False
         self.holder = ENGINE
         self.evaluators_wait = share == "all"
         """Whether verdicts have to wait until nothing is generated."""
@@ -42,15 +41,15 @@ class Turns:
         """Passes the turn. What is submitted to a pool whose turn it is not waits there."""
         if role == self.holder:
             return
-        self.holder = role
-        if self._share == "all":
+        sleeps = self._sleeps and (role != EVALUATOR or self.evaluators_wait)
+        if role == ENGINE and sleeps:
+            self._on_learner_rest()  # may fail: then the turn stays where it is
+            self._engines.broadcast("wake_up", timeout=_SLEEP_SECONDS)
+        if self.evaluators_wait:
             (self._engines.resume if role == ENGINE else self._engines.pause)()
             (self._evaluators.resume if role == EVALUATOR else self._evaluators.pause)()
-        if not self._sleeps or (role == EVALUATOR and not self.evaluators_wait):
-            return
-        if role == ENGINE:
-            self._on_learner_rest()
-            self._engines.broadcast("wake_up", timeout=_SLEEP_SECONDS)
-        elif not self._asleep:
-            self._engines.broadcast("sleep", timeout=_SLEEP_SECONDS)
-        self._asleep = role != ENGINE
+        if sleeps or self.evaluators_wait:
+            self._engines.postpone_starts(role != ENGINE)  # of one that is lost in another's turn
+        if role != ENGINE and sleeps:
+            self._engines.broadcast("sleep", timeout=_SLEEP_SECONDS)  # one that sleeps goes on sleeping
+        self.holder = role

@@ -29,7 +29,9 @@ def transport_of(config: RunConfig) -> str:
         return named
     if config.evaluator.arch == "cpu":
         return HOST
-    return BROADCAST if config.placement.share == "none" else SHARED
+    if config.placement.share == "none":
+        return BROADCAST if config.rollout.engines_per_gpu == 1 else HOST  # NCCL wants a GPU for each process
+    return SHARED if -(-config.rollout.engines // config.rollout.engines_per_gpu) <= config.learner.ranks else HOST
 
 
 def serves_adapters(config: RunConfig) -> bool:
@@ -72,6 +74,7 @@ class WeightPush:
             ray.get(engine.update_weights.remote(data, manifest), timeout=self._timeout)
 
     def _push(self, learner: LearnerGroup, version: int, pipeline: Waits) -> float:
+        learner.version, learner.has_trained = version, False
         transport = HOST if serves_adapters(self._config) else self._transport
         if transport == BROADCAST and not self._open_channel(learner, pipeline):
             transport = HOST
@@ -81,9 +84,10 @@ class WeightPush:
             manifest, data = part
             size += manifest.total_bytes
             push = self._engines.begin_broadcast("update_weights", data, manifest, timeout=self._timeout)
-            if isinstance(data, ByBroadcast):
-                self._send(learner, pipeline)
+            sent = not isinstance(data, ByBroadcast) or self._send(learner, pipeline)
             pipeline.pump_until(lambda push=push: push.done)
+            if not sent:
+                parts, size = self._parts(learner, version, HOST), 0  # from the start, to those who are left
         return float(size)
 
     def _parts(self, learner: LearnerGroup, version: int, transport: str) -> Iterator[tuple[WeightManifest, Any]]:
@@ -92,13 +96,16 @@ class WeightPush:
             return learner.parts(version, dtype, HOST, adapters=True)
         return learner.parts(version, dtype, transport, self._limit)
 
-    def _send(self, learner: LearnerGroup, pipeline: Waits) -> None:
+    def _send(self, learner: LearnerGroup, pipeline: Waits) -> bool:
+        """Whether everybody in the channel has got the part."""
         try:
-            pipeline.meanwhile(learner.send_part)
+            pipeline.meanwhile(learner.send_part, self._timeout)
         except (TimeoutError, RuntimeError) as error:
             # The engines that wait for it end, too, and the pool starts others.
-            _log.warning("%s; the next push opens another channel", error)
+            _log.warning("%s; the weights go through the object store", error)
             self._channel = None
+            return False
+        return True
 
     def _open_channel(self, learner: LearnerGroup, pipeline: Waits) -> bool:
         """Whether learner and engines have a channel in which nobody is missing."""
@@ -113,6 +120,8 @@ class WeightPush:
         pipeline.pump_until(lambda: join.done)
         try:
             pipeline.meanwhile(lambda: ray.get(met, timeout=self._timeout))
+            if len(join.results) < len(members):
+                raise TimeoutError(f"{len(join.results)} of {len(members)} engines came")
         except Exception as error:  # noqa: BLE001 - whoever did not come: the weights go another way
             _log.warning("no channel for weights (%s): they go through the object store", error)
             return False

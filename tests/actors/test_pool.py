@@ -239,6 +239,22 @@ def test_a_pause_holds_back_what_is_submitted_and_not_what_runs(make_pool) -> No
     assert [item for item, _ in pool.poll(30.0)] == [("sleep", 0.0)]
 
 
+def test_a_lost_actor_is_not_replaced_while_starts_are_postponed(make_pool) -> None:
+    pool = make_pool(1)
+    pool.wait_ready(60)
+    pool.postpone_starts(True)
+    pool.submit(("die",), "work")
+    deadline = time.monotonic() + 30
+    while pool.restarts == 0 and time.monotonic() < deadline:
+        pool.poll(0.1)
+    assert pool.poll(1.0) == []
+    assert (pool.size, pool.pending, pool.is_busy) == (0, 1, False)
+    pool.withdraw(lambda _: True)
+    pool.submit(("sleep", 0.0), "work")
+    pool.postpone_starts(False)
+    assert [item for item, _ in pool.poll(60.0)] == [("sleep", 0.0)]
+
+
 def test_an_actor_that_comes_back_waits_for_its_weights_while_restarts_are_held(make_pool) -> None:
     given = []
     pool = make_pool(1, on_restart=given.append)

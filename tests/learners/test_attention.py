@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from transformers import MistralConfig, Qwen3Config
 
 from learners.attention import block_mask, packed_mask, supports_packing, use_packed_attention
 from learners.batching import Batch, collate, plan_batches
@@ -39,6 +40,8 @@ def test_a_window_is_no_full_attention(policy_folder: Path) -> None:
     assert supports_packing(model.config)
     model.config.layer_types = ["full_attention", "sliding_attention"]
     assert not supports_packing(model.config)
+    assert not supports_packing(MistralConfig())
+    assert supports_packing(Qwen3Config())
 
 
 @pytest.mark.cuda

@@ -110,6 +110,15 @@ def test_roles_that_share_a_gpu_must_fit_together(planned, overrides: list[str],
         refuse_what_cannot_fit(config, list(plan.values()))
 
 
+def test_engines_on_one_gpu_must_fit_there(planned) -> None:
+    three = ["rollout.engines=3", "rollout.engines_per_gpu=3"]
+    config, plan = planned(SMALL, "rollout.kv_cache_gib=30", *three)
+    refuse_what_cannot_fit(config, list(plan.values()))
+    config, plan = planned(SMALL, "rollout.kv_cache_gib=50", *three)
+    with pytest.raises(ConfigError, match=r"lower rollout\.kv_cache_gib"):
+        refuse_what_cannot_fit(config, list(plan.values()))
+
+
 def test_a_cache_that_several_engines_of_a_gpu_have_must_hold_a_sequence(planned) -> None:
     with pytest.raises(ConfigError, match=r"raise rollout\.kv_cache_gib"):
         planned(SMALL, "rollout.engines_per_gpu=2", "rollout.kv_cache_gib=0.06", "policy.max_length=8192")

@@ -163,7 +163,7 @@ def test_a_marked_task_is_left_out_and_the_log_says_so_once(finished: Finished) 
         assert text.count(said) == 1, output
         assert "level1/avg_pool1d (constant)" in text
     assert set(run.read_samples()["task_id"].to_pylist()) == {"level1/softmax", "level1/gelu_tanh", HELD_OUT}
-    assert "level1/avg_pool1d" not in run.read_verdicts()["task"].to_pylist()
+    assert set(run.read_verdicts()["task"].to_pylist()) <= {"level1/softmax", "level1/gelu_tanh", HELD_OUT}
     assert list(run.read_marks()) == ["level1/avg_pool1d"]
 
 
