@@ -103,7 +103,7 @@ def engine_arguments(
         served = next((rank for rank in _ADAPTER_RANKS if rank >= adapter_rank), adapter_rank)
         arguments |= {"enable_lora": True, "max_lora_rank": served, "max_loras": 1}
     if not on_cpu:
-        # Without inductor, decoding still runs as CUDA graphs, which take seconds to record.
+        # Without inductor, decoding still runs as CUDA graphs.
         graphs = sorted({size for size in _GRAPHS if size < rollout.max_concurrent} | {rollout.max_concurrent})
         kind = {} if rollout.compile else {"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY"}
         memory: dict[str, Any] = {"gpu_memory_utilization": rollout.gpu_memory_utilization}

@@ -168,14 +168,16 @@ class RolloutEngine:
             raise RuntimeError(f"weights of policy version {manifest.version}: the engine sleeps; wake it up first")
         missing = self._still_missing(manifest)
         async with asyncio.timeout(self._timeout * _GRACE), self._swap:
+            half_loaded = self._expiry is not None
             if self._expiry is not None:
                 self._expiry.cancel()
+                self._expiry = None
             if first:
                 await self._shut(f"weights of policy version {manifest.version}")
             try:
                 checksum = await self._load(data, manifest)
             except ChecksumMismatch as mismatch:
-                if not first:
+                if half_loaded:
                     self._end(str(mismatch))
                 self._gate.open()
                 raise

@@ -106,8 +106,7 @@ class LoraConfig:
     rank: int = bounded(0, 0)  # 0 trains all weights
     alpha: float = bounded(32.0, 0.0)
     dropout: float = bounded(0.0, 0.0, 1.0)
-    # What engines get after a step: all weights, `merged`, or the `adapters` alone, which they then compute with: a few
-    # megabytes instead of gigabytes, for somewhat slower tokens.
+    # What engines get after a step: all weights, `merged`, or the `adapters` alone, which they then compute with.
     sync: str = one_of("merged", "merged", "adapters")
 
 

@@ -112,6 +112,5 @@ def _statistics(
 
 @cache
 def _fused() -> Any:
-    """Compiled, so that a GPU reads the vocabulary's logits a few times and never writes them in float32: there they
-    are most of what a step moves."""
+    """Compiled, so that a GPU reads the vocabulary's logits a few times and never writes them in float32."""
     return torch.compile(_statistics, dynamic=True)

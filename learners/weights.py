@@ -90,8 +90,8 @@ class PackedPart:
 
 def checksum_of(buffer: Any) -> str:
     """Two sums over a contiguous buffer's 8-byte words, modulo 2^64, in hexadecimal: of the words, and of the words
-    times an odd number of their place. Integers, so that every device and every order of adding gives the same; as
-    fast as memory is on a GPU, and about 8 GB/s on one core. Against damage, not against forgers.
+    times an odd number of their place. Integers, so that every device and every order of adding gives the same: it is
+    taken where the buffer lies. Against damage, not against forgers.
 
     buffer: a tensor, or anything with a buffer. Bytes beyond the last whole word count as one filled up with zeros.
     """
