@@ -13,9 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 ALIGNMENT = 64  # bytes: a cache line, and a multiple of every element size
@@ -73,14 +71,6 @@ class WeightManifest:
 
 
 @dataclass(frozen=True)
-class PackedWeights:
-    """A manifest and its bytes: a one-dimensional array of uint8, which Ray's object store passes without a copy."""
-
-    manifest: WeightManifest
-    data: NDArray[np.uint8]
-
-
-@dataclass(frozen=True)
 class PackedPart:
     """A manifest and its bytes on some device, uint8 [total_bytes]: a view into a buffer that is filled again."""
 
@@ -109,17 +99,6 @@ def checksum_of(buffer: Any) -> str:
     return "sum64:" + "".join(f"{int(one) % 2**64:016x}" for one in torch.stack((plain.sum(), placed.sum())).tolist())
 
 
-def pack(named: Iterable[tuple[str, Tensor]], dtype: torch.dtype, version: int) -> PackedWeights:
-    """Copies tensors, from whatever device, into one buffer in host memory.
-
-    Floating-point tensors are converted to `dtype`, others keep theirs. Raises ValueError when there is no tensor, or
-    a name comes twice.
-    """
-    parts = pack_parts(list(named), dtype, version)
-    (whole,) = parts
-    return PackedWeights(whole.manifest, whole.data.numpy())
-
-
 def pack_parts(
     named: Iterable[tuple[str, Tensor]],
     dtype: torch.dtype,
@@ -133,7 +112,8 @@ def pack_parts(
     take it beyond `limit_bytes` (0: all in one). A part is valid until the next is asked for; a tensor larger than the
     limit is a part of its own.
 
-    Reads `named` as it goes, so that no more than a part and a tensor are held. Raises ValueError like `pack`.
+    Floating-point tensors are converted to `dtype`, others keep theirs. Reads `named` as it goes, so that no more than
+    a part and a tensor are held. Raises ValueError when there is no tensor, or a name comes twice.
     """
     seen = set[str]()
     pending: list[tuple[str, Tensor]] = []

@@ -15,8 +15,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenize
 from actors.code_stop import fence_tokens
 from actors.rollout import Completion, GenerationRequest
 from learners.policy import train_tokenizer
-from learners.weights import PackedWeights, pack
 from prompts.parse import parse_response
+from tests.packing import PackedWeights, pack
 
 QUOTED = "## Performance Analysis\n```python\nclass ModelNew:\n    x = 2\n```\nSlow.\n"
 PROGRAM = QUOTED + "## Code Implementation\n```python\nclass ModelNew:\n    x = 1\n```"

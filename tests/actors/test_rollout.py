@@ -17,7 +17,8 @@ from actors.pool import ActorPool
 from actors.rollout import Completion, GenerationRequest, RolloutEngine
 from actors.weight_transport import BroadcastChannel, ByBroadcast
 from configs.schema import PolicyConfig, RolloutConfig
-from learners.weights import ChecksumMismatch, PackedWeights, pack, pack_parts
+from learners.weights import ChecksumMismatch, pack_parts
+from tests.packing import PackedWeights, pack
 
 _PROMPT = tuple(range(10, 74))
 

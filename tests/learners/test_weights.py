@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from learners.weights import ChecksumMismatch, WeightManifest, pack, unpack, verify
+from learners.weights import ChecksumMismatch, WeightManifest, unpack, verify
+from tests.packing import pack
 
 
 def named() -> list[tuple[str, torch.Tensor]]:
