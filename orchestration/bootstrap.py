@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -45,18 +44,13 @@ def named_by(names: Sequence[str], tasks: Sequence[Task], key: str, place: str) 
 def draw_held_out(tasks: Sequence[Task], config: HeldOutConfig, seed: int) -> list[str]:
     """The ids of the tasks that a run holds out, in the tasks' order; of each level its share.
 
-    Each task has a place in a draw by seed and id alone, so that another selection changes as little as it can. Raises
-    TaskError where that leaves nothing to train on, or to hold out.
+    A larger share adds tasks and takes none back. Raises TaskError where that leaves nothing to train on, or to hold
+    out.
     """
     if config.tasks:
         chosen = named_by(config.tasks, tasks, "tasks.held_out.tasks", "the run")
     else:
-        places = {task.id: digest_of(f"{seed} {task.id}") for task in tasks}
-        quotas = _quotas(Counter(task.level for task in tasks), config.share)
-        chosen = set()
-        for level, quota in quotas.items():
-            drawn = sorted((task.id for task in tasks if task.level == level), key=places.__getitem__)
-            chosen.update(drawn[:quota])
+        chosen = set(_drawn(tasks, seed)[: round(config.share * len(tasks))])
     if chosen and len(chosen) == len(tasks):
         raise TaskError(f"tasks.held_out: all of the {len(tasks)} tasks are held out; leave some to train on")
     if config.share and not chosen:
@@ -64,14 +58,15 @@ def draw_held_out(tasks: Sequence[Task], config: HeldOutConfig, seed: int) -> li
     return [task.id for task in tasks if task.id in chosen]
 
 
-def _quotas(levels: Mapping[int, int], share: float) -> dict[int, int]:
-    """How many of each level are held out: the share of all, rounded, given to the levels by largest remainder."""
-    exact = {level: share * count for level, count in levels.items()}
-    quotas = {level: int(value) for level, value in exact.items()}
-    left = round(share * sum(levels.values())) - sum(quotas.values())
-    for level in sorted(exact, key=lambda one: (quotas[one] - exact[one], one))[:left]:
-        quotas[level] += 1
-    return quotas
+def _drawn(tasks: Sequence[Task], seed: int) -> list[str]:
+    """The tasks' ids in the order in which they are held out: that of a level's tasks is by seed and id alone, and each
+    level's are spread evenly over the whole, so that the first few have about its share of each."""
+    draw = {task.id: digest_of(f"{seed} {task.id}") for task in tasks}
+    places: dict[str, tuple[float, str]] = {}
+    for level in {task.level for task in tasks}:
+        own = sorted((task.id for task in tasks if task.level == level), key=draw.__getitem__)
+        places |= {name: ((rank + 0.5) / len(own), draw[name]) for rank, name in enumerate(own)}
+    return sorted(places, key=places.__getitem__)
 
 
 def said_of_held_out(held_out: Sequence[str]) -> str:

@@ -23,11 +23,19 @@ from orchestration.run_directory import RunDirectory, RunDirectoryError
 from orchestration.session import Session
 
 PROGRAM = "class Model: pass\ndef get_inputs(): pass\ndef get_init_inputs(): pass\n"
-TASKS = [
-    Task(f"level{level}/{index}", level, str(index), "")
-    for level, count in ((1, 10), (2, 25))
-    for index in range(count)
-]
+SHARES = [percent / 100 for percent in range(5, 91)]
+
+
+def tasks_of(*counts: int) -> list[Task]:
+    """So many tasks of level 1, 2 and so on."""
+    return [
+        Task(f"level{level}/{index}", level, str(index), "")
+        for level, count in enumerate(counts, start=1)
+        for index in range(count)
+    ]
+
+
+TASKS = tasks_of(10, 25)
 
 
 def drawn(share: float, seed: int = 0, tasks: list[Task] | None = None) -> list[str]:
@@ -56,19 +64,24 @@ def test_each_level_gives_its_share() -> None:
     assert Counter(name.partition("/")[0] for name in drawn(0.5)) == {"level1": 5, "level2": 13}
 
 
-@pytest.mark.parametrize("share", [0.03, 0.1, 0.25, 0.29, 0.7, 0.9])
-def test_as_many_are_drawn_as_the_share_of_all_says(share: float) -> None:
-    assert len(drawn(share)) == round(share * len(TASKS))
+@pytest.mark.parametrize("counts", [(10, 25), (28, 39, 4), (10, 10, 4), (30,)])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_every_share_is_of_all_and_of_each_level_and_adds_to_the_one_before(counts: tuple[int, ...], seed: int) -> None:
+    tasks, before = tasks_of(*counts), set[str]()
+    for share in SHARES:
+        chosen = set(drawn(share, seed, tasks))
+        assert len(chosen) == round(share * len(tasks))
+        assert before <= chosen
+        for level, count in enumerate(counts, start=1):
+            of_level = [name for name in chosen if name.startswith(f"level{level}/")]
+            assert abs(len(of_level) - share * count) < 1
+        before = chosen
 
 
 def test_the_seed_decides_and_the_order_of_the_tasks_does_not() -> None:
     assert drawn(0.2) == drawn(0.2)
     assert len({tuple(drawn(0.2, seed)) for seed in range(5)}) > 1
     assert sorted(drawn(0.2, tasks=TASKS[::-1])) == sorted(drawn(0.2))
-
-
-def test_a_larger_share_only_adds_tasks() -> None:
-    assert set(drawn(0.2)) < set(drawn(0.4))
 
 
 def test_tasks_are_named_by_id_or_pattern() -> None:
