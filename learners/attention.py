@@ -39,10 +39,13 @@ def packed_mask(segments: Tensor) -> Tensor | BlockMask:
 
     segments: [2, length], the prompt that a token belongs to, and which of its responses, from 1; 0 is the prompt
     itself. Padding is a prompt of its own. Returns what a model on the segments' device takes: a BlockMask on a GPU,
-    otherwise [1, 1, length, length], true where attention is allowed.
+    otherwise a dense mask.
     """
-    if segments.device.type == "cuda":
-        return block_mask(segments)
+    return block_mask(segments) if segments.device.type == "cuda" else dense_mask(segments)
+
+
+def dense_mask(segments: Tensor) -> Tensor:
+    """The same as [1, 1, length, length], true where attention is allowed."""
     places = torch.arange(segments.shape[1])
     return _allowed(segments, places[:, None], places[None, :])[None, None]
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask
 
-from learners.attention import BLOCK, packed_mask
+from learners.attention import BLOCK, dense_mask, packed_mask
 from learners.records import Sample
 
 
@@ -259,11 +259,8 @@ def _joined(pieces: Sequence[Tensor]) -> Tensor:
 
 
 def _mask(segments: Tensor) -> Tensor:
-    """[rows, length] segment numbers to [rows, 1, length, length]: causal, and only the prompt or the own response."""
-    length = segments.shape[1]
-    causal = torch.ones(length, length, dtype=torch.bool).tril()
-    own = segments[:, :, None] == segments[:, None, :]
-    return (causal & (own | (segments == 0)[:, None, :])).unsqueeze(1)
+    """[rows, length] segment numbers to [rows, 1, length, length]: what each row alone allows."""
+    return torch.cat([dense_mask(torch.stack((torch.zeros_like(row), row))) for row in segments])
 
 
 def _behaviour(sample: Sample) -> Sequence[float]:

@@ -124,6 +124,7 @@ def test_collate_lines_tokens_up_with_what_predicts_them() -> None:
     allowed = batch.attention_mask[0, 0]
     assert allowed[6].nonzero().flatten().tolist() == [0, 1, 2, 5, 6]  # the prompt and its own response, so far
     assert allowed[4].nonzero().flatten().tolist() == [0, 1, 2, 3, 4]
+    assert batch.attention_mask.diagonal(dim1=-2, dim2=-1).all()  # padding too: a query that sees nothing gives NaN
 
 
 def test_rows_of_one_response_need_no_mask() -> None:
