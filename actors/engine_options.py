@@ -20,13 +20,13 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from actors.weight_receiver import OWNER_VARIABLE
+from configs.checks import SERVED_RANKS
 from configs.schema import PolicyConfig, RolloutConfig
 from learners.weights import WeightManifest, unpack
 
 # vLLM's CPU default of 128 recomputes up to 127 tokens of a shared prompt for each response; 32, the smallest that its
 # kernel takes, generates faster.
 _CPU_BLOCK = 32
-_ADAPTER_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # that vLLM has room for
 # Batches that a GPU's engine records its decoding for, as CUDA graphs; those between take the next larger.
 _GRAPHS = (*(1 << power for power in range(5)), *range(32, 128, 16), *range(128, 256, 32), *range(256, 1025, 64))
 
@@ -100,7 +100,7 @@ def engine_arguments(
         "structured_outputs_config": {"backend": "xgrammar", "disable_any_whitespace": True},
     }
     if adapter_rank:
-        served = next((rank for rank in _ADAPTER_RANKS if rank >= adapter_rank), adapter_rank)
+        served = next((rank for rank in SERVED_RANKS if rank >= adapter_rank), adapter_rank)
         arguments |= {"enable_lora": True, "max_lora_rank": served, "max_loras": 1}
     if not on_cpu:
         # Without inductor, decoding still runs as CUDA graphs.

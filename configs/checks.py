@@ -15,8 +15,8 @@ from configs.schema import RunConfig
 
 UNSAFE_IN_NAMES = '/\\:*?"<>|\n'
 """Characters that a run's name may not have: it becomes a folder on any file system."""
-MOST_SERVED_RANK = 512
-"""The highest rank of adapters that a rollout engine computes with (vLLM 0.26 to 0.33)."""
+SERVED_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
+"""The ranks of adapters that a rollout engine has room for (vLLM 0.26 to 0.33); others take the next larger one's."""
 ONLY_ON_GPUS = ("cuda_graph", "cudnn")
 _ACCELERATOR = re.compile(r"[A-Z][A-Za-z0-9]*(-[A-Za-z0-9]+)*")
 
@@ -53,6 +53,7 @@ def violations(config: RunConfig) -> Iterator[tuple[tuple[str, ...], str]]:
     yield from _guard(config)
     yield from _offload(config)
     yield from _placement(config)
+    yield from _adapters(config)
     yield from _agreement(config)
 
 
@@ -185,11 +186,14 @@ def _transport(config: RunConfig) -> Violations:
                 "placement.share=none and rollout.engines_per_gpu=1"
             ),
         )
+
+
+def _adapters(config: RunConfig) -> Violations:
     lora = config.learner.lora
-    if lora.sync == "adapters" and not 0 < lora.rank <= MOST_SERVED_RANK:
+    if lora.sync == "adapters" and not 0 < lora.rank <= SERVED_RANKS[-1]:
         yield (
             ("learner.lora.sync", "learner.lora.rank"),
-            f"learner.lora.sync=adapters needs a learner.lora.rank from 1 to {MOST_SERVED_RANK}, got {lora.rank}",
+            f"learner.lora.sync=adapters needs a learner.lora.rank from 1 to {SERVED_RANKS[-1]}, got {lora.rank}",
         )
 
 
