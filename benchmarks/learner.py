@@ -33,7 +33,7 @@ from rich.table import Table
 from benchmarks.learner_memory import print_peak
 from benchmarks.learner_step import EVALUATORS, ON_A_GPU, SETTINGS, RandomPrompts, with_constant_verdicts
 from benchmarks.learner_step import with_whole_responses as with_whole
-from benchmarks.learner_trl import STAGES, print_summary, summarise
+from benchmarks.learner_trl import STAGES, listed_versions, print_summary, summarise
 from configs.load import load_config
 from orchestration.driver import take_steps
 from orchestration.evaluate import machine_arch
@@ -153,11 +153,10 @@ def print_step(found: dict[str, Any], console: Console) -> None:
     ours = found["learner_step"]
     outside = median(one["train/mismatch_outside"] for one in ours["metrics"])
     about = ours["settings"]
-    packages = ", ".join(f"{name} {number}" for name, number in about["versions"].items())
     console.print(
         f"medians of {len(ours['steps'])} steps of {about['prompts']} x {about['responses']} responses, "
         f"{about['prompt_tokens']} and {about['response_tokens']} tokens; trainer's / engine's probability outside 0.9 "
-        f"to 1.1 for {outside:.2%} of the tokens; {about['model']} on {about['device']}; {packages}",
+        f"to 1.1 for {outside:.2%} of the tokens; {about['model']} on {about['device']}; {listed_versions(ours)}",
         highlight=False,
     )
 

@@ -30,7 +30,7 @@ from actors.learner import LearnerGroup
 from actors.pool import ActorPool
 from actors.rollout import GenerationRequest, RolloutEngine
 from benchmarks.learner_step import ON_A_GPU, SETTINGS
-from benchmarks.learner_trl import device_name, versions
+from benchmarks.learner_trl import device_name, listed_versions, versions
 from benchmarks.random_model import SHAPES, write_random_model
 from configs.load import load_config
 from configs.schema import RunConfig
@@ -126,8 +126,7 @@ def print_found(found: dict[str, Any], console: Console) -> None:
         )
     console.print(table)
     about = found["settings"]
-    packages = ", ".join(f"{name} {number}" for name, number in about["versions"].items())
-    console.print(f"{about['model']} on {about['device']}; {packages}", highlight=False)
+    console.print(f"{about['model']} on {about['device']}; {listed_versions(found)}", highlight=False)
 
 
 def main() -> None:

@@ -270,6 +270,11 @@ def versions() -> dict[str, str]:
     return found
 
 
+def listed_versions(found: dict[str, Any]) -> str:
+    """What `versions` gave when `found` was measured: `trl 1.16.0, torch 2.13.0`."""
+    return ", ".join(f"{name} {number}" for name, number in found["settings"]["versions"].items())
+
+
 def summarise(found: dict[str, Any]) -> dict[str, float]:
     """Medians over the steps, in seconds; `peak_bytes`; tokens a second by the median step.
 
@@ -302,11 +307,10 @@ def print_summary(found: dict[str, Any], console: Console) -> None:
     )
     console.print(table)
     settings = found["settings"]
-    about = ", ".join(f"{name} {number}" for name, number in settings["versions"].items())
     console.print(
         f"medians of {len(found['steps'])} steps of {settings['prompts']} x {settings['responses']} responses, "
         f"{settings['prompt_tokens']} and {settings['response_tokens']} tokens, micro-batch {settings['micro_batch']}; "
-        f"{settings['device']}; {about}",
+        f"{settings['device']}; {listed_versions(found)}",
         highlight=False,
     )
 
