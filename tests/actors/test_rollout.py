@@ -1,6 +1,5 @@
 import json
 import os
-import socket
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +18,7 @@ from actors.weight_transport import BroadcastChannel, ByBroadcast
 from configs.schema import PolicyConfig, RolloutConfig
 from learners.weights import ChecksumMismatch, pack_parts
 from tests.packing import PackedWeights, pack
+from tests.ports import free_port
 
 _PROMPT = tuple(range(10, 74))
 
@@ -151,9 +151,7 @@ def test_weights_by_broadcast_are_those_through_the_object_store(engine, weights
     push(engine, other_weights)
     (expected,) = generate(engine, request())
     push(engine, weights)
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     joined = engine.join_weight_channel.remote("127.0.0.1", port, 2, 60.0)
     channel = BroadcastChannel("127.0.0.1", port, 2, sends=True, timeout=60.0, device="cpu")
     assert ray.get(joined, timeout=60) == [1]

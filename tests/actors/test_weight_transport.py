@@ -1,7 +1,6 @@
 """Weights between processes: by broadcast through gloo here, by a GPU's own memory where there is one."""
 
 import multiprocessing
-import socket
 import time
 
 import pytest
@@ -9,12 +8,7 @@ import torch
 
 from actors.weight_transport import BroadcastChannel, opened, share
 from learners.weights import checksum_of
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        return probe.getsockname()[1]
+from tests.ports import free_port
 
 
 def receive(port: int, size: int, device: str, timeout: float, queue) -> None:

@@ -20,6 +20,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from cluster.submit import CHECKOUT, app, training_job
+from tests.ports import free_ports
 
 PORTS = ("port", "dashboard-port", "dashboard-agent-listen-port", "ray-client-server-port")
 FOLLOW = """
@@ -127,14 +128,6 @@ def head(environment: dict[str, str]) -> Iterator[str]:
         finally:
             process.terminate()
             process.communicate(timeout=60)
-
-
-def free_ports(number: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(number)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
 
 
 def wait_for(port: int, process: subprocess.Popen[str], seconds: float = 120.0) -> None:

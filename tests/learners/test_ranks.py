@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -21,6 +20,7 @@ from learners.records import Sample
 from learners.scoring import has_bfloat16
 from tests.learners.plain import plain_gradients, train_plainly
 from tests.learners.train_rank import MODES, STAGES
+from tests.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 
@@ -35,9 +35,7 @@ def run_ranks(ranks: int, policy: Path, output: Path, samples: Sequence[Sample],
     """Each mode of `train_rank.py` leaves its weights, gradients and metrics in `output`."""
     listing = output / "samples.json"
     listing.write_text(json.dumps([asdict(sample) for sample in samples]))
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     script = [sys.executable, str(Path(__file__).with_name("train_rank.py"))]
     processes = [
         subprocess.Popen(
