@@ -100,6 +100,14 @@ def pool(local_ray: None) -> Iterator[ActorPool]:
     pool.stop()
 
 
+def poll_until_restart(pool: ActorPool) -> None:
+    """Returns once the pool has counted a restart, whether or not the actor has started."""
+    deadline = time.monotonic() + 30
+    while pool.restarts == 0:
+        assert time.monotonic() < deadline, "no actor was lost"
+        pool.poll(0.1)
+
+
 def test_results_come_in_order_of_completion_not_of_submission(pool: ActorPool) -> None:
     items = [("sleep", 1.0), ("sleep", 0.0), ("sleep", 0.1)]
     assert [item for item, _ in pool.run(items, "work")] == [items[1], items[2], items[0]]
@@ -244,9 +252,7 @@ def test_a_lost_actor_is_not_replaced_while_starts_are_postponed(make_pool) -> N
     pool.wait_ready(60)
     pool.postpone_starts(True)
     pool.submit(("die",), "work")
-    deadline = time.monotonic() + 30
-    while pool.restarts == 0 and time.monotonic() < deadline:
-        pool.poll(0.1)
+    poll_until_restart(pool)
     assert pool.poll(1.0) == []
     assert (pool.size, pool.pending, pool.is_busy) == (0, 1, False)
     pool.withdraw(lambda _: True)
@@ -261,9 +267,7 @@ def test_an_actor_that_comes_back_waits_for_its_weights_while_restarts_are_held(
     pool.wait_ready(60)
     pool.hold_restarts(True)
     pool.submit(("die",), "work")
-    deadline = time.monotonic() + 30
-    while pool.restarts == 0 and time.monotonic() < deadline:
-        pool.poll(0.1)
+    poll_until_restart(pool)
     pool.poll(2.0)
     assert pool.restarts == 1
     assert (given, pool.healthy()) == ([], [])
