@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,13 @@ def render_html(report: Report) -> str:
         found=found_by_kind(report),
         distributions=[(group.title, Markup(plots.distribution(group))) for group in report.groups],
     )
+
+
+def light_colours() -> dict[str, str]:
+    """The page's colours where the screen is light, `#rrggbb`, by CSS variable: those of its first `:root`."""
+    page = (FOLDER / "report.html").read_text(encoding="utf-8")
+    root = page.split(":root {", 1)[1].split("}", 1)[0]
+    return dict(re.findall(r"(--\w+): (#[0-9a-f]{6});", root))
 
 
 def write_html(report: Report, run: RunDirectory) -> str:

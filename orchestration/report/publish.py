@@ -20,13 +20,11 @@ from evaluators.tasks import load_tasks
 from orchestration.report import format as fmt
 from orchestration.report import plots
 from orchestration.report.assemble import ASSESSMENT, Group, Report
-from orchestration.report.html import found_by_kind
+from orchestration.report.html import found_by_kind, light_colours
 from orchestration.report.statistics import StageSummary, compare
 from orchestration.run_directory import RunDirectory
 
-COLOURS = {"--ink": "#22211d", "--muted": "#6f6b61", "--line": "#e3e0d7", "--accent": "#0f766e", "--second": "#c2541b"}
 FONT = "system-ui, sans-serif"
-PAPER = "#fffefb"
 SAMPLE_COLUMNS = [
     "task_id", "group", "response", "policy_version", "finish_reason", "candidate_digest", "outcome", "reward",
     "advantage",
@@ -216,11 +214,12 @@ def _plots(report: Report) -> dict[str, str]:
 
 
 def _standalone(svg: str) -> str:
-    """A plot of a page as a file of its own: with colours, since there is no page to take them from."""
-    for variable, colour in COLOURS.items():
+    """A plot of a page as a file of its own: with the page's colours in it, and on the ground of its cards."""
+    colours = light_colours()
+    for variable, colour in colours.items():
         svg = svg.replace(f"var({variable})", colour)
     svg = svg.replace("var(--font)", FONT)
-    return svg.replace("<svg", f'<svg style="background: {PAPER}"', 1)
+    return svg.replace("<svg", f'<svg style="background: {colours["--card"]}"', 1)
 
 
 def _steps(report: Report) -> str:
