@@ -96,7 +96,8 @@ class LearnerRank:
         return Part(part.manifest, data=part.data.numpy() if with_data else None)
 
     def join_weight_channel(self, port: int, size: int, timeout: float) -> None:
-        """Rank 0's end of the channel that `send_part` uses: makes it, and waits for all others."""
+        """Rank 0's end of the channel that `send_part` uses: makes it in place of the one before. Through gloo it waits
+        for all others here, through NCCL in the first `send_part`."""
         device = "cuda" if torch.cuda.is_available() else "cpu"
         address = ray.util.get_node_ip_address()
         if self._channel is not None:
