@@ -96,6 +96,7 @@ def engine_arguments(
         "tensor_parallel_size": rollout.tensor_parallel,
         "distributed_executor_backend": "uni" if rollout.tensor_parallel == 1 else "mp",
         "worker_extension_cls": "actors.weight_receiver.WeightReceiver",
+        "scheduler_cls": f"actors.grouped_outputs.{'GroupingScheduler' if on_cpu else 'GroupingAsyncScheduler'}",
         # A weak model would fill an answer that is bound to a schema with blanks.
         "structured_outputs_config": {"backend": "xgrammar", "disable_any_whitespace": True},
     }

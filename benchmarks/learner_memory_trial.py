@@ -156,7 +156,7 @@ def peak(asked: dict[str, Any], memory: Memory) -> dict[str, Any]:
     tokens = min(int(plan.padded_tokens), engine.config.micro_batch_tokens)
     scored = max(sum(row.response_tokens for row in rows) for rows in plan.micro_batches[0])
     shape = policy_shape(engine.model.config)
-    known = learner_memory(shape, engine.config, responses=scored, reference=True)
+    known = learner_memory(shape, engine.config, responses=scored, reference=True, device=engine.device.type)
     states = known.weights + known.optimizer + known.reference
     host = 0 if memory.on_gpu else known.host
     planned = (

@@ -122,6 +122,7 @@ class LearnerConfig:
     weight_decay: float = bounded(0.0, 0.0)
     adam_beta2: float = bounded(0.95, 0.0, 1.0)
     gradient_checkpointing: bool = False
+    compile: bool = True  # torch compiles the layers; on GPUs, below stage 3
     autocast: bool = True  # bf16 autocast over float32 weights; never on a CPU without instructions for it
     share_prompts: bool = True  # compute a prompt once for its responses; only for models of plain full attention
     lora: LoraConfig = field(default_factory=LoraConfig)

@@ -83,7 +83,8 @@ def _packed_attention(
 ) -> tuple[Tensor, None]:
     """[1, heads, length, size] each, fewer heads of keys and values where these are shared; returns [1, length, heads,
     size]. The signature is that of transformers' attention functions."""
-    attend = _compiled() if query.device.type == "cuda" else flex_attention
+    alone = query.device.type == "cuda" and not torch.compiler.is_compiling()
+    attend = _compiled() if alone else flex_attention
     shared = query.shape[1] // key.shape[1]
     key, value = (one.repeat_interleave(shared, dim=1) if shared > 1 else one for one in (key, value))
     # Under autocast rotary embeddings leave float32, and FlexAttention wants one type.

@@ -12,6 +12,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -23,13 +24,13 @@ from transformers.utils.logging import disable_progress_bar
 from configs.schema import ContrastiveConfig, LearnerConfig
 from learners import checkpoints
 from learners.attention import supports_packing, use_packed_attention
-from learners.batching import Batch, Plan, collate, plan_batches
+from learners.batching import Batch, Plan, Row, collate, plan_batches
 from learners.deepspeed_config import deepspeed_config, import_deepspeed, join_process_group, require_nvme
 from learners.disk_adam import DiskAdamW
 from learners.frozen import FrozenPolicy, freeze, frozen_dtype
 from learners.lora import adapter_settings, adapter_weights, attach_lora, merged_weights, without_adapters
 from learners.losses import LossInputs, LossOutputs, Objective, cross_entropy_loss, grpo_loss
-from learners.policy import load_policy
+from learners.policy import compile_layers, load_policy
 from learners.records import Sample
 from learners.scoring import TokenScorer, has_bfloat16
 
@@ -42,9 +43,14 @@ class LearnerError(Exception):
 class _Work:
     """A micro-batch of this rank, with what was computed for it before the first optimiser step."""
 
-    batch: Batch
+    make: Callable[[], Batch]
     old: Tensor | None = None
     reference: Tensor | None = None
+
+    @cached_property
+    def batch(self) -> Batch:
+        """Made when it is first needed: a GPU computes with the one before meanwhile."""
+        return self.make()
 
 
 class LearnerEngine:
@@ -86,6 +92,8 @@ class LearnerEngine:
         self._packed = self._packs()
         if self._packed and self.device.type == "cuda":
             use_packed_attention(self.model)
+        if self._compiles():
+            compile_layers(self.model)
         if config.gradient_checkpointing:
             self.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         self._adapters = attach_lora(self.model, config.lora, config.autocast) if config.lora.rank > 0 else None
@@ -203,6 +211,10 @@ class LearnerEngine:
         self._engine.destroy()
         self._reference = None
 
+    def _compiles(self) -> bool:
+        """Whether layers are: on GPUs, unless ZeRO-3 gathers their weights by hooks that a compiler cannot see."""
+        return self.config.compile and self.device.type == "cuda" and self.config.zero_stage < 3
+
     def _packs(self) -> bool:
         """Whether rows are packed. Raises LearnerError where they cannot be and the config says so."""
         wanted, possible = self.config.attention, supports_packing(self.model.config)
@@ -259,8 +271,11 @@ class LearnerEngine:
     def _work(self, plan: Plan) -> list[_Work]:
         pad = self.tokenizer.pad_token_id
         pad_id = cast(int, self.tokenizer.eos_token_id if pad is None else pad)
-        batches = (collate(rows, pad_id, packed=plan.packed) for rows in plan.micro_batches[self.rank])
-        return [_Work(batch.to(self.device)) for batch in batches]
+
+        def batch_of(rows: Sequence[Row]) -> Batch:
+            return collate(rows, pad_id, packed=plan.packed).to(self.device)
+
+        return [_Work(partial(batch_of, rows)) for rows in plan.micro_batches[self.rank]]
 
     def _optimise(
         self, work: Sequence[_Work], objective: Callable[[_Work], LossOutputs], learning_rate: float
@@ -335,6 +350,8 @@ class LearnerEngine:
         frozen = FrozenPolicy(self.model, held, device=self.device, autocast=autocast, offload=offload)
         if self._packed and self.device.type == "cuda":
             use_packed_attention(frozen.model)
+        if self._compiles():
+            compile_layers(frozen.model)
         return frozen
 
     def _gather(self, parameters: Sequence[Tensor]) -> contextlib.AbstractContextManager[Any]:

@@ -21,7 +21,9 @@ from learners.scoring import CHUNK_ELEMENTS
 
 _FULL, _HALF = 4, 2  # bytes of a float32 and of a bfloat16
 _LIVE_ELEMENTS = 1_000_000_000  # gathered at once under ZeRO-3 (DeepSpeed's `stage3_max_live_parameters`)
-_OF_A_LOGIT = 18  # bytes at the peak: in both precisions, its gradient, and the distribution that the entropy is of
+# Bytes of a logit at the peak: on a CPU in both precisions, its gradient, and the distribution that the entropy is of;
+# on a GPU, where these are fused, itself and its gradient.
+_OF_A_LOGIT = {"cpu": 18, "cuda": 6}
 
 
 @dataclass(frozen=True)
@@ -90,9 +92,11 @@ def trainable(shape: PolicyShape, lora: LoraConfig) -> int:
     return lora.rank * shape.adapted if lora.rank else shape.parameters
 
 
-def learner_memory(shape: PolicyShape, config: LearnerConfig, *, responses: int, reference: bool) -> LearnerMemory:
+def learner_memory(
+    shape: PolicyShape, config: LearnerConfig, *, responses: int, reference: bool, device: str = "cpu"
+) -> LearnerMemory:
     """Of a step on micro-batches of `config.micro_batch_tokens`, of which at most `responses` are scored at once.
-    `reference`: a KL term asks for a reference policy, which adapters do without a copy."""
+    `reference`: a KL term asks for a reference policy, which adapters do without a copy. `device`: `cpu` or `cuda`."""
     trained = trainable(shape, config.lora)
     frozen = shape.parameters if config.lora.rank else 0
     stage, ranks = config.zero_stage, config.ranks
@@ -117,7 +121,8 @@ def learner_memory(shape: PolicyShape, config: LearnerConfig, *, responses: int,
         # Gradients lie there twice, as they are summed and as they are stepped with, and the new weights until copied.
         host += (3 + (stage < 3) + (2 if config.offload_optimizer == "cpu" else 0)) * of_states
         optimizer = 0
-    activations = _activations(shape, config) + _OF_A_LOGIT * min(responses * shape.vocabulary, CHUNK_ELEMENTS)
+    logits = _OF_A_LOGIT[device] * min(responses * shape.vocabulary, CHUNK_ELEMENTS[device])
+    activations = _activations(shape, config) + logits
     frozen_copy = held * shape.parameters if reference and not config.lora.rank else 0
     if config.offload_reference:
         # Its own passes need no gradients and next to no activations.

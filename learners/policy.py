@@ -22,6 +22,7 @@ from transformers import (
     Qwen2Config,
     Qwen2ForCausalLM,
 )
+from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.models.auto.tokenization_auto import get_tokenizer_config
 
 from configs.schema import ScratchConfig
@@ -128,6 +129,14 @@ def load_policy(model: str | Path, dtype: torch.dtype | str) -> tuple[PreTrained
             f"policy.model: {model} lacks {len(missing)} weights ({missing[0]}, ...): give a complete checkpoint"
         )
     return loaded, tokenizer
+
+
+def compile_layers(model: PreTrainedModel) -> None:
+    """Lets torch compile each decoder layer, once for all of them and for every length: what lies between products of
+    matrices is then computed in few passes over memory. The first pass forward and backward takes the time for it."""
+    for module in model.modules():
+        if isinstance(module, GradientCheckpointingLayer):
+            module.compile(dynamic=True)
 
 
 def load_tokenizer(model: str | Path) -> PreTrainedTokenizerBase:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -53,7 +53,9 @@ ROLLOUT_SCHEMA = pa.schema(
 
 def rollout_table(rollouts: Iterable[Rollout]) -> pa.Table:
     """Rollouts as an Arrow table of `ROLLOUT_SCHEMA`."""
-    return pa.Table.from_pylist([asdict(rollout) for rollout in rollouts], schema=ROLLOUT_SCHEMA)
+    rows = list(rollouts)
+    columns = {name: [getattr(row, name) for row in rows] for name in ROLLOUT_SCHEMA.names}
+    return pa.Table.from_pydict(columns, schema=ROLLOUT_SCHEMA)
 
 
 @dataclass(frozen=True)

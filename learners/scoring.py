@@ -7,9 +7,9 @@ several times as long as responses they would be most of the memory and much of 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -19,8 +19,8 @@ from transformers import PreTrainedModel
 
 from learners.batching import Batch
 
-# Logits held at once; above it the backward pass recomputes each chunk. 64 Mi elements are 256 MiB in float32.
-CHUNK_ELEMENTS = 1 << 26
+# Logits held at once; above it the backward pass recomputes each chunk. On a CPU they are held in float32.
+CHUNK_ELEMENTS = {"cpu": 1 << 26, "cuda": 1 << 28}
 
 
 def has_bfloat16(device: str) -> bool:
@@ -71,46 +71,66 @@ class TokenScorer(nn.Module):
     def _chunks(
         self, hidden: Tensor, targets: Tensor, head: nn.Module, temperature: float, with_entropy: bool
     ) -> Iterator[tuple[Tensor, Tensor]]:
-        size = max(CHUNK_ELEMENTS // self.model.config.get_text_config().vocab_size, 1)
-        softcap = getattr(self.model.config.get_text_config(), "final_logit_softcapping", None)
+        text = self.model.config.get_text_config()
+        size = max(CHUNK_ELEMENTS[hidden.device.type] // text.vocab_size, 1)
+        scale = _Scale(temperature, getattr(text, "final_logit_softcapping", None))
         for start in range(0, max(len(targets), 1), size):
             stop = start + size
-            arguments = (hidden[start:stop], targets[start:stop], head, temperature, softcap, with_entropy)
+            score = _Score(head, scale, with_entropy)
             if len(targets) > size and torch.is_grad_enabled():
-                yield checkpoint(_score, *arguments, use_reentrant=False)
+                yield checkpoint(score, hidden[start:stop], targets[start:stop], use_reentrant=False)
             else:
-                yield _score(*arguments)
+                yield score(hidden[start:stop], targets[start:stop])
 
 
-def _score(
-    hidden: Tensor, targets: Tensor, head: nn.Module, temperature: float, softcap: float | None, with_entropy: bool
-) -> tuple[Tensor, Tensor]:
-    """[tokens, hidden] to log-probabilities and entropies, [tokens] each (entropies are empty unless asked for)."""
-    logits = head(hidden)
-    statistics = _fused() if logits.device.type == "cuda" else _statistics
-    logprobs, entropy = statistics(logits, targets, temperature, softcap, with_entropy)
-    return logprobs, entropy
+@dataclass(frozen=True)
+class _Scale:
+    """What becomes of logits before they are probabilities."""
+
+    temperature: float
+    softcap: float | None
+
+    def __call__(self, logits: Tensor) -> Tensor:
+        """In float32."""
+        logits = logits.float()
+        if self.softcap:
+            logits = self.softcap * torch.tanh(logits / self.softcap)
+        return logits if self.temperature == 1.0 else logits / self.temperature
 
 
-def _statistics(
-    logits: Tensor, targets: Tensor, temperature: float, softcap: float | None, with_entropy: bool
-) -> tuple[Tensor, Tensor]:
-    """The same of logits, [tokens, vocabulary], in float32."""
-    logits = logits.float()
-    if softcap:
-        logits = softcap * torch.tanh(logits / softcap)
-    if temperature != 1.0:
-        logits = logits / temperature
-    logprobs = -functional.cross_entropy(logits, targets, reduction="none")
-    if not with_entropy:
-        return logprobs, logprobs.new_empty(0)
-    with torch.no_grad():
-        distribution = functional.log_softmax(logits, dim=-1)
-        entropy = -(distribution.exp() * distribution).sum(dim=-1)
-    return logprobs, entropy
+class _Score:
+    """[tokens, hidden] and [tokens] targets to log-probabilities and entropies, [tokens] each. Entropies, which have no
+    gradient, come with the first call alone, where they are wanted: the second is the backward pass's own."""
+
+    def __init__(self, head: nn.Module, scale: _Scale, with_entropy: bool) -> None:
+        self._head, self._scale, self._with_entropy = head, scale, with_entropy
+
+    def __call__(self, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        logits = self._head(hidden)
+        on_gpu = logits.device.type == "cuda"
+        logprobs = (_fused(_logprobs) if on_gpu else _logprobs)(logits, targets, self._scale)
+        if not self._with_entropy:
+            return logprobs, logprobs.new_empty(0)
+        self._with_entropy = False
+        with torch.no_grad():
+            entropy = (_fused(_entropy) if on_gpu else _entropy)(logits, targets, logprobs, self._scale)
+        return logprobs, entropy
+
+
+def _logprobs(logits: Tensor, targets: Tensor, scale: _Scale) -> Tensor:
+    """Of the targets; logits: [tokens, vocabulary]."""
+    return -functional.cross_entropy(scale(logits), targets, reduction="none")
+
+
+def _entropy(logits: Tensor, targets: Tensor, logprobs: Tensor, scale: _Scale) -> Tensor:
+    """Of each prediction, in one pass more over the logits: the targets' log-probabilities say how these are
+    normalised."""
+    scaled = scale(logits)
+    normaliser = scaled.gather(1, targets[:, None]) - logprobs[:, None]
+    return normaliser[:, 0] - ((scaled - normaliser).exp() * scaled).sum(dim=1)
 
 
 @cache
-def _fused() -> Any:
+def _fused(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """Compiled, so that a GPU reads the vocabulary's logits a few times and never writes them in float32."""
-    return torch.compile(_statistics, dynamic=True)
+    return torch.compile(function, dynamic=True)

@@ -129,13 +129,15 @@ def memory_table(plan: Sequence[RoleMemory]) -> Table:
 
 
 def _learner(config: RunConfig, shape: PolicyShape, device: int, *, on_gpu: bool) -> RoleMemory:
-    in_half = config.learner.autocast and has_bfloat16("cuda" if on_gpu else "cpu")
+    kind = "cuda" if on_gpu else "cpu"
+    in_half = config.learner.autocast and has_bfloat16(kind)
     learner, trains = replace(config.learner, autocast=in_half), "contrastive_rl" in config.schedule.phases
     known = learner_memory(
         shape,
         learner,
         responses=learner.micro_batch_tokens,
         reference=trains and config.contrastive_rl.kl > 0,
+        device=kind,
     )
     parts = {
         "weights": known.weights,
