@@ -16,9 +16,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.attention.flex_attention import BlockMask
 
-from learners.attention import BLOCK, dense_mask, packed_mask
+from learners.attention import BLOCK, PackedLayout, dense_mask, packed_layout
 from learners.records import Sample
 
 
@@ -68,8 +67,8 @@ class Batch:
 
     `input_ids`: [rows, length]. `attention_mask`: [rows, 1, length, length], true where attention is allowed, or None
     when every row has one response: then padding follows everything, and causal attention alone is right (and faster).
-    `segments`: [2, length], of packed rows alone, which prompt and which response of it each token is of (see
-    `learners.attention`, whose mask stands for it on the device).
+    `segments`: [2, length], of packed rows alone, which prompt and which response of it each token is of. `layout`:
+    what stands for it, and for the mask, on a GPU (see `learners.attention`).
     `position_ids`: [rows, length], or None likewise. `predictors`: [tokens], the index into rows * length of the
     position whose output predicts each response token. `targets`: [tokens] token ids. `advantages`: [tokens].
     `behaviour_logprobs`: [tokens], NaN where a sample carries none. `response_of`: [tokens], which response a token is
@@ -77,7 +76,7 @@ class Batch:
     """
 
     input_ids: Tensor
-    attention_mask: Tensor | BlockMask | None
+    attention_mask: Tensor | None
     position_ids: Tensor | None
     predictors: Tensor
     targets: Tensor
@@ -85,11 +84,17 @@ class Batch:
     behaviour_logprobs: Tensor
     response_of: Tensor
     segments: Tensor | None = None
+    layout: PackedLayout | None = None
 
     def to(self, device: torch.device) -> Batch:
-        """The same batch on `device`, with the mask of its segments."""
+        """The same batch on `device`, with the mask or the layout of its segments."""
         moved = replace(self, **{name: value.to(device) for name, value in vars(self).items() if value is not None})
-        return moved if moved.segments is None else replace(moved, attention_mask=packed_mask(moved.segments))
+        if self.segments is None:
+            return moved
+        if device.type == "cpu":
+            return replace(moved, attention_mask=dense_mask(self.segments))
+        nothing = torch.empty(1, 1, 1, 1, device=device)  # for models, which else make a mask of their own
+        return replace(moved, attention_mask=nothing, layout=packed_layout(self.segments).to(device))
 
 
 def plan_batches(

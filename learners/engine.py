@@ -217,10 +217,14 @@ class LearnerEngine:
 
     def _packs(self) -> bool:
         """Whether rows are packed. Raises LearnerError where they cannot be and the config says so."""
-        wanted, possible = self.config.attention, supports_packing(self.model.config)
+        wanted, on_gpu = self.config.attention, self.device.type == "cuda"
+        possible = supports_packing(self.model.config) and (self.config.autocast or not on_gpu)
         if wanted == "packed" and not possible:
-            raise LearnerError("learner.attention=packed needs a model of plain full attention: set it to padded")
-        return possible and (wanted == "packed" or (wanted == "auto" and self.device.type == "cuda"))
+            raise LearnerError(
+                "learner.attention=packed needs a model of plain full attention, and on a GPU learner.autocast: set it "
+                "to padded"
+            )
+        return possible and (wanted == "packed" or (wanted == "auto" and on_gpu))
 
     def _wrap(self, scorer: TokenScorer) -> Any:
         trainable = [parameter for parameter in scorer.parameters() if parameter.requires_grad]

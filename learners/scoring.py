@@ -51,12 +51,14 @@ class TokenScorer(nn.Module):
         the entropy of each prediction, [tokens], without a gradient. Temperature 0 (greedy) is read as 1."""
         scale = temperature if temperature > 0.0 else 1.0
         head = self.model.get_output_embeddings()
+        packed = {} if batch.layout is None else {"layout": batch.layout}
         with self._precision(batch.input_ids.device.type):
             hidden = self.model.base_model(
                 input_ids=batch.input_ids,
                 attention_mask=batch.attention_mask,
                 position_ids=batch.position_ids,
                 use_cache=False,
+                **packed,
             ).last_hidden_state
             predicting = hidden.flatten(0, 1)[batch.predictors]
             pieces = list(self._chunks(predicting, batch.targets, head, scale, with_entropy))

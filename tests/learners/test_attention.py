@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
 from transformers import MistralConfig, Qwen3Config
 
-from learners.attention import block_mask, packed_mask, supports_packing, use_packed_attention
+from learners import attention
+from learners.attention import dense_mask, packed_layout, supports_packing, use_packed_attention
 from learners.batching import Batch, collate, plan_batches
-from learners.policy import load_policy
+from learners.policy import compile_layers, load_policy
 from learners.records import Sample
 from learners.scoring import TokenScorer
 
@@ -22,17 +24,98 @@ def batch(samples: list[Sample]) -> Batch:
     return collate(plan.micro_batches[0][0], pad_id=0, packed=True)
 
 
-@pytest.mark.parametrize("autocast", [False, True])
-@torch.no_grad()
-def test_blocks_allow_what_a_dense_mask_allows(policy_folder: Path, batch: Batch, autocast: bool) -> None:
+def dense_flash(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    query_bounds: Tensor,
+    key_bounds: Tensor,
+    most_queries: int,
+    most_keys: int,
+    *,
+    causal: bool,
+    scale: float,
+) -> tuple[Tensor, Tensor]:
+    """What FlashAttention computes, where there is no GPU."""
+    assert (most_queries, most_keys) == (int(query_bounds.diff().max()), int(key_bounds.diff().max()))
+    key, value = (one.repeat_interleave(query.shape[1] // one.shape[1], dim=1) for one in (key, value))
+    outputs, normalisers = [], []
+    for number in range(len(query_bounds) - 1):
+        rows = slice(int(query_bounds[number]), int(query_bounds[number + 1]))
+        columns = slice(int(key_bounds[number]), int(key_bounds[number + 1]))
+        scores = torch.einsum("qhd,khd->hqk", query[rows], key[columns]) * scale
+        if causal:
+            scores = scores.masked_fill(torch.ones(scores.shape[1:], dtype=torch.bool).triu(1), -torch.inf)
+        outputs.append(torch.einsum("hqk,khd->qhd", scores.softmax(-1), value[columns]))
+        normalisers.append(scores.logsumexp(-1))
+    return torch.cat(outputs), torch.cat(normalisers, dim=1)
+
+
+def dense_flash_backward(
+    gradient: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    output: Tensor,
+    normaliser: Tensor,
+    query_bounds: Tensor,
+    key_bounds: Tensor,
+    *_most: int,
+    causal: bool,
+    scale: float,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The same for its gradients: of the output and the normalisers that it is given, not of its own."""
+    shared = query.shape[1] // key.shape[1]
+    keys, values = (one.repeat_interleave(shared, dim=1) for one in (key, value))
+    found = torch.zeros_like(query), torch.zeros_like(keys), torch.zeros_like(values)
+    inner = (gradient * output).sum(-1).T
+    for number in range(len(query_bounds) - 1):
+        rows = slice(int(query_bounds[number]), int(query_bounds[number + 1]))
+        columns = slice(int(key_bounds[number]), int(key_bounds[number + 1]))
+        scores = torch.einsum("qhd,khd->hqk", query[rows], keys[columns]) * scale
+        if causal:
+            scores = scores.masked_fill(torch.ones(scores.shape[1:], dtype=torch.bool).triu(1), -torch.inf)
+        shares = (scores - normaliser[:, rows, None]).exp()
+        found[2][columns] += torch.einsum("hqk,qhd->khd", shares, gradient[rows])
+        wanted = torch.einsum("qhd,khd->hqk", gradient[rows], values[columns])
+        pull = shares * (wanted - inner[:, rows, None]) * scale
+        found[0][rows] += torch.einsum("hqk,khd->qhd", pull, keys[columns])
+        found[1][columns] += torch.einsum("hqk,qhd->khd", pull, query[rows])
+    summed = (one.unflatten(1, (-1, shared)).sum(2) for one in found[1:])
+    return found[0], *summed
+
+
+@pytest.mark.parametrize("answered", [True, False])
+def test_two_calls_joined_give_what_a_dense_mask_gives(
+    policy_folder: Path, batch: Batch, answered: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attention, "_flash", dense_flash)
+    monkeypatch.setattr(attention, "_flash_backward", dense_flash_backward)
     assert batch.segments is not None
+    if not answered:  # the other half of the sequences has no response
+        batch.segments[1] *= batch.segments[0] % 2
+    layout = packed_layout(batch.segments)
+    whole = replace(batch, attention_mask=dense_mask(batch.segments))
+    joined = replace(batch, attention_mask=torch.empty(1, 1, 1, 1), layout=layout)
     found = []
-    for mask in (packed_mask(batch.segments), block_mask(batch.segments)):
+    for one in (whole, joined):
         model, _ = load_policy(policy_folder, torch.float32)
-        if not isinstance(mask, torch.Tensor):
+        if one.layout is not None:
             use_packed_attention(model)
-        found.append(TokenScorer(model, autocast=autocast)(replace(batch, attention_mask=mask), 1.0)[0])
-    torch.testing.assert_close(found[1], found[0], atol=3e-2 if autocast else 1e-5, rtol=0.0)
+        logprobs, _ = TokenScorer(model, autocast=False)(one, 1.0)
+        logprobs.square().mean().backward()
+        found.append((logprobs.detach(), {name: weight.grad for name, weight in model.named_parameters()}))
+    torch.testing.assert_close(found[1][0], found[0][0], atol=1e-5, rtol=0.0)
+    for name, expected in found[0][1].items():
+        torch.testing.assert_close(found[1][1][name], expected, atol=1e-5 * float(expected.abs().max()), rtol=0.0)
+
+
+def test_a_row_without_responses_is_prompts_alone() -> None:
+    layout = packed_layout(torch.tensor([[0, 0, 0, 1], [0, 0, 0, 0]]))
+    assert layout.bounds.tolist() == [0, 3, 4]
+    assert layout.longest.tolist() == [3, 0, 0]
+    assert not len(layout.queries)
+    assert not len(layout.keys)
 
 
 def test_a_window_is_no_full_attention(policy_folder: Path) -> None:
@@ -45,8 +128,8 @@ def test_a_window_is_no_full_attention(policy_folder: Path) -> None:
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("heads", [(4, 2), (14, 2)])
-def test_gradients_on_a_gpu_are_as_exact_as_those_of_a_dense_mask(heads: tuple[int, int]) -> None:
+@pytest.mark.parametrize(("heads", "compiled"), [((4, 2), False), ((14, 2), False), ((14, 2), True)])
+def test_gradients_on_a_gpu_are_as_exact_as_those_of_a_dense_mask(heads: tuple[int, int], compiled: bool) -> None:
     """They differ from float32's as those of a dense mask in bfloat16 do. Lengths of several blocks; heads that are no
     power of two."""
     from transformers import Qwen2Config, Qwen2ForCausalLM
@@ -64,18 +147,21 @@ def test_gradients_on_a_gpu_are_as_exact_as_those_of_a_dense_mask(heads: tuple[i
     dense = collate(rows, pad_id=0, packed=True)
     assert dense.segments is not None
     on_gpu = dense.to(torch.device("cuda"))
-    whole = replace(on_gpu, attention_mask=packed_mask(dense.segments).cuda())  # type: ignore[union-attr]
+    whole = replace(on_gpu, attention_mask=dense_mask(dense.segments).cuda(), layout=None)
 
-    def gradients(packed: bool, autocast: bool) -> dict[str, torch.Tensor]:
+    def gradients(packed: bool, autocast: bool, compiled: bool = False) -> dict[str, torch.Tensor]:
         torch.manual_seed(0)
         model = Qwen2ForCausalLM(config).cuda()
         if packed:
             use_packed_attention(model)
+        if compiled:
+            compile_layers(model)
         TokenScorer(model, autocast=autocast)(on_gpu if packed else whole, 1.0)[0].mean().backward()
         return {name: parameter.grad for name, parameter in model.named_parameters()}
 
     exact = gradients(packed=False, autocast=False)
-    rounded, found = gradients(packed=False, autocast=True), gradients(packed=True, autocast=True)
+    rounded = gradients(packed=False, autocast=True)
+    found = gradients(packed=True, autocast=True, compiled=compiled)
     for name, expected in exact.items():
         error, theirs = ((one[name] - expected).norm() / expected.norm() for one in (found, rounded))
         assert error < 1.5 * theirs + 1e-3, (name, float(error), float(theirs))
