@@ -8,7 +8,6 @@ engine imports this module (`scheduler_cls`).
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -26,102 +25,130 @@ so while others are generated, and not for whole responses at the end."""
 
 @dataclass
 class Group:
-    """Tokens of one request that have not left yet, with their log-probabilities, the token ids of these, and ranks.
-
-    `room`: tokens that it leaves with, and `next_room`: the one behind it. `first`: the request's first output, if that
-    was held back.
-    """
+    """Tokens of one request that have not left yet. `room`: how many leave together. `row`: where in `_Held` their
+    log-probabilities are, if they have any. `first`: the request's first output, if that was held back."""
 
     room: int
-    next_room: int
+    row: int
     with_logprobs: bool
     first: Any = None
     token_ids: list[int] = field(default_factory=list)
-    logprobs: list[list[float]] = field(default_factory=list)
-    logprob_ids: list[list[int]] = field(default_factory=list)
-    ranks: list[int] = field(default_factory=list)
 
 
 class GroupsOutputs(_Base):
-    """Before one of vLLM's schedulers (0.26 to 0.33): requests that want their final output alone get it in groups of
-    `GROUP` tokens, all others as ever."""
+    """Before one of vLLM's schedulers (0.26 to 0.33): requests that want their final output alone, and of
+    log-probabilities those of the sampled tokens at most, get it in groups of `GROUP` tokens; all others as ever."""
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)
         self._groups: dict[str, Group] = {}
+        self._held = _Held()
         self._begun = itertools.count()
 
     def add_request(self, request: Any, *arguments: Any, **keywords: Any) -> None:
         """Takes in a request. First groups differ in length, so that not all are full at once."""
         if len(self._groups) > 2 * len(self.requests) + GROUP:  # of requests that were aborted
-            self._groups = {name: group for name, group in self._groups.items() if name in self.requests}
+            for name in [name for name in self._groups if name not in self.requests]:
+                self._held.give_back(self._groups.pop(name).row)
+        self._end(request.request_id)
         wanted = request.sampling_params
-        final_only = wanted is not None and wanted.output_kind == RequestOutputKind.FINAL_ONLY
-        room, next_room = (1 + next(self._begun) % GROUP, GROUP) if final_only else (1, 1)
-        with_logprobs = wanted is not None and wanted.num_logprobs is not None
-        self._groups[request.request_id] = Group(room, next_room, with_logprobs)
+        if wanted is not None and wanted.output_kind == RequestOutputKind.FINAL_ONLY and not wanted.num_logprobs:
+            room, with_logprobs = 1 + next(self._begun) % GROUP, wanted.num_logprobs is not None
+            self._groups[request.request_id] = Group(room, self._held.take(), with_logprobs)
         super().add_request(request, *arguments, **keywords)
 
     def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> dict[int, Any]:
         """What a step of the model gives to the frontend, by client: vLLM's, less what is held back."""
-        lists = model_runner_output.logprobs
+        lists, row_of = model_runner_output.logprobs, model_runner_output.req_id_to_index
         if lists is not None and lists.cu_num_generated_tokens is not None:  # several tokens a request: speculation
             raise NotImplementedError("outputs are grouped for steps of one token a request")
+        others = [name for name in row_of if name not in self._groups and self._wants_logprobs(name)]
+        alone = {name: lists.slice_request(row_of[name], 1) for name in others} if lists is not None else {}
         model_runner_output.logprobs = None  # vLLM would cut it into three arrays a request
         answers: dict[int, Any] = super().update_from_output(scheduler_output, model_runner_output)
-        rows = _Rows(lists, model_runner_output.req_id_to_index)
         for client, answer in list(answers.items()):
-            answer.outputs = list(self._leaving(answer.outputs, rows))
+            grouped = [output for output in answer.outputs if output.request_id in self._groups]
+            for output in answer.outputs:
+                output.new_logprobs = alone.get(output.request_id)
+            at_once = [output for output in answer.outputs if output.request_id not in self._groups]
+            answer.outputs = [*at_once, *self._leaving(grouped, lists, row_of)]
             if not answer.outputs and answer.scheduler_stats is None and answer.finished_requests is None:
                 del answers[client]
         return answers
 
-    def _leaving(self, outputs: list[Any], rows: _Rows) -> Iterator[Any]:
-        """The outputs that leave now, each for a whole group."""
-        for output in outputs:
-            group = self._groups.get(output.request_id) or Group(1, 1, with_logprobs=False)
-            rows.add_to(group, output)
+    def _wants_logprobs(self, name: str) -> bool:
+        request = self.requests.get(name)
+        return request is not None and request.sampling_params.num_logprobs is not None
+
+    def _leaving(self, outputs: list[Any], lists: Any, row_of: dict[str, int]) -> list[Any]:
+        """Of outputs that are grouped those that leave now, each for a whole group."""
+        groups = [self._groups[output.request_id] for output in outputs]
+        if lists is not None:
+            fresh = [(group, output) for group, output in zip(groups, outputs, strict=True) if output.new_token_ids]
+            self._held.put(
+                lists,
+                [row_of[output.request_id] for _, output in fresh],
+                [group.row for group, _ in fresh],
+                [len(group.token_ids) for group, _ in fresh],
+            )
+        leaving = []
+        for group, output in zip(groups, outputs, strict=True):
+            group.token_ids += output.new_token_ids
             if output.finish_reason is None and len(group.token_ids) < group.room:
                 group.first = group.first or output
                 continue
+            if group.first is not None:  # what came with the first token alone
+                output.prefill_stats = group.first.prefill_stats
+            output.new_token_ids = group.token_ids
+            if group.with_logprobs and group.token_ids:
+                output.new_logprobs = self._held.whole(group.row, len(group.token_ids))
+            leaving.append(output)
+            group.room, group.first, group.token_ids = GROUP, None, []
             if output.finish_reason is not None:
-                self._groups.pop(output.request_id, None)
-            else:
-                self._groups[output.request_id] = Group(group.next_room, group.next_room, group.with_logprobs)
-            yield rows.whole(group, output)
+                self._end(output.request_id)
+        return leaving
+
+    def _end(self, name: str) -> None:
+        if (group := self._groups.pop(name, None)) is not None:
+            self._held.give_back(group.row)
 
 
-class _Rows:
-    """Log-probabilities of one step, [requests, 1 + those asked for beside the sampled one's], as lists."""
+class _Held:
+    """Log-probabilities of sampled tokens that have not left yet, their token ids and ranks: a row a request, [rows,
+    GROUP], written for all requests of a step at once."""
 
-    def __init__(self, lists: Any, row_of: dict[str, int]) -> None:
-        self._lists, self._row_of = lists, row_of
-        if lists is not None:
-            self._logprobs, self._ids = lists.logprobs.tolist(), lists.logprob_token_ids.tolist()
-            self._ranks = lists.sampled_token_ranks.tolist()
+    def __init__(self) -> None:
+        self._free: list[int] = []
+        self._ids = np.zeros((0, GROUP), np.int32)
+        self._logprobs = np.zeros((0, GROUP), np.float32)
+        self._ranks = np.zeros((0, GROUP), np.int32)
 
-    def add_to(self, group: Group, output: Any) -> None:
-        """Puts the token of this step, where it gave one, behind those before."""
-        group.token_ids.extend(output.new_token_ids)
-        if group.with_logprobs and output.new_token_ids:
-            row = self._row_of[output.request_id]
-            group.logprobs.append(self._logprobs[row])
-            group.logprob_ids.append(self._ids[row])
-            group.ranks.append(self._ranks[row])
-
-    def whole(self, group: Group, output: Any) -> Any:
-        """The step's output of a request, for all tokens of its group."""
-        output.new_token_ids = group.token_ids
-        if group.ranks:
-            output.new_logprobs = LogprobsLists(
-                np.array(group.logprob_ids, np.int32),
-                np.array(group.logprobs, np.float32),
-                np.array(group.ranks, np.int32),
+    def take(self) -> int:
+        """A row that nobody has."""
+        if not self._free:
+            size = len(self._ids)
+            more = max(size, GROUP)
+            self._free = list(range(size, size + more))
+            self._ids, self._logprobs, self._ranks = (
+                np.concatenate((held, np.zeros((more, GROUP), held.dtype)))
+                for held in (self._ids, self._logprobs, self._ranks)
             )
-        if group.first is not None:  # what came with the first token alone
-            output.prefill_stats = group.first.prefill_stats
-            output.new_prompt_logprobs_tensors = group.first.new_prompt_logprobs_tensors
-        return output
+        return self._free.pop()
+
+    def give_back(self, row: int) -> None:
+        """To those that nobody has."""
+        self._free.append(row)
+
+    def put(self, lists: Any, of: list[int], rows: list[int], places: list[int]) -> None:
+        """Of each given row of a step's `LogprobsLists` the sampled token's numbers, to a row and a place in it."""
+        self._ids[rows, places] = lists.logprob_token_ids[of, 0]
+        self._logprobs[rows, places] = lists.logprobs[of, 0]
+        self._ranks[rows, places] = lists.sampled_token_ranks[of]
+
+    def whole(self, row: int, tokens: int) -> LogprobsLists:
+        """The first so many of a row, as vLLM has them."""
+        ids, logprobs = (held[row, :tokens, None].copy() for held in (self._ids, self._logprobs))
+        return LogprobsLists(ids, logprobs, self._ranks[row, :tokens].copy())
 
 
 class GroupingScheduler(GroupsOutputs, Scheduler):

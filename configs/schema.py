@@ -269,6 +269,9 @@ class PlacementConfig:
     # Which roles share GPUs, one after the other: `none`, all have GPUs of their own; `training`, engines and learner;
     # `all`, evaluators too, which then time nothing while anything is generated or trained.
     share: str = one_of("none", "none", "training", "all")
+    # Engines and learner are clients of NVIDIA's multi-process service, which the run starts on its host: engines that
+    # share a GPU compute at the same time, instead of in slices of time.
+    mps: bool = False
 
 
 @dataclass

@@ -8,6 +8,8 @@ computed at all. Elsewhere a dense mask says the same.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -21,26 +23,23 @@ _WIDEST = 256  # head size that FlashAttention computes
 
 
 class PackedLayout(NamedTuple):
-    """Where sequences lie in a packed row; int32 on the model's device unless said otherwise.
+    """Where sequences lie in a packed row: the prompts, the responses to the first, to the second, ..., and padding.
 
-    `bounds`: [sequences + 1], where each prompt and each response begins, and the end. `queries`, `keys`: int64, places
-    of all response tokens, and of the prompt tokens that they see. `query_bounds`, `key_bounds`: [prompts + 1], where
-    in these each prompt's begin, and the end. `longest`: int64 [3] on the CPU, tokens of the longest sequence, of the
-    most responses to a prompt together, and of the longest prompt.
+    `bounds`: [sequences + 1], where each prompt and each response begins, and the end; padding is a sequence, too.
+    `prompt_bounds`, `response_bounds`: [prompts + 1], where each prompt, and all responses to it, begin among prompts
+    and among responses. int32, on the model's device. `sizes`: int64 [5], on the CPU: tokens of all prompts, and of all
+    responses; of the longest sequence, of the longest prompt, and of the most responses to one.
     """
 
     bounds: Tensor
-    queries: Tensor
-    keys: Tensor
-    query_bounds: Tensor
-    key_bounds: Tensor
-    longest: Tensor
+    prompt_bounds: Tensor
+    response_bounds: Tensor
+    sizes: Tensor
 
     def to(self, device: torch.device) -> PackedLayout:
         """The same for a model on `device`."""
-        return PackedLayout(**{name: one.to(device) for name, one in self._asdict().items()})._replace(
-            longest=self.longest
-        )
+        bounds, prompts, responses = (one.to(device) for one in self[:3])
+        return PackedLayout(bounds, prompts, responses, self.sizes)
 
 
 def supports_packing(config: PretrainedConfig) -> bool:
@@ -61,21 +60,17 @@ def use_packed_attention(model: PreTrainedModel) -> None:
 def packed_layout(segments: Tensor) -> PackedLayout:
     """What a packed row looks like to FlashAttention.
 
-    segments: [2, length] on the CPU, the prompt that a token belongs to, ascending, and which of its responses, from 1;
-    0 is the prompt itself. Padding is a prompt of its own.
+    segments: [2, length] on the CPU, which prompt a token belongs to, and which of its responses, from 1; 0 is the
+    prompt itself. In the order that `PackedLayout` says; every prompt has a response, but padding, which is the last.
     """
     documents, responses = segments
     changes = (segments[:, 1:] != segments[:, :-1]).any(dim=0).nonzero()[:, 0] + 1
     bounds = torch.cat([torch.tensor([0]), changes, torch.tensor([segments.shape[1]])])
-    answers = torch.bincount(documents[responses > 0], minlength=int(documents.max()) + 1)
-    answered = (answers > 0)[documents]
-    queries, keys = (responses > 0).nonzero()[:, 0], ((responses == 0) & answered).nonzero()[:, 0]
-    query_sizes, key_sizes = answers[answers > 0], torch.bincount(documents[keys])
-    key_sizes = key_sizes[key_sizes > 0]
-    longest = [int(sizes.max()) if len(sizes) else 0 for sizes in (bounds.diff(), query_sizes, key_sizes)]
-    return PackedLayout(
-        bounds.int(), queries, keys, _bounds_of(query_sizes), _bounds_of(key_sizes), torch.tensor(longest)
-    )
+    of_responses = torch.bincount(documents[responses > 0])
+    of_prompts = torch.bincount(documents[responses == 0])[: len(of_responses)]
+    longest = [int(sizes.max()) if len(sizes) else 0 for sizes in (bounds.diff(), of_prompts, of_responses)]
+    sizes = torch.tensor([int(of_prompts.sum()), int(of_responses.sum()), *longest])
+    return PackedLayout(bounds.int(), _bounds_of(of_prompts), _bounds_of(of_responses), sizes)
 
 
 def dense_mask(segments: Tensor) -> Tensor:
@@ -115,34 +110,42 @@ def _attend(
     key: Tensor,
     value: Tensor,
     bounds: Tensor,
-    queries: Tensor,
-    keys: Tensor,
-    query_bounds: Tensor,
-    key_bounds: Tensor,
-    longest: Tensor,
+    prompt_bounds: Tensor,
+    response_bounds: Tensor,
+    sizes: Tensor,
     scale: float,
 ) -> tuple[Tensor, Tensor]:
     """[length, heads, size] each to the output, likewise, and the logarithms of its normalisers, [heads, length]."""
-    own, prompt_queries, prompt_keys = longest.tolist()
-    output, normaliser = _flash(query, key, value, bounds, bounds, own, own, causal=True, scale=scale)
-    if len(queries):
+    prompts, responses, longest, prompt, answers = sizes.tolist()
+    output, normaliser = _flash(query, key, value, bounds, bounds, longest, longest, causal=True, scale=scale)
+    if responses:
+        whole = slice(prompts, prompts + responses)
         seen, share = _flash(
-            query[queries],
-            key[keys],
-            value[keys],
-            query_bounds,
-            key_bounds,
-            prompt_queries,
-            prompt_keys,
+            query[whole],
+            key[:prompts],
+            value[:prompts],
+            response_bounds,
+            prompt_bounds,
+            answers,
+            prompt,
             causal=False,
             scale=scale,
         )
-        before = normaliser[:, queries]
-        whole = torch.logaddexp(before, share)
-        weights = ((one - whole).exp().T[..., None].to(output.dtype) for one in (before, share))
-        output[queries] = next(weights) * output[queries] + next(weights) * seen
-        normaliser[:, queries] = whole
+        join = _compiled_join() if query.is_cuda else _join
+        output[whole], normaliser[:, whole] = join(output[whole], normaliser[:, whole], seen, share)
     return output, normaliser
+
+
+def _join(output: Tensor, normaliser: Tensor, seen: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
+    """Attention to two sets of keys, from that to each and the logarithms of their normalisers."""
+    whole = torch.logaddexp(normaliser, share)
+    first, second = ((one - whole).exp().T[..., None] for one in (normaliser, share))
+    return (first * output + second * seen).to(output.dtype), whole
+
+
+@cache
+def _compiled_join() -> Callable[..., tuple[Tensor, Tensor]]:
+    return torch.compile(_join, dynamic=True)
 
 
 @_attend.register_fake
@@ -161,35 +164,35 @@ def _attend_backward(
     output: Tensor,
     normaliser: Tensor,
     bounds: Tensor,
-    queries: Tensor,
-    keys: Tensor,
-    query_bounds: Tensor,
-    key_bounds: Tensor,
-    longest: Tensor,
+    prompt_bounds: Tensor,
+    response_bounds: Tensor,
+    sizes: Tensor,
     scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of query, key and value. Each part is that of its own call with the whole's output and normaliser."""
-    own, prompt_queries, prompt_keys = longest.tolist()
+    prompts, responses, longest, prompt, answers = sizes.tolist()
     found = _flash_backward(
-        gradient, query, key, value, output, normaliser, bounds, bounds, own, own, causal=True, scale=scale
+        gradient, query, key, value, output, normaliser, bounds, bounds, longest, longest, causal=True, scale=scale
     )
-    if len(queries):
-        of_prompts = _flash_backward(
-            gradient[queries],
-            query[queries],
-            key[keys],
-            value[keys],
-            output[queries],
-            normaliser[:, queries].contiguous(),
-            query_bounds,
-            key_bounds,
-            prompt_queries,
-            prompt_keys,
+    if responses:
+        whole = slice(prompts, prompts + responses)
+        of_query, of_key, of_value = _flash_backward(
+            gradient[whole],
+            query[whole],
+            key[:prompts],
+            value[:prompts],
+            output[whole],
+            normaliser[:, whole].contiguous(),
+            response_bounds,
+            prompt_bounds,
+            answers,
+            prompt,
             causal=False,
             scale=scale,
         )
-        for one, part, places in zip(found, of_prompts, (queries, keys, keys), strict=True):
-            one.index_add_(0, places, part)
+        found[0][whole] += of_query
+        found[1][:prompts] += of_key
+        found[2][:prompts] += of_value
     return found
 
 
@@ -201,12 +204,11 @@ def _(_gradient: Tensor, query: Tensor, key: Tensor, value: Tensor, *_others: An
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     *tensors, ctx.scale = inputs
     ctx.save_for_backward(*tensors[:3], *output, *tensors[3:])
-    ctx.mark_non_differentiable(output[1])
 
 
 def _gradients(ctx: Any, gradient: Tensor, _of_normaliser: Tensor) -> tuple[Tensor | None, ...]:
     found = _attend_backward(gradient.contiguous(), *ctx.saved_tensors, ctx.scale)
-    return (*found, *[None] * 7)
+    return (*found, *[None] * 5)
 
 
 _attend.register_autograd(_gradients, setup_context=_save)

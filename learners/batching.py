@@ -244,18 +244,22 @@ def _padded_places(laid: Sequence[_Laid], pad_id: int) -> dict[str, Any]:
 
 
 def _packed_places(laid: Sequence[_Laid], pad_id: int) -> dict[str, Any]:
-    """All rows one behind the other, filled up to a whole number of blocks."""
-    starts = [0, *itertools.accumulate(len(row.ids) for row in laid)]
-    fill = -starts[-1] % BLOCK or (0 if laid else BLOCK)
+    """The prompts of all rows, then their responses, then padding up to a whole number of blocks."""
+    length = sum(len(row.ids) for row in laid)
+    fill = -length % BLOCK or (0 if laid else BLOCK)
     documents = [torch.full((len(row.ids),), index) for index, row in enumerate(laid)]
-    documents.append(torch.full((fill,), len(laid)))
-    responses = [*(row.responses for row in laid), torch.zeros(fill, dtype=torch.long)]
+    segments = torch.stack((_joined(documents), _joined([row.responses for row in laid])))
+    order = segments[1].gt(0).int().argsort(stable=True)  # of the rows' tokens, as they stand one behind the other
+    places = torch.empty_like(order).scatter_(0, order, torch.arange(length))
+    starts = itertools.accumulate((len(row.ids) for row in laid), initial=0)
+    padding = torch.tensor([[len(laid)], [0]]).expand(2, fill)
+    ids, positions = _joined([row.ids for row in laid]), _joined([row.positions for row in laid])
     return {
-        "input_ids": torch.cat([*(row.ids for row in laid), torch.full((fill,), pad_id)]).unsqueeze(0),
+        "input_ids": torch.cat([ids[order], torch.full((fill,), pad_id)]).unsqueeze(0),
         "attention_mask": None,
-        "position_ids": torch.cat([*(row.positions for row in laid), torch.arange(fill)]).unsqueeze(0),
-        "predictors": _joined([row.predictors + start for row, start in zip(laid, starts, strict=False)]),
-        "segments": torch.stack((torch.cat(documents), torch.cat(responses))).int(),
+        "position_ids": torch.cat([positions[order], torch.arange(fill)]).unsqueeze(0),
+        "predictors": places[_joined([row.predictors + start for row, start in zip(laid, starts, strict=False)])],
+        "segments": torch.cat((segments[:, order], padding), dim=1).int(),
     }
 
 

@@ -14,6 +14,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from configs.load import ConfigError
 from configs.schema import RunConfig
+from orchestration.mps import MpsServer
 
 ENGINE, EVALUATOR, LEARNER = "engine", "evaluator", "learner"
 _SHARING = {"none": (), "training": (ENGINE, LEARNER), "all": (ENGINE, LEARNER, EVALUATOR)}
@@ -28,9 +29,17 @@ class Placement:
         self._config = config
         self._on_gpu = config.evaluator.arch != "cpu"
         self._group: PlacementGroup | None = None
+        self._mps: MpsServer | None = None
 
     def reserve(self) -> None:
-        """Takes the GPUs that are shared. Raises ConfigError where the cluster does not give them in time."""
+        """Takes the GPUs that are shared, and lets their processes work at once where that is asked for. Raises
+        ConfigError where the cluster does not give them in time, or MPS does not start."""
+        if self._on_gpu and self._config.placement.mps:
+            if sum(node["Alive"] for node in ray.nodes()) > 1:
+                raise ConfigError(
+                    "placement.mps: the cluster has several nodes: start MPS on each, and set it to false"
+                )
+            self._mps = MpsServer()
         sharing = _SHARING[self._config.placement.share]
         if not self._on_gpu or not sharing:
             return
@@ -56,6 +65,12 @@ class Placement:
         """Options for the `index`-th actor of a role."""
         if not self._on_gpu:
             return {}
+        options = self._place(role, index)
+        if self._mps is not None and role in (ENGINE, LEARNER):
+            options["runtime_env"] = {"env_vars": self._mps.environment}
+        return options
+
+    def _place(self, role: str, index: int) -> dict[str, Any]:
         per_gpu = self._config.rollout.engines_per_gpu if role == ENGINE else 1
         if self._group is not None and role in _SHARING[self._config.placement.share]:
             here = PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=index // per_gpu)
@@ -63,7 +78,10 @@ class Placement:
         return {"num_gpus": self._config.rollout.tensor_parallel / per_gpu if role == ENGINE else 1}
 
     def release(self) -> None:
-        """Gives shared GPUs back."""
+        """Gives shared GPUs back. Their actors have ended."""
         if self._group is not None:
             remove_placement_group(self._group)
             self._group = None
+        if self._mps is not None:
+            self._mps.stop()
+            self._mps = None

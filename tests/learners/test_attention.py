@@ -85,15 +85,12 @@ def dense_flash_backward(
     return found[0], *summed
 
 
-@pytest.mark.parametrize("answered", [True, False])
 def test_two_calls_joined_give_what_a_dense_mask_gives(
-    policy_folder: Path, batch: Batch, answered: bool, monkeypatch: pytest.MonkeyPatch
+    policy_folder: Path, batch: Batch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(attention, "_flash", dense_flash)
     monkeypatch.setattr(attention, "_flash_backward", dense_flash_backward)
     assert batch.segments is not None
-    if not answered:  # the other half of the sequences has no response
-        batch.segments[1] *= batch.segments[0] % 2
     layout = packed_layout(batch.segments)
     whole = replace(batch, attention_mask=dense_mask(batch.segments))
     joined = replace(batch, attention_mask=torch.empty(1, 1, 1, 1), layout=layout)
@@ -110,12 +107,19 @@ def test_two_calls_joined_give_what_a_dense_mask_gives(
         torch.testing.assert_close(found[1][1][name], expected, atol=1e-5 * float(expected.abs().max()), rtol=0.0)
 
 
-def test_a_row_without_responses_is_prompts_alone() -> None:
-    layout = packed_layout(torch.tensor([[0, 0, 0, 1], [0, 0, 0, 0]]))
-    assert layout.bounds.tolist() == [0, 3, 4]
-    assert layout.longest.tolist() == [3, 0, 0]
-    assert not len(layout.queries)
-    assert not len(layout.keys)
+def test_a_layout_says_where_sequences_lie() -> None:
+    documents, responses = [0, 0, 0, 1, 0, 0, 0, 1, 2, 2], [0, 0, 0, 0, 1, 2, 2, 1, 0, 0]
+    layout = packed_layout(torch.tensor([documents, responses]))
+    assert layout.bounds.tolist() == [0, 3, 4, 5, 7, 8, 10]
+    assert layout.prompt_bounds.tolist() == [0, 3, 4]
+    assert layout.response_bounds.tolist() == [0, 3, 4]
+    assert layout.sizes.tolist() == [4, 4, 3, 3, 3]
+
+
+def test_padding_alone_is_a_sequence_without_responses() -> None:
+    layout = packed_layout(torch.zeros(2, 128, dtype=torch.int32))
+    assert layout.bounds.tolist() == [0, 128]
+    assert layout.sizes.tolist() == [0, 0, 128, 0, 0]
 
 
 def test_a_window_is_no_full_attention(policy_folder: Path) -> None:
