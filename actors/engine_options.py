@@ -27,6 +27,7 @@ from learners.weights import WeightManifest, unpack
 # vLLM's CPU default of 128 recomputes up to 127 tokens of a shared prompt for each response; 32, the smallest that its
 # kernel takes, generates faster.
 _CPU_BLOCK = 32
+_GPU_BATCH = 8192  # tokens in a step
 # Batches that a GPU's engine records its decoding for, as CUDA graphs; those between take the next larger.
 _GRAPHS = (*(1 << power for power in range(5)), *range(32, 128, 16), *range(128, 256, 32), *range(256, 1025, 64))
 
@@ -115,6 +116,8 @@ def engine_arguments(
             **arguments,
             **memory,
             "enable_sleep_mode": sleeps,
+            # A step with prompts in it runs outside of graphs, so that a few large ones are better than many.
+            "max_num_batched_tokens": max(policy.max_length, _GPU_BATCH),
             "compilation_config": {**kind, "cudagraph_capture_sizes": graphs},
         }
     return {

@@ -59,7 +59,7 @@ ON_A_GPU = (
     "rollout.sync_bucket_mib=2048",  # all weights in one part
     "rollout.compile=false",
     "learner.zero_stage=1",
-    "learner.micro_batch_tokens=17408",  # two prompts with their responses
+    "learner.micro_batch_tokens=34816",  # four prompts with their responses
     "ray.object_store_mib=4096",
     "policy.dtype=bfloat16",
 )

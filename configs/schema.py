@@ -116,7 +116,7 @@ class LearnerConfig:
     zero_stage: int = field(default=1, metadata={"choices": (0, 1, 2, 3)})
     micro_batch_tokens: int = bounded(8192, 64)  # tokens in one forward pass, padding included
     # Rows of a micro-batch are `padded` to one length, or `packed` one behind the other, where attention skips what is
-    # masked (FlexAttention; needs a GPU to be fast); `auto` packs on GPUs what has plain full attention.
+    # masked (on a GPU FlashAttention, which needs `autocast`); `auto` packs on GPUs what has plain full attention.
     attention: str = one_of("auto", "auto", "padded", "packed")
     gradient_clip: float = bounded(1.0, 0.0)
     weight_decay: float = bounded(0.0, 0.0)
