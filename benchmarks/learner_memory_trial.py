@@ -27,7 +27,7 @@ from learners.engine import LearnerEngine
 from learners.memory import learner_memory, policy_shape
 from learners.policy import train_tokenizer
 from learners.records import Sample
-from learners.scoring import TokenScorer, has_bfloat16
+from learners.scoring import TokenScorer, device_bytes, has_bfloat16
 
 WITH_KL = ContrastiveConfig(kl=0.01)
 
@@ -156,7 +156,9 @@ def peak(asked: dict[str, Any], memory: Memory) -> dict[str, Any]:
     tokens = min(int(plan.padded_tokens), engine.config.micro_batch_tokens)
     scored = max(sum(row.response_tokens for row in rows) for rows in plan.micro_batches[0])
     shape = policy_shape(engine.model.config)
-    known = learner_memory(shape, engine.config, responses=scored, reference=True, device=engine.device.type)
+    known = learner_memory(
+        shape, engine.config, responses=scored, reference=True, device_bytes=device_bytes(engine.device)
+    )
     states = known.weights + known.optimizer + known.reference
     host = 0 if memory.on_gpu else known.host
     planned = (

@@ -17,7 +17,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig
 from configs.schema import LearnerConfig, LoraConfig
 from learners.deepspeed_config import BUCKET_ELEMENTS
 from learners.policy import PolicyError
-from learners.scoring import CHUNK_ELEMENTS
+from learners.scoring import CHUNK_ELEMENTS, keeps_logits
 
 _FULL, _HALF = 4, 2  # bytes of a float32 and of a bfloat16
 _LIVE_ELEMENTS = 1_000_000_000  # gathered at once under ZeRO-3 (DeepSpeed's `stage3_max_live_parameters`)
@@ -93,10 +93,11 @@ def trainable(shape: PolicyShape, lora: LoraConfig) -> int:
 
 
 def learner_memory(
-    shape: PolicyShape, config: LearnerConfig, *, responses: int, reference: bool, device: str = "cpu"
+    shape: PolicyShape, config: LearnerConfig, *, responses: int, reference: bool, device_bytes: int = 0
 ) -> LearnerMemory:
     """Of a step on micro-batches of `config.micro_batch_tokens`, of which at most `responses` are scored at once.
-    `reference`: a KL term asks for a reference policy, which adapters do without a copy. `device`: `cpu` or `cuda`."""
+    `reference`: a KL term asks for a reference policy, which adapters do without a copy. `device_bytes`: of
+    the GPU's memory, 0 for a CPU."""
     trained = trainable(shape, config.lora)
     frozen = shape.parameters if config.lora.rank else 0
     stage, ranks = config.zero_stage, config.ranks
@@ -121,13 +122,20 @@ def learner_memory(
         # Gradients lie there twice, as they are summed and as they are stepped with, and the new weights until copied.
         host += (3 + (stage < 3) + (2 if config.offload_optimizer == "cpu" else 0)) * of_states
         optimizer = 0
-    logits = _OF_A_LOGIT[device] * min(responses * shape.vocabulary, CHUNK_ELEMENTS[device])
-    activations = _activations(shape, config) + logits
+    activations = _activations(shape, config) + _logits(responses * shape.vocabulary, device_bytes)
     frozen_copy = held * shape.parameters if reference and not config.lora.rank else 0
     if config.offload_reference:
         # Its own passes need no gradients and next to no activations.
         host, frozen_copy = host + frozen_copy, max(frozen_copy - gradients - activations, 0)
     return LearnerMemory(weights + casts, gradients, optimizer, frozen_copy, activations, host)
+
+
+def _logits(elements: int, device_bytes: int) -> int:
+    """Bytes of so many logits at the peak: of a chunk, and of the others where they are kept."""
+    device = "cuda" if device_bytes else "cpu"
+    chunk = min(elements, CHUNK_ELEMENTS[device])
+    kept = elements - chunk if keeps_logits(elements, device_bytes) else 0
+    return _OF_A_LOGIT[device] * chunk + _HALF * kept
 
 
 def _activations(shape: PolicyShape, config: LearnerConfig) -> int:

@@ -19,8 +19,15 @@ from transformers import PreTrainedModel
 
 from learners.batching import Batch
 
-# Logits held at once; above it the backward pass recomputes each chunk. On a CPU they are held in float32.
 CHUNK_ELEMENTS = {"cpu": 1 << 26, "cuda": 1 << 28}
+"""Logits computed at once, by kind of device; on a CPU they are float32."""
+_KEPT_SHARE = 8  # of a GPU's memory, for logits that the backward pass finds as the forward pass left them
+
+
+def keeps_logits(elements: int, memory: int) -> bool:
+    """Whether so many logits of a micro-batch are kept for its backward pass, which else computes each chunk again.
+    `memory`: bytes of a GPU's, in which they are bfloat16; 0 for a CPU."""
+    return 2 * elements * _KEPT_SHARE <= memory if memory else elements <= CHUNK_ELEMENTS["cpu"]
 
 
 def has_bfloat16(device: str) -> bool:
@@ -75,11 +82,12 @@ class TokenScorer(nn.Module):
     ) -> Iterator[tuple[Tensor, Tensor]]:
         text = self.model.config.get_text_config()
         size = max(CHUNK_ELEMENTS[hidden.device.type] // text.vocab_size, 1)
+        kept = keeps_logits(len(targets) * text.vocab_size, device_bytes(hidden.device))
         scale = _Scale(temperature, getattr(text, "final_logit_softcapping", None))
         for start in range(0, max(len(targets), 1), size):
             stop = start + size
             score = _Score(head, scale, with_entropy)
-            if len(targets) > size and torch.is_grad_enabled():
+            if not kept and torch.is_grad_enabled():
                 yield checkpoint(score, hidden[start:stop], targets[start:stop], use_reentrant=False)
             else:
                 yield score(hidden[start:stop], targets[start:stop])
@@ -130,6 +138,11 @@ def _entropy(logits: Tensor, targets: Tensor, logprobs: Tensor, scale: _Scale) -
     scaled = scale(logits)
     normaliser = scaled.gather(1, targets[:, None]) - logprobs[:, None]
     return normaliser[:, 0] - ((scaled - normaliser).exp() * scaled).sum(dim=1)
+
+
+def device_bytes(device: torch.device) -> int:
+    """Bytes of a GPU's memory; 0 for a CPU."""
+    return int(torch.cuda.get_device_properties(device).total_memory) if device.type == "cuda" else 0
 
 
 @cache

@@ -129,15 +129,14 @@ def memory_table(plan: Sequence[RoleMemory]) -> Table:
 
 
 def _learner(config: RunConfig, shape: PolicyShape, device: int, *, on_gpu: bool) -> RoleMemory:
-    kind = "cuda" if on_gpu else "cpu"
-    in_half = config.learner.autocast and has_bfloat16(kind)
+    in_half = config.learner.autocast and has_bfloat16("cuda" if on_gpu else "cpu")
     learner, trains = replace(config.learner, autocast=in_half), "contrastive_rl" in config.schedule.phases
     known = learner_memory(
         shape,
         learner,
         responses=learner.micro_batch_tokens,
         reference=trains and config.contrastive_rl.kl > 0,
-        device=kind,
+        device_bytes=device if on_gpu else 0,
     )
     parts = {
         "weights": known.weights,

@@ -285,6 +285,16 @@ class RunDirectory:
         self.storage.write(f"{path}.json", json.dumps(row, indent=2, default=dict).encode())
         return True
 
+    def save_kernels(self, arch: str, judged: Iterable[tuple[Candidate, Verdict]]) -> None:
+        """Stores of every task the best of these programs, where it beats the stored one."""
+        best: dict[str, tuple[float, Candidate, Verdict]] = {}
+        for candidate, verdict in judged:
+            merit = _merit(verdict)
+            if merit is not None and merit > best.get(candidate.task_id, (0.0,))[0]:
+                best[candidate.task_id] = merit, candidate, verdict
+        for task_id, (_, candidate, verdict) in best.items():
+            self.save_kernel(task_id, arch, candidate, verdict)
+
     def discard_kernel(self, candidate: Candidate, arch: str) -> None:
         """Removes a program from the best ones."""
         path = f"kernels/{_quoted(candidate.task_id)}/{_quoted(arch)}"

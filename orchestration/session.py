@@ -241,9 +241,10 @@ class Session:
         self.run.write_candidates(key, step, result.candidates.values())
         self.run.write_verdicts(key, step, result.verdicts.values())
         quarantine(self.cases, result.candidates, result.verdicts, f"{self.config.name}/{key}", self._references)
-        for digest, candidate in result.candidates.items():
-            if (verdict := result.verdicts.get(digest)) is not None:
-                self.run.save_kernel(candidate.task_id, self.config.evaluator.arch, candidate, verdict)
+        judged = (
+            (one, result.verdicts[digest]) for digest, one in result.candidates.items() if digest in result.verdicts
+        )
+        self.run.save_kernels(self.config.evaluator.arch, judged)
 
     def remember(self, result: StepResult, step: int) -> None:
         """New verdicts flow back into the buffer that exemplars are drawn from; what is a hack by now leaves it."""

@@ -148,3 +148,17 @@ def test_what_is_moved_is_on_the_host_instead() -> None:
 def test_a_model_without_a_configuration_is_one_line(tmp_path) -> None:
     with pytest.raises(PolicyError, match=r"policy\.model: .*no configuration"):
         policy_shape(str(tmp_path))
+
+
+def test_logits_are_kept_where_there_is_room() -> None:
+    shape = policy_shape(CONFIG)
+
+    def activations(gib: int, responses: int) -> int:
+        config = LearnerConfig(micro_batch_tokens=1024)
+        return learner_memory(shape, config, responses=responses, reference=False, device_bytes=gib << 30).activations
+
+    most = (80 << 30) // (16 * shape.vocabulary)  # whose logits take an eighth
+    grown = activations(80, most) - activations(80, most // 2)
+    assert grown == pytest.approx(2 * shape.vocabulary * (most - most // 2), rel=0.01)
+    assert activations(80, 2 * most) < activations(80, most), "more are computed again"
+    assert activations(16, most) < activations(80, most)

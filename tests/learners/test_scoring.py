@@ -50,14 +50,34 @@ def test_chunks_change_neither_values_nor_gradients(
     rows = plan_batches(samples, micro_batch_tokens=4096, max_length=256).micro_batches[0][0]
     batch, scorer = collate(rows, pad_id=0), TokenScorer(model, autocast=False)
     results = []
-    for elements in (1 << 26, 7 * model.config.vocab_size):
+    few = 7 * model.config.vocab_size
+    for elements, memory in ((1 << 26, 0), (few, 0), (few, 1 << 40)):  # one chunk; several, computed again, or kept
         monkeypatch.setitem(scoring.CHUNK_ELEMENTS, "cpu", elements)
+        monkeypatch.setattr(scoring, "device_bytes", lambda _, memory=memory: memory)
         model.zero_grad()
-        logprobs, _ = scorer(batch, 1.0)
+        logprobs, entropy = scorer(batch, 1.0, with_entropy=True)
         logprobs.mean().backward()
         gradient = model.get_input_embeddings().weight.grad
-        results.append((logprobs.detach(), gradient.clone()))
-    torch.testing.assert_close(results[0], results[1])
+        results.append((logprobs.detach(), entropy, gradient.clone()))
+    torch.testing.assert_close(results[1], results[0])
+    torch.testing.assert_close(results[2], results[0])
+
+
+@pytest.mark.parametrize("softcap", [None, 5.0])
+@torch.no_grad()
+def test_entropies_are_those_of_the_distribution(
+    policy_folder: Path, samples: list[Sample], softcap: float | None
+) -> None:
+    model, _ = load_policy(policy_folder, torch.float32)
+    model.config.final_logit_softcapping = softcap
+    rows = plan_batches(samples[:1], micro_batch_tokens=4096, max_length=256).micro_batches[0][0]
+    batch = collate(rows, pad_id=0)
+    logprobs, entropy = TokenScorer(model, autocast=False)(batch, 0.7, with_entropy=True)
+    logits = model(batch.input_ids).logits[0, batch.predictors]
+    logits = (softcap * torch.tanh(logits / softcap) if softcap else logits) / 0.7
+    expected = torch.distributions.Categorical(logits=logits)
+    torch.testing.assert_close(entropy, expected.entropy(), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(logprobs, expected.log_prob(batch.targets), atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("autocast", [False, True])

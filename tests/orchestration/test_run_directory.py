@@ -229,6 +229,19 @@ def test_only_a_better_program_takes_the_place_of_the_best(run):
     assert run.save_kernel("t1", "cpu", slow, verdict(slow.digest, 1.1))
 
 
+def test_of_many_programs_the_best_of_each_task_is_stored(run):
+    one, two, three, other = (
+        Candidate.propose(task, f"ModelNew = {n}", "policy:1") for n, task in enumerate(("t1", "t1", "t1", "t2"))
+    )
+    judged = [(one, 1.1), (two, 1.4), (three, 1.3), (other, 0.5)]
+    run.save_kernels("cpu", [(candidate, verdict(candidate.digest, value)) for candidate, value in judged])
+    assert {kernel.candidate for kernel in run.kernels()} == {two, other}
+    run.save_kernels(
+        "cpu", [(three, verdict(three.digest, 1.39)), (two, verdict(two.digest, 9.0, outcome=Outcome.HACK))]
+    )
+    assert {kernel.candidate for kernel in run.kernels()} == {two, other}
+
+
 def publish(run: RunDirectory, name: str, text: str) -> str:
     folder = run.checkpoint_folder(name)
     (folder / "deep").mkdir()
