@@ -1,8 +1,8 @@
 """vLLM's schedulers with fewer messages: tokens leave the engine's process in groups instead of one by one.
 
-A rollout is read when it is complete. To encode, send and decode three small arrays for every token of it keeps a core
-busy in each of the two processes, and the engine's own waits for the interpreter's lock meanwhile. Imports vLLM, whose
-engine imports this module (`scheduler_cls`).
+A rollout is read when it is complete. vLLM encodes, sends and decodes three small arrays for every token of it, for
+which its engine has to wait: threads of one process share the interpreter. Imports vLLM, whose engine imports this
+module (`scheduler_cls`).
 """
 
 from __future__ import annotations
@@ -51,8 +51,7 @@ class GroupsOutputs(_Base):
             for name in [name for name in self._groups if name not in self.requests]:
                 self._held.give_back(self._groups.pop(name).row)
         self._end(request.request_id)
-        wanted = request.sampling_params
-        if wanted is not None and wanted.output_kind == RequestOutputKind.FINAL_ONLY and not wanted.num_logprobs:
+        if _is_grouped(wanted := request.sampling_params):
             room, with_logprobs = 1 + next(self._begun) % GROUP, wanted.num_logprobs is not None
             self._groups[request.request_id] = Group(room, self._held.take(), with_logprobs)
         super().add_request(request, *arguments, **keywords)
@@ -111,6 +110,12 @@ class GroupsOutputs(_Base):
     def _end(self, name: str) -> None:
         if (group := self._groups.pop(name, None)) is not None:
             self._held.give_back(group.row)
+
+
+def _is_grouped(wanted: Any) -> bool:
+    if wanted is None or wanted.output_kind != RequestOutputKind.FINAL_ONLY:
+        return False
+    return not wanted.num_logprobs and wanted.prompt_logprobs is None
 
 
 class _Held:

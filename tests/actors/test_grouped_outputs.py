@@ -89,7 +89,7 @@ def test_groups_do_not_all_leave_at_once() -> None:
 
 @pytest.mark.parametrize(
     "changes",
-    [{"output_kind": RequestOutputKind.DELTA}, {"logprobs": 1}, {"output_kind": RequestOutputKind.CUMULATIVE}],
+    [{"output_kind": RequestOutputKind.DELTA}, {"logprobs": 1}, {"prompt_logprobs": 1}],
 )
 def test_others_get_every_token_when_it_is_there(changes: dict[str, Any]) -> None:
     scheduler = Grouping()
