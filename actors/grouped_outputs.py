@@ -19,8 +19,8 @@ from vllm.v1.outputs import LogprobsLists
 
 _Base: Any = Scheduler if TYPE_CHECKING else object
 GROUP = 64
-"""Tokens of a response that leave together. Reading them takes the frontend a few microseconds each: in groups it does
-so while others are generated, and not for whole responses at the end."""
+"""Tokens of a response that leave together, and are read while others are generated: whole responses often end at the
+same time."""
 
 
 @dataclass
@@ -61,14 +61,14 @@ class GroupsOutputs(_Base):
         lists, row_of = model_runner_output.logprobs, model_runner_output.req_id_to_index
         if lists is not None and lists.cu_num_generated_tokens is not None:  # several tokens a request: speculation
             raise NotImplementedError("outputs are grouped for steps of one token a request")
-        others = [name for name in row_of if name not in self._groups and self._wants_logprobs(name)]
-        alone = {name: lists.slice_request(row_of[name], 1) for name in others} if lists is not None else {}
+        others = {name for name in row_of if name not in self._groups and self._wants_logprobs(name)}
         model_runner_output.logprobs = None  # vLLM would cut it into three arrays a request
         answers: dict[int, Any] = super().update_from_output(scheduler_output, model_runner_output)
         for client, answer in list(answers.items()):
             grouped = [output for output in answer.outputs if output.request_id in self._groups]
             for output in answer.outputs:
-                output.new_logprobs = alone.get(output.request_id)
+                if lists is not None and (name := output.request_id) in others:
+                    output.new_logprobs = lists.slice_request(row_of[name], len(output.new_token_ids))
             at_once = [output for output in answer.outputs if output.request_id not in self._groups]
             answer.outputs = [*at_once, *self._leaving(grouped, lists, row_of)]
             if not answer.outputs and answer.scheduler_stats is None and answer.finished_requests is None:
@@ -77,7 +77,8 @@ class GroupsOutputs(_Base):
 
     def _wants_logprobs(self, name: str) -> bool:
         request = self.requests.get(name)
-        return request is not None and request.sampling_params.num_logprobs is not None
+        wanted = None if request is None else request.sampling_params
+        return wanted is not None and wanted.num_logprobs is not None
 
     def _leaving(self, outputs: list[Any], lists: Any, row_of: dict[str, int]) -> list[Any]:
         """Of outputs that are grouped those that leave now, each for a whole group."""

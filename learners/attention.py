@@ -47,8 +47,16 @@ def supports_packing(config: PretrainedConfig) -> bool:
     text = config.get_text_config()
     layers = getattr(text, "layer_types", None) or [_PLAIN]
     windowed = getattr(text, "sliding_window", None) or getattr(text, "attn_logit_softcapping", None)
+    return set(layers) == {_PLAIN} and not windowed
+
+
+def has_flash(config: PretrainedConfig, device: torch.device) -> bool:
+    """Whether FlashAttention serves a model's heads on a GPU: of one size for queries, keys and values, a multiple of 8
+    up to 256, from compute capability 8.0 on."""
+    text = config.get_text_config()
     size = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
-    return set(layers) == {_PLAIN} and not windowed and size <= _WIDEST and size % 8 == 0
+    alike = getattr(text, "v_head_dim", None) in (None, size) and getattr(text, "kv_lora_rank", None) is None
+    return alike and size <= _WIDEST and size % 8 == 0 and torch.cuda.get_device_capability(device) >= (8, 0)
 
 
 def use_packed_attention(model: PreTrainedModel) -> None:
@@ -99,7 +107,7 @@ def _packed_attention(
     size]. The signature is that of transformers' attention functions."""
     assert layout is not None
     # Under autocast rotary embeddings leave float32, and FlashAttention wants one type.
-    query, key, value = (one[0].transpose(0, 1).to(value.dtype) for one in (query, key, value))
+    query, key, value = (one[0].transpose(0, 1).to(value.dtype).contiguous() for one in (query, key, value))
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     return cast(Tensor, _attend(query, key, value, *layout, scale)[0])[None], None
 

@@ -111,12 +111,16 @@ def plan_batches(
     A micro-batch has at most `micro_batch_tokens` tokens, padding included; a single row over that is a batch of its
     own. `packed`: rows stand one behind the other, and one that shares a prompt may fill a micro-batch. Samples over
     `max_length` tokens, and those without a response, are dropped and counted. Raises ValueError for a sample without
-    a prompt: nothing would predict its first token.
+    a prompt, whose first token nothing would predict, and for one with log-probabilities of other tokens than its own.
     """
     usable = []
     for sample in samples:
         if not sample.prompt_ids:
             raise ValueError("a sample has an empty prompt; a prompt needs one token at least (encode_prompt adds bos)")
+        if len(sample.logprobs) not in (0, len(sample.response_ids)):
+            raise ValueError(
+                f"a sample has {len(sample.response_ids)} response tokens, {len(sample.logprobs)} logprobs"
+            )
         if sample.response_ids and len(sample.prompt_ids) + len(sample.response_ids) <= max_length:
             usable.append(sample)
     longest = micro_batch_tokens if packed else min(max_length, micro_batch_tokens)
@@ -273,11 +277,7 @@ def _mask(segments: Tensor) -> Tensor:
 
 
 def _behaviour(sample: Sample) -> Sequence[float]:
-    if not sample.logprobs:
-        return [math.nan] * len(sample.response_ids)
-    if len(sample.logprobs) != len(sample.response_ids):
-        raise ValueError(f"a sample has {len(sample.response_ids)} response tokens, {len(sample.logprobs)} logprobs")
-    return sample.logprobs
+    return sample.logprobs or [math.nan] * len(sample.response_ids)
 
 
 def _per_token(values: Sequence[Sequence[float]]) -> Tensor:

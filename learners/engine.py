@@ -7,6 +7,7 @@ Collectives are bounded by `config.timeout`. Never samples, never evaluates, and
 from __future__ import annotations
 
 import contextlib
+import gc
 import math
 import os
 import time
@@ -23,7 +24,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from configs.schema import ContrastiveConfig, LearnerConfig
 from learners import checkpoints
-from learners.attention import supports_packing, use_packed_attention
+from learners.attention import has_flash, supports_packing, use_packed_attention
 from learners.batching import Batch, Plan, Row, collate, plan_batches
 from learners.deepspeed_config import deepspeed_config, import_deepspeed, join_process_group, require_nvme
 from learners.disk_adam import DiskAdamW
@@ -164,7 +165,7 @@ class LearnerEngine:
         With LoRA nothing is copied: the reference is then the policy without its adapters.
         """
         if self._adapters is None:
-            self._reference = None  # the one before makes room first
+            self._forget_reference()  # the one before makes room first
             self._reference = self._frozen(self.named_weights())
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
@@ -209,7 +210,11 @@ class LearnerEngine:
     def close(self) -> None:
         """Frees the model and the optimiser. The process group lives until the process ends."""
         self._engine.destroy()
+        self._forget_reference()
+
+    def _forget_reference(self) -> None:
         self._reference = None
+        gc.collect()  # compiled layers refer to themselves
 
     def _compiles(self) -> bool:
         """Whether layers are: on GPUs, unless ZeRO-3 gathers their weights by hooks that a compiler cannot see."""
@@ -218,11 +223,13 @@ class LearnerEngine:
     def _packs(self) -> bool:
         """Whether rows are packed. Raises LearnerError where they cannot be and the config says so."""
         wanted, on_gpu = self.config.attention, self.device.type == "cuda"
-        possible = supports_packing(self.model.config) and (self.config.autocast or not on_gpu)
+        possible = supports_packing(self.model.config)
+        if on_gpu:
+            possible = possible and self.config.autocast and has_flash(self.model.config, self.device)
         if wanted == "packed" and not possible:
             raise LearnerError(
-                "learner.attention=packed needs a model of plain full attention, and on a GPU learner.autocast: set it "
-                "to padded"
+                "learner.attention=packed needs a model of plain full attention, and on a GPU learner.autocast and "
+                "heads that FlashAttention serves (compute capability 8.0, sizes of 8 to 256): set it to padded"
             )
         return possible and (wanted == "packed" or (wanted == "auto" and on_gpu))
 

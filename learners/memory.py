@@ -17,13 +17,11 @@ from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig
 from configs.schema import LearnerConfig, LoraConfig
 from learners.deepspeed_config import BUCKET_ELEMENTS
 from learners.policy import PolicyError
-from learners.scoring import CHUNK_ELEMENTS, keeps_logits
+from learners.scoring import CHUNK_ELEMENTS, most_kept
 
 _FULL, _HALF = 4, 2  # bytes of a float32 and of a bfloat16
 _LIVE_ELEMENTS = 1_000_000_000  # gathered at once under ZeRO-3 (DeepSpeed's `stage3_max_live_parameters`)
-# Bytes of a logit at the peak: on a CPU in both precisions, its gradient, and the distribution that the entropy is of;
-# on a GPU, where these are fused, itself and its gradient.
-_OF_A_LOGIT = {"cpu": 18, "cuda": 6}
+_OF_A_LOGIT = 18  # bytes at a CPU's peak: in both precisions, its gradient, and the distribution of its entropy
 
 
 @dataclass(frozen=True)
@@ -122,7 +120,7 @@ def learner_memory(
         # Gradients lie there twice, as they are summed and as they are stepped with, and the new weights until copied.
         host += (3 + (stage < 3) + (2 if config.offload_optimizer == "cpu" else 0)) * of_states
         optimizer = 0
-    activations = _activations(shape, config) + _logits(responses * shape.vocabulary, device_bytes)
+    activations = _activations(shape, config) + _logits(responses * shape.vocabulary, held, device_bytes)
     frozen_copy = held * shape.parameters if reference and not config.lora.rank else 0
     if config.offload_reference:
         # Its own passes need no gradients and next to no activations.
@@ -130,12 +128,13 @@ def learner_memory(
     return LearnerMemory(weights + casts, gradients, optimizer, frozen_copy, activations, host)
 
 
-def _logits(elements: int, device_bytes: int) -> int:
-    """Bytes of so many logits at the peak: of a chunk, and of the others where they are kept."""
-    device = "cuda" if device_bytes else "cpu"
-    chunk = min(elements, CHUNK_ELEMENTS[device])
-    kept = elements - chunk if keeps_logits(elements, device_bytes) else 0
-    return _OF_A_LOGIT[device] * chunk + _HALF * kept
+def _logits(elements: int, width: int, device_bytes: int) -> int:
+    """Bytes of up to so many logits at the peak: of a chunk, and of the others as far as they are kept."""
+    if not device_bytes:
+        return _OF_A_LOGIT * min(elements, CHUNK_ELEMENTS["cpu"])
+    chunk = min(elements, CHUNK_ELEMENTS["cuda"])
+    kept = max(min(elements, most_kept(device_bytes, width)) - chunk, 0)
+    return width * (3 * chunk + kept)  # a chunk's own, their gradients, and as much to spare
 
 
 def _activations(shape: PolicyShape, config: LearnerConfig) -> int:

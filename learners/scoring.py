@@ -24,10 +24,10 @@ CHUNK_ELEMENTS = {"cpu": 1 << 26, "cuda": 1 << 28}
 _KEPT_SHARE = 8  # of a GPU's memory, for logits that the backward pass finds as the forward pass left them
 
 
-def keeps_logits(elements: int, memory: int) -> bool:
-    """Whether so many logits of a micro-batch are kept for its backward pass, which else computes each chunk again.
-    `memory`: bytes of a GPU's, in which they are bfloat16; 0 for a CPU."""
-    return 2 * elements * _KEPT_SHARE <= memory if memory else elements <= CHUNK_ELEMENTS["cpu"]
+def most_kept(memory: int, width: int) -> int:
+    """So many logits of a micro-batch are kept for its backward pass at most; of more it computes each chunk again.
+    `memory`: bytes of a GPU's, 0 for a CPU; `width`: bytes of a logit."""
+    return memory // (_KEPT_SHARE * width) if memory else CHUNK_ELEMENTS["cpu"]
 
 
 def has_bfloat16(device: str) -> bool:
@@ -82,7 +82,7 @@ class TokenScorer(nn.Module):
     ) -> Iterator[tuple[Tensor, Tensor]]:
         text = self.model.config.get_text_config()
         size = max(CHUNK_ELEMENTS[hidden.device.type] // text.vocab_size, 1)
-        kept = keeps_logits(len(targets) * text.vocab_size, device_bytes(hidden.device))
+        kept = len(targets) * text.vocab_size <= most_kept(device_bytes(hidden.device), 2 if self.autocast else 4)
         scale = _Scale(temperature, getattr(text, "final_logit_softcapping", None))
         for start in range(0, max(len(targets), 1), size):
             stop = start + size

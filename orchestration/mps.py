@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -55,5 +56,6 @@ class MpsServer:
         try:
             self._shell.wait(timeout=2.0 * _QUIT_SECONDS)
         except subprocess.TimeoutExpired:
-            self._shell.kill()
+            os.killpg(self._shell.pid, signal.SIGKILL)  # the service, too
+            self._shell.wait()
         shutil.rmtree(self._folder, ignore_errors=True)

@@ -37,7 +37,7 @@ class Placement:
         if self._on_gpu and self._config.placement.mps:
             if sum(node["Alive"] for node in ray.nodes()) > 1:
                 raise ConfigError(
-                    "placement.mps: the cluster has several nodes: start MPS on each, and set it to false"
+                    "placement.mps is for a run on one node, and there are several nodes: set it to false"
                 )
             self._mps = MpsServer()
         sharing = _SHARING[self._config.placement.share]

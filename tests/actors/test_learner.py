@@ -56,5 +56,10 @@ def test_two_ranks_learn_what_one_learns_and_a_lost_rank_is_told_in_time(
     finally:
         alone.stop()
     ray.kill(two_ranks._ranks[1])
+
+    def train_on() -> None:
+        for _ in range(100):  # it takes moments until it is dead
+            two_ranks.train_cross_entropy(_SAMPLES, 1e-3)
+
     with pytest.raises(LearnerLost, match="rank"):
-        two_ranks.train_cross_entropy(_SAMPLES, 1e-3)
+        train_on()

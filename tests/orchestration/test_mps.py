@@ -100,3 +100,11 @@ def test_a_cluster_of_several_nodes_is_refused(heard: Path, monkeypatch: pytest.
     with pytest.raises(ConfigError, match="several nodes"):
         Placement(load_config("local", ["evaluator.arch=H200", "placement.mps=true"])).reserve()
     assert not (heard / "pid").exists()
+
+
+def test_one_that_hangs_is_ended(heard: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mps, "_QUIT_SECONDS", 0.2)
+    server = MpsServer()
+    (heard / "bin" / "nvidia-cuda-mps-control").write_text("#!/bin/sh\n")  # nobody hears that it is to quit
+    server.stop()
+    assert not is_there(int((heard / "pid").read_text()))
