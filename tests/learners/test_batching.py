@@ -142,4 +142,4 @@ def test_an_empty_batch_has_a_row_and_no_tokens() -> None:
 
 def test_logprobs_that_do_not_fit_the_response_are_refused() -> None:
     with pytest.raises(ValueError, match="2 response tokens, 1 logprobs"):
-        collate([Row((Sample((1,), (2, 3), logprobs=(-1.0,)),))], pad_id=0)
+        plan_batches([Sample((1,), (2, 3), logprobs=(-1.0,))], micro_batch_tokens=64, max_length=64)
