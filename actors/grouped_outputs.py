@@ -60,7 +60,7 @@ class GroupsOutputs(_Base):
         """What a step of the model gives to the frontend, by client: vLLM's, less what is held back."""
         lists, row_of = model_runner_output.logprobs, model_runner_output.req_id_to_index
         if lists is not None and lists.cu_num_generated_tokens is not None:  # several tokens a request: speculation
-            raise NotImplementedError("outputs are grouped for steps of one token a request")
+            raise ValueError("an engine whose outputs are grouped gives one token a request and step: no speculation")
         others = {name for name in row_of if name not in self._groups and self._wants_logprobs(name)}
         model_runner_output.logprobs = None  # vLLM would cut it into three arrays a request
         answers: dict[int, Any] = super().update_from_output(scheduler_output, model_runner_output)

@@ -132,8 +132,9 @@ def load_policy(model: str | Path, dtype: torch.dtype | str) -> tuple[PreTrained
 
 
 def compile_layers(model: PreTrainedModel) -> None:
-    """Lets torch compile each decoder layer, once for all of them and for every length: what lies between products of
-    matrices is then computed in few passes over memory. The first pass forward and backward takes the time for it."""
+    """Lets torch compile the decoder layers, which share what is compiled, for lengths that vary: what lies between
+    products of matrices is then computed in few passes over memory. The first passes take the time for it, and again
+    where something else than a length is new."""
     for module in model.modules():
         if isinstance(module, GradientCheckpointingLayer):
             module.compile(dynamic=True)

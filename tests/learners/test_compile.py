@@ -1,4 +1,4 @@
-"""Compiled layers train as those that are not: the same losses and gradients, within bfloat16's rounding."""
+"""Compiled layers train as those that are not: the same losses, entropies and norms of gradients, but for rounding."""
 
 from __future__ import annotations
 
