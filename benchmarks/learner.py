@@ -30,9 +30,10 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.learner_memory import print_peak
+from benchmarks.learner_memory import print_longest, print_peak
 from benchmarks.learner_step import EVALUATORS, ON_A_GPU, SETTINGS, RandomPrompts, with_constant_verdicts
 from benchmarks.learner_step import with_whole_responses as with_whole
+from benchmarks.learner_sync import print_found as print_sync
 from benchmarks.learner_trl import STAGES, listed_versions, print_summary, summarise
 from configs.load import load_config
 from orchestration.driver import take_steps
@@ -161,7 +162,14 @@ def print_step(found: dict[str, Any], console: Console) -> None:
     )
 
 
-PRINTERS = {"alone": print_summary, "overlap": print_overlap, "peak": print_peak, "step": print_step}
+PRINTERS = {
+    "alone": print_summary,
+    "longest": print_longest,
+    "overlap": print_overlap,
+    "peak": print_peak,
+    "step": print_step,
+    "sync": print_sync,
+}
 
 
 def main() -> None:

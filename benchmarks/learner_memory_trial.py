@@ -11,6 +11,7 @@ import resource
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -157,7 +158,11 @@ def peak(asked: dict[str, Any], memory: Memory) -> dict[str, Any]:
     scored = max(sum(row.response_tokens for row in rows) for rows in plan.micro_batches[0])
     shape = policy_shape(engine.model.config)
     known = learner_memory(
-        shape, engine.config, responses=scored, reference=True, device_bytes=device_bytes(engine.device)
+        shape,
+        replace(engine.config, micro_batch_tokens=tokens),
+        responses=scored,
+        reference=True,
+        device_bytes=device_bytes(engine.device),
     )
     states = known.weights + known.optimizer + known.reference
     host = 0 if memory.on_gpu else known.host
