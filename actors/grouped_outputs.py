@@ -17,6 +17,8 @@ from vllm.v1.core.sched.async_scheduler import AsyncScheduler
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.outputs import LogprobsLists
 
+from actors.seldom_allocation import AllocatesSeldom
+
 _Base: Any = Scheduler if TYPE_CHECKING else object
 GROUP = 64
 """Tokens of a response that leave together, and are read while others are generated: whole responses often end at the
@@ -157,9 +159,9 @@ class _Held:
         return LogprobsLists(ids, logprobs, self._ranks[row, :tokens].copy())
 
 
-class GroupingScheduler(GroupsOutputs, Scheduler):
+class GroupingScheduler(GroupsOutputs, AllocatesSeldom, Scheduler):
     """The one that waits for a step before it plans the next."""
 
 
-class GroupingAsyncScheduler(GroupsOutputs, AsyncScheduler):
+class GroupingAsyncScheduler(GroupsOutputs, AllocatesSeldom, AsyncScheduler):
     """The one that plans a step while the one before runs."""

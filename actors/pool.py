@@ -10,7 +10,7 @@ import heapq
 import itertools
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Any
 
 import ray
@@ -23,6 +23,7 @@ from actors.pool_records import Broadcast, Member, PoolExhausted, PoolFailure, W
 
 _log = logging.getLogger(__name__)
 _POLL_SECONDS = 1.0
+_DETOUR = 16  # items more than the least loaded actor has, that one with affinity may have and still be next
 
 
 class ActorPool:
@@ -32,6 +33,7 @@ class ActorPool:
     `max_retries` times; what the method itself raises is not retried. A dead actor is replaced by a new one from
     `factory`, which has `start_timeout` seconds to answer; `on_restart(handle)` then prepares it (weights) and must
     bound its own waits. An actor that is silent for `probe_timeout` seconds after a time-out counts as dead.
+    `affinity(item)`, where it is not None: items with the same one rather go to the same actor.
     """
 
     def __init__(
@@ -47,13 +49,14 @@ class ActorPool:
         probe_timeout: float = 10.0,
         max_failed_starts: int = 3,
         on_restart: Callable[[ActorHandle[Any]], Any] | None = None,
+        affinity: Callable[[Any], Hashable] = lambda _: None,
     ) -> None:
         self.name = name
         self._factory = factory
         self._max_in_flight = max_in_flight
         self._timeout, self._start_timeout, self._probe_timeout = timeout, start_timeout, probe_timeout
         self._max_retries, self._max_failed_starts = max_retries, max_failed_starts
-        self._on_restart = on_restart
+        self._on_restart, self._affinity = on_restart, affinity
         self._manager = Manager(max_remote_requests_in_flight_per_actor=1)  # a tag is one call
         self._members: dict[int, Member] = {}
         self._tickets = itertools.count()
@@ -112,7 +115,7 @@ class ActorPool:
 
         An ObjectRef as item is resolved on its way to the actor."""
         ticket = next(self._tickets)
-        self._work[ticket] = Work(item, method, priority)
+        self._work[ticket] = Work(item, method, priority, affinity=self._affinity(item))
         heapq.heappush(self._queue, (priority, ticket))
         self._dispatch()
 
@@ -293,10 +296,11 @@ class ActorPool:
             self._probe(actor, self._probe_timeout)
 
     def _dispatch(self) -> None:
-        """Gives queued work to the least loaded actors that have room."""
+        """Gives queued work to the least loaded actors that have room, or to those with affinity."""
         while self._queue and not self._paused:
+            affinity = self._work[self._queue[0][1]].affinity
             room = [
-                (len(member.work), member.index, actor)
+                (len(member.work) - (_DETOUR if affinity in member.affinities else 0), member.index, actor)
                 for actor, member in self._members.items()
                 if member.is_ready and len(member.work) < self._max_in_flight
             ]
@@ -308,6 +312,8 @@ class ActorPool:
             member = self._members[actor]
             member.busy_since = member.busy_since if member.work else time.monotonic()
             member.work.add(ticket)
+            if affinity is not None:
+                member.affinities[affinity] += 1
             work.actor, work.deadline = actor, time.monotonic() + self._timeout
             self._manager.call(actor, str(ticket), Call(work.method), work.item)
 
@@ -350,6 +356,11 @@ class ActorPool:
         """Work that an actor no longer has."""
         if ticket in member.work:
             member.work.discard(ticket)
+            affinity = self._work[ticket].affinity
+            if affinity is not None and member.affinities[affinity] > 1:
+                member.affinities[affinity] -= 1
+            else:
+                member.affinities.pop(affinity, None)
             self._busy_seconds += 0.0 if member.work else time.monotonic() - member.busy_since
 
     def _retry(self, ticket: int, reason: str, member: Member) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +30,7 @@ class Work:
     failures: int = 0
     actor: int | None = None
     deadline: float = 0.0
+    affinity: Hashable = None
 
 
 @dataclass
@@ -55,6 +58,7 @@ class Member:
     needs_hook: bool = False
     failed_starts: int = 0
     work: set[int] = field(default_factory=set)
+    affinities: Counter[Hashable] = field(default_factory=Counter)  # of its work
     busy_since: float = 0.0
 
     @property

@@ -48,7 +48,8 @@ class GenerationRequest:
     With `seed`, response i is drawn from seed + i: repeatable as far as batched arithmetic is. With `schema` (a JSON
     schema, as text) only what fits it can be sampled. With `stop_after_code` a response ends behind its program
     (`actors.code_stop`), and then has no end-of-sequence token. It has at least `min_tokens` tokens, and with
-    `ignore_eos` goes on behind the end-of-sequence token.
+    `ignore_eos` goes on behind the end-of-sequence token. `group`: others of that name have the same prompt, which an
+    engine computes once.
     """
 
     key: str
@@ -63,6 +64,7 @@ class GenerationRequest:
     stop_after_code: bool = False
     ignore_eos: bool = False
     min_tokens: int = 0
+    group: str = ""
 
 
 @dataclass(frozen=True)

@@ -174,16 +174,17 @@ class Pipeline:
     def _requests_for(self, prompt: Prompt, gathering: Gathering) -> Iterator[GenerationRequest]:
         """One a response, so that each comes as soon as it is complete; greedy ones are all the same."""
         rollout, greedy = self.rollout, gathering.temperature == 0.0
-        number = next(self._numbers)
+        name = f"{next(self._numbers)}/{prompt.group}"
         for index in range(1 if greedy else gathering.samples):
             yield GenerationRequest(
-                f"{number}/{prompt.group}#{index}",
+                f"{name}#{index}",
                 prompt.ids,
                 gathering.samples if greedy else 1,
                 rollout.max_tokens,
                 gathering.temperature,
                 rollout.top_p,
                 stop_after_code=rollout.stop_after_code,
+                group=name,
             )
 
     def _generated(self, request: GenerationRequest, outcome: Any) -> None:

@@ -105,6 +105,7 @@ class Roles:
             timeout=config.rollout.timeout,
             start_timeout=config.rollout.start_timeout,
             on_restart=self._give_weights,
+            affinity=lambda request: request.group or None,
         )
         if shares:
             self.engines.wait_ready()  # vLLM takes its share of what it finds free, and must not find it changing

@@ -134,6 +134,27 @@ def test_the_least_loaded_actor_is_next(make_pool) -> None:
     assert indices == [0, 0, 0, 1, 1, 1]
 
 
+def test_items_with_affinity_go_together_unless_others_have_far_less_to_do(make_pool) -> None:
+    pool = make_pool(factory=lambda _: AsyncWorker.remote(), max_in_flight=30, affinity=lambda item: item % 1 or None)
+    pool.wait_ready(60)
+
+    def places() -> list[set[float]]:
+        return [{pool._work[ticket].item for ticket in member.work} for member in pool._members.values()]
+
+    for item in (5.25, 5.5, 6.25, 6.5, 7.25, 7.5):
+        pool.submit(item, "work")
+    assert places() == [{5.25, 6.25, 7.25}, {5.5, 6.5, 7.5}]
+    pool.submit(8.0, "work")
+    pool.submit(9.0, "work")
+    assert places() == [{5.25, 6.25, 7.25, 8.0}, {5.5, 6.5, 7.5, 9.0}], "those without go to the least loaded"
+    more = [number + 0.25 for number in range(10, 30)]
+    for item in more:
+        pool.submit(item, "work")
+    assert [len(items) for items in places()] == [21, 7]
+    assert len(pool.withdraw(lambda item: True)) == 28
+    assert not any(member.affinities for member in pool._members.values())
+
+
 def test_every_item_comes_once_when_an_actor_dies_in_the_middle(make_pool, tmp_path: Path) -> None:
     pool = make_pool(max_in_flight=3)
     items = [("sleep", 0.01 + index / 1e4) for index in range(20)]
