@@ -64,8 +64,8 @@ def take_steps(session: Session, phase: Phase) -> None:
         result = phase.gather(step)
         result.rollouts = phase.credit(result)
         session.remember(result, session.roles.version)
-        session.store(phase.key, step, result)
-        learned = session.learn(phase, step, result.rollouts)
+        with session.storing(phase.key, step, result):
+            learned = session.learn(phase, step, result.rollouts)
         learned["sync_seconds"] = session.roles.push_weights(session.roles.version + 1, session.pipeline)
         learned["step_seconds"] = time.monotonic() - started
         session.commit(phase, step, {**result.metrics, **learned})

@@ -6,8 +6,9 @@ Opening a session resumes what the run directory holds; committing makes everyth
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -245,6 +246,14 @@ class Session:
             (one, result.verdicts[digest]) for digest, one in result.candidates.items() if digest in result.verdicts
         )
         self.run.save_kernels(self.config.evaluator.arch, judged)
+
+    @contextmanager
+    def storing(self, key: str, step: int, result: StepResult) -> Iterator[None]:
+        """Stores beside what the block does, which waits for it at its end."""
+        with ThreadPoolExecutor(1, "store") as background:
+            stored = background.submit(self.store, key, step, result)
+            yield
+            stored.result()
 
     def remember(self, result: StepResult, step: int) -> None:
         """New verdicts flow back into the buffer that exemplars are drawn from; what is a hack by now leaves it."""
