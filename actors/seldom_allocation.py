@@ -70,5 +70,5 @@ class AllocatesSeldom(_Base):
         groups = manager.kv_cache_config.kv_cache_groups
         contexts = parallel.decode_context_parallel_size * parallel.prefill_context_parallel_size
         if len(groups) == 1 and type(groups[0].kv_cache_spec) is FullAttentionSpec and contexts == 1:
-            manager.__class__ = SeldomAskedManager
+            manager.__class__ = SeldomAskedManager  # vLLM's scheduler makes its own, and takes no other
             manager.room, manager.kept, manager.block_size = {}, {}, groups[0].kv_cache_spec.block_size
