@@ -30,7 +30,6 @@ from benchmarks.evaluator_tables import print_tables
 from benchmarks.published import (
     LIMITS,
     baseline_jobs,
-    build_all,
     load_programs,
     marked_tasks,
     measure,
@@ -38,6 +37,8 @@ from benchmarks.published import (
     program_jobs,
 )
 from configs.schema import LimitsConfig
+from evaluators.build.ahead import build_all
+from evaluators.device import open_device
 from evaluators.evaluator import Evaluator
 from evaluators.records import Outcome, Verdict, verdict_table
 
@@ -142,7 +143,7 @@ def build(out: Path, programs: Path, store: Path, workers: int, seconds: float) 
     """Compiles the published programs, in parallel and away from measuring."""
     jobs = program_jobs(load_programs(programs))
     start = time.perf_counter()
-    build_all(jobs, store, workers, seconds)
+    build_all(jobs, open_device().arch, store, LIMITS, workers, seconds)
     done = len(list((store / "artifacts").glob("*.json")))
     entry = {"jobs": len(jobs), "done": done, "seconds": time.perf_counter() - start, "workers": workers}
     out.mkdir(parents=True, exist_ok=True)
@@ -186,7 +187,7 @@ def baselines(out: Path, programs: Path, store: Path, workers: int, seconds: flo
     rows = pq.read_table(out / "published.parquet").to_pylist()
     right = {row["task"] for row in rows if row["outcome"] == Outcome.OK}
     tasks = [program.task for program in load_programs(programs) if program.task.id in right]
-    build_all(baseline_jobs(tasks), store, workers, 0.4 * seconds)
+    build_all(baseline_jobs(tasks), open_device().arch, store, LIMITS, workers, 0.4 * seconds)
     with Evaluator(limits=LIMITS, store=store) as evaluator:
         evaluator.start()
         for found in measure_baselines(evaluator, tasks, deadline, dict(_known(out, "baselines"))):

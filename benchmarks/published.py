@@ -6,8 +6,6 @@ The programs come from a file in CUDA-L1's JSONL format (`ref_code`, `custom_cod
 from __future__ import annotations
 
 import json
-import multiprocessing
-import os
 import time
 from collections.abc import Container, Iterator
 from dataclasses import dataclass
@@ -16,11 +14,11 @@ from pathlib import Path
 
 from configs.schema import LimitsConfig
 from evaluators.baselines import baseline_source, existing_baselines
-from evaluators.build.builder import Builder, needs_build
-from evaluators.device import open_device
+from evaluators.build.ahead import Job
+from evaluators.build.builder import needs_build
 from evaluators.evaluator import Evaluator
 from evaluators.marks import marked_among, shipped_marks
-from evaluators.records import BuildError, Candidate, Task, Verdict
+from evaluators.records import Candidate, Task, Verdict
 from evaluators.tasks import load_tasks
 
 LIMITS = LimitsConfig(build_seconds=150.0, start_seconds=60.0, memory_gib=16.0, gpu_memory_gib=48.0, output_mib=512.0)
@@ -65,9 +63,6 @@ def _number(program: Program) -> int:
     return int(program.task.id.rpartition("/")[2])
 
 
-Job = tuple[Task, Candidate]
-
-
 def program_jobs(programs: list[Program]) -> list[Job]:
     """The programs that have to be compiled."""
     return [(one.task, one.candidate) for one in programs if needs_build(one.candidate.source)]
@@ -81,39 +76,6 @@ def baseline_jobs(tasks: list[Task]) -> list[Job]:
         for task in tasks
         for name in names
     ]
-
-
-def _work(jobs: multiprocessing.Queue[Job | None], store: Path, deadline: float, core: int) -> None:  # type: ignore[type-arg]
-    cores = sorted(os.sched_getaffinity(0))
-    os.sched_setaffinity(0, {cores[core % len(cores)]})
-    builder = Builder(open_device("auto"), store, LIMITS)
-    while (job := jobs.get()) is not None and time.time() < deadline:
-        try:
-            found = builder.build(*job)
-            if isinstance(found, BuildError):
-                print(f"{job[0].id} {job[1].author}: {found.stage}: {found.message[:160]}", flush=True)
-        except Exception as error:  # noqa: BLE001  (one task's trouble must not end the others' builds)
-            print(f"{job[0].id} {job[1].author}: {error!r}"[:300], flush=True)
-    builder.close()
-
-
-def build_all(jobs: list[Job], store: Path, workers: int, seconds: float) -> None:
-    """Builds in `workers` processes, for at most `seconds` and the builds then under way."""
-    context = multiprocessing.get_context("spawn")
-    queue = context.Queue()
-    for job in jobs:
-        queue.put(job)
-    for _ in range(workers):
-        queue.put(None)
-    deadline = time.time() + seconds
-    arguments = [(queue, store, deadline, core) for core in range(workers)]
-    processes = [context.Process(target=_work, args=one) for one in arguments]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(timeout=max(1.0, deadline + 20.0 - time.time()))
-        process.kill()
-    queue.cancel_join_thread()
 
 
 def marked_tasks(programs: list[Program], evaluated: Container[tuple[str, str]]) -> dict[str, list[str]]:

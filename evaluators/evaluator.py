@@ -233,6 +233,17 @@ class Evaluator:
                     speedups[name] = divide(over_eager, result.speedup)
         return speedups
 
+    def unbuilt_baselines(self, tasks: Sequence[Task]) -> list[tuple[Task, Candidate]]:
+        """The programs of its baselines of the tasks that have to be built before they are measured."""
+        versions = self.device.versions()
+        unknown = (
+            (task, Candidate.propose(task.id, baseline_source(task, name), f"baseline:{name}"))
+            for task in tasks
+            for name in self.baselines
+            if name != "eager" and self._baseline_store.get(task, name, versions) is None
+        )
+        return [job for job in unknown if needs_build(job[1].source) and not self.builder.is_built(*job)]
+
     def baseline(self, task: Task, name: str) -> BaselineResult:
         """The speed-up of a baseline over eager: stored, or measured now. Raises InfraError when that is our fault."""
         versions = self.device.versions()

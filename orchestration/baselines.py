@@ -1,12 +1,14 @@
-"""Fills a store of baselines: each task's, one after the other, with a table that grows as they are measured."""
+"""Fills a store of baselines: builds them side by side, then measures one after the other into a table that grows."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from configs.load import load_config
 from evaluators.baselines import BaselineResult
+from evaluators.build.ahead import build_all
 from evaluators.evaluator import Evaluator
 from evaluators.failures import InfraError
 from evaluators.records import Task
@@ -41,12 +43,17 @@ def tasks_named(source: str, profile: str) -> list[Task]:
     return without_marked(named, marks_of_tasks(named, config), config)
 
 
-def fill_store(evaluator: Evaluator, tasks: Sequence[Task]) -> Filled:
+def fill_store(evaluator: Evaluator, tasks: Sequence[Task], builders: int = 1) -> Filled:
     """Measures the evaluator's baselines of every task, or reads them where the store has them; prints a row a task.
 
+    What has to be compiled is, before the first is measured, with `builders` at once.
     A baseline that fails on a task is absent there, and a line below says why. A failure of our own is not stored, so
     it is tried again the next time.
     """
+    jobs = evaluator.unbuilt_baselines(tasks)
+    if min(len(jobs), builders) > 1:  # a process of its own costs seconds
+        print(f"compiling {len(jobs)} baselines, {builders} at once", file=sys.stderr, flush=True)
+        build_all(jobs, evaluator.device.arch, evaluator.store, evaluator.limits, builders)
     names = [name for name in evaluator.baselines if name != "eager"]
     width = max([len("task"), *(len(task.id) for task in tasks)])
     print("  ".join(["task".ljust(width), "eager ms", *(name.rjust(_CELL_CHARACTERS) for name in names)]), flush=True)

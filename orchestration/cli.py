@@ -144,9 +144,11 @@ def baseline(
     preset: Annotated[str, typer.Option(help="fast, thorough or paper.")] = "fast",
     levels: Annotated[str, typer.Option(help="Comma-separated levels; all if left out.", show_default=False)] = "",
     store: Annotated[Path | None, typer.Option(help=STORE_HELP, show_default=False)] = None,
+    builders: Annotated[int, typer.Option(min=0, help="Compile so many at once; 0: one a core.")] = 0,
 ) -> None:
     """Measure tasks' baselines into the store, from which verdicts take them. Exit code 1 when none was measured."""
     from configs.load import ConfigError
+    from evaluators.build.ahead import most_builders
     from evaluators.device import open_device
     from evaluators.evaluator import Evaluator
     from evaluators.failures import InfraError
@@ -171,7 +173,7 @@ def baseline(
                 evaluator.start()
             except InfraError as error:
                 raise refuse(error, STOPPED) from None
-            filled = fill_store(evaluator, found)
+            filled = fill_store(evaluator, found, builders or most_builders())
     print(filled)
     raise typer.Exit(0 if filled.measured else STOPPED)
 
