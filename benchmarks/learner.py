@@ -5,9 +5,12 @@ step      a whole GRPO step (generation, log-probabilities, update, weight sync)
 overlap   steps with `contrastive_rl.max_staleness` 0 and 1, where evaluation takes as long as generation: time of a
           step, and the share of it that each role had work. Engines and learner are real; the evaluators take a
           constant time and reward every response, by its digest.
+gpus      the steps of `step` on 1, 2, ... GPUs of a host, with engines and a learner rank on each; and with half of the
+          GPUs for engines, half for ranks
 
     python -m benchmarks.learner step --model FOLDER [--steps 10] [--output FOLDER] [key=value ...]
     python -m benchmarks.learner overlap [--model FOLDER] [--steps 10] [--output FOLDER] [key=value ...]
+    python -m benchmarks.learner gpus --model FOLDER [--gpus 1,2] [--steps 10] [--output FOLDER] [key=value ...]
     python -m benchmarks.learner table FOLDER              # prints what was written there again
 
 Overrides are of `configs/local.yaml`. The first steps of each run are left out (`--warm-up`). Weight sync alone is
@@ -122,17 +125,54 @@ def print_overlap(found: dict[str, Any], console: Console) -> None:
     )
 
 
-def step(arguments: argparse.Namespace) -> dict[str, Any]:
-    """What both trainers say of their steps, each in a process of its own."""
-    found: dict[str, Any] = {}
+def steps_apart(arguments: argparse.Namespace, name: str, overrides: Sequence[str]) -> dict[str, Any]:
+    """What `benchmarks.learner_step` or `learner_trl` says of its steps, in a process of its own."""
     with tempfile.TemporaryDirectory(prefix="warpsmith-learner-") as folder:
-        for name, overrides in (("learner_step", arguments.overrides), ("learner_trl", ())):
-            output = Path(folder) / f"{name}.json"
-            options = ["--model", arguments.model, "--steps", str(arguments.steps), "--output", str(output)]
-            options += ["--warm-up", str(arguments.warm_up), *overrides]
-            subprocess.run([sys.executable, "-m", f"benchmarks.{name}", *options], check=True, stdout=sys.stderr)
-            found[name] = json.loads(output.read_text())
+        output = Path(folder) / "found.json"
+        options = ["--model", arguments.model, "--steps", str(arguments.steps), "--output", str(output)]
+        options += ["--warm-up", str(arguments.warm_up), *overrides]
+        subprocess.run([sys.executable, "-m", f"benchmarks.{name}", *options], check=True, stdout=sys.stderr)
+        found: dict[str, Any] = json.loads(output.read_text())
+        return found
+
+
+def step(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What both trainers say of their steps."""
+    sides = (("learner_step", arguments.overrides), ("learner_trl", ()))
+    return {name: steps_apart(arguments, name, overrides) for name, overrides in sides}
+
+
+def several_gpus(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Steps by who stands where."""
+    found, each = {}, 2 if torch.cuda.is_available() else 1
+    for count in map(int, arguments.gpus.split(",")):
+        places = {f"{count}, shared": [f"rollout.engines={each * count}", f"learner.ranks={count}"]}
+        if count > 1:
+            half = [f"rollout.engines={count // 2}", f"learner.ranks={count // 2}", "rollout.engines_per_gpu=1"]
+            places[f"{count}, apart"] = [*half, "placement.share=none", "placement.mps=false"]
+        for name, overrides in places.items():
+            found[name] = steps_apart(arguments, "learner_step", [*overrides, *arguments.overrides])
     return found
+
+
+def print_gpus(found: dict[str, Any], console: Console) -> None:
+    """One line a placement: medians over the steps."""
+    table = Table("GPUs", "step, s", *(f"{stage}, s" for stage in STAGES), "tokens/s", "times faster", box=None)
+    medians = {name: summarise(one) for name, one in found.items()}
+    first = next(iter(medians.values()))["step_seconds"]
+    for name, one in medians.items():
+        stages = (f"{one[f'{stage}_seconds']:.2f}" for stage in STAGES)
+        seconds = one["step_seconds"]
+        table.add_row(name, f"{seconds:.2f}", *stages, f"{one['tokens_per_second']:,.0f}", f"{first / seconds:.2f}")
+    console.print(table)
+    one = next(iter(found.values()))
+    about = one["settings"]
+    console.print(
+        f"medians of {len(one['steps'])} steps of {about['prompts']} x {about['responses']} responses, "
+        f"{about['prompt_tokens']} and {about['response_tokens']} tokens; {about['model']} on {about['device']}; "
+        f"{listed_versions(one)}",
+        highlight=False,
+    )
 
 
 def print_step(found: dict[str, Any], console: Console) -> None:
@@ -164,6 +204,7 @@ def print_step(found: dict[str, Any], console: Console) -> None:
 
 PRINTERS = {
     "alone": print_summary,
+    "gpus": print_gpus,
     "longest": print_longest,
     "overlap": print_overlap,
     "peak": print_peak,
@@ -174,11 +215,12 @@ PRINTERS = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["step", "overlap", "table"])
+    parser.add_argument("what", choices=["step", "overlap", "gpus", "table"])
     parser.add_argument("overrides", nargs="*", help="key=value; the folder, for `table`")
     parser.add_argument("--model", default="scratch", help="a folder")
     parser.add_argument("--steps", type=int, default=10, help="measured steps of each setting")
     parser.add_argument("--warm-up", type=int, default=2, help="steps before them")
+    parser.add_argument("--gpus", default="1,2", help="how many, one after the other (gpus)")
     parser.add_argument("--output", type=Path, help="a folder for a JSON file of all metrics")
     arguments = parser.parse_intermixed_args()
     console = Console(width=120)
@@ -188,10 +230,10 @@ def main() -> None:
                 console.print(f"== {file.stem}")
                 printed(json.loads(file.read_text()), console)
         return
-    if arguments.what == "step":
-        found = step(arguments)
-    else:
+    if arguments.what == "overlap":
         found = overlap(arguments.model, arguments.overrides, arguments.steps, arguments.warm_up)
+    else:
+        found = (step if arguments.what == "step" else several_gpus)(arguments)
     if arguments.output:
         arguments.output.mkdir(parents=True, exist_ok=True)
         (arguments.output / f"{arguments.what}.json").write_text(json.dumps(found, indent=1))
