@@ -5,6 +5,7 @@ Writes inside the given folder only. Making a folder appear all at once (rename)
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import torch
 from huggingface_hub import save_torch_state_dict
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 _TAG = "deepspeed"
@@ -20,7 +21,8 @@ _REFERENCE = "reference.safetensors"
 
 
 def save(engine: Any, folder: Path, rank: int, policy_version: int, reference: PreTrainedModel | None) -> None:
-    """Writes weights, optimiser, step counts, random states and the reference policy (rank 0) to `folder`."""
+    """Writes weights that are trained, optimiser, step counts, random states and the reference policy (rank 0) to
+    `folder`. Frozen weights are those of the policy that the engine was made with, and stay out."""
     folder.mkdir(parents=True, exist_ok=True)
     random_state: dict[str, Tensor] = {"cpu": torch.get_rng_state()}
     if torch.cuda.is_available():
@@ -30,27 +32,56 @@ def save(engine: Any, folder: Path, rank: int, policy_version: int, reference: P
         weights = {name: parameter.detach().contiguous() for name, parameter in reference.named_parameters()}
         save_file(weights, folder / _REFERENCE)
     # Last: DeepSpeed ends with a barrier, after which every rank's part is there.
-    engine.save_checkpoint(str(folder), tag=_TAG, client_state={"policy_version": policy_version})
+    about = {"policy_version": policy_version, "frozen": _size_of_frozen(engine.module)}
+    hook = engine.module.register_state_dict_post_hook(_leave_out_frozen)
+    try:
+        engine.save_checkpoint(str(folder), tag=_TAG, client_state=about, exclude_frozen_parameters=True)
+    finally:
+        hook.remove()
 
 
 def load(engine: Any, folder: Path, rank: int) -> tuple[int, dict[str, Tensor] | None]:
     """Restores what `save` wrote; returns the policy version, and the reference policy's weights (in host memory, in
     the precision they were held in) when there was one.
 
-    Raises FileNotFoundError where `folder` holds no part for this rank.
+    Raises FileNotFoundError where `folder` holds no part for this rank, and ValueError where the checkpoint is of
+    another policy.
     """
     random_file = _random_file(folder, rank)
     if not random_file.exists():
         raise FileNotFoundError(f"{folder} holds no checkpoint of learner rank {rank}: resume with as many ranks")
-    loaded, client_state = engine.load_checkpoint(str(folder), tag=_TAG)
+    loaded, client_state = engine.load_checkpoint(str(folder), tag=_TAG, custom_load_fn=_load_trained)
     if loaded is None:
         raise FileNotFoundError(f"{folder} holds no DeepSpeed checkpoint: resume from another one")
+    if rank == 0 and not math.isclose(client_state.get("frozen", 0.0), _size_of_frozen(engine.module), rel_tol=1e-9):
+        raise ValueError(f"{folder} is of adapters to another policy: give the one that the run began with")
     random_state = torch.load(random_file, weights_only=True)
     torch.set_rng_state(random_state["cpu"])
     if "cuda" in random_state and torch.cuda.is_available():
         torch.cuda.set_rng_state(random_state["cuda"])
     reference = folder / _REFERENCE
     return client_state["policy_version"], load_file(reference) if reference.exists() else None
+
+
+def _leave_out_frozen(module: nn.Module, state: dict[str, Tensor], prefix: str, _: Any) -> None:
+    """By all their names: DeepSpeed leaves out one of each, and tied weights have two."""
+    for name, parameter in module.named_parameters(remove_duplicate=False):
+        if not parameter.requires_grad:
+            state.pop(prefix + name, None)
+
+
+def _load_trained(src: dict[str, Tensor], dst: nn.Module) -> None:
+    """Loads weights into the module, which may have frozen ones beside them."""
+    missing, unexpected = dst.load_state_dict(src, strict=False)
+    trained = {name for name, parameter in dst.named_parameters() if parameter.requires_grad}
+    if different := sorted(trained & set(missing)) + sorted(unexpected):
+        raise ValueError(f"the checkpoint is of a policy with other weights: {different[0]}")
+
+
+def _size_of_frozen(module: nn.Module) -> float:
+    """The sum of the magnitudes of this rank's part of the frozen weights, which tells policies apart."""
+    parts = [getattr(one, "ds_tensor", one) for one in module.parameters() if not one.requires_grad]
+    return sum(float(part.detach().abs().sum(dtype=torch.float64)) for part in parts)
 
 
 def export(

@@ -188,13 +188,18 @@ class LearnerEngine:
         return adapter_settings(self._adapters)
 
     def save(self, folder: str | Path) -> None:
-        """Writes all that `load` needs to continue as if never stopped. All ranks must call it, on a shared folder."""
+        """Writes all that `load` needs to continue as if never stopped, but for weights that are frozen. All ranks must
+        call it, on a shared folder."""
         reference = self._reference.model if self._reference is not None else None
         checkpoints.save(self._engine, Path(folder), self.rank, self.policy_version, reference)
 
     def load(self, folder: str | Path) -> None:
-        """Continues from a folder of `save`, written by as many ranks. Raises FileNotFoundError without one."""
-        self.policy_version, reference = checkpoints.load(self._engine, Path(folder), self.rank)
+        """Continues from a folder of `save`, written by as many ranks. Raises FileNotFoundError without one, and
+        LearnerError where it is of another policy."""
+        try:
+            self.policy_version, reference = checkpoints.load(self._engine, Path(folder), self.rank)
+        except ValueError as error:
+            raise LearnerError(str(error)) from error
         self._reference = self._frozen(reference.items()) if reference is not None else None
 
     def export(self, folder: str | Path) -> None:

@@ -156,6 +156,35 @@ def test_a_loaded_checkpoint_continues_as_if_never_stopped(
         torch.testing.assert_close(dict(engine.named_weights()), expected, atol=1e-6, rtol=0)
 
 
+@pytest.mark.parametrize("stage", [0, 1, 3])
+def test_a_checkpoint_of_adapters_leaves_the_policy_out_and_continues(
+    policy_folder: Path, samples: list[Sample], learner_config: LearnerConfig, tmp_path: Path, stage: int
+) -> None:
+    lora = LoraConfig(rank=2)
+    with engine_for(policy_folder, learner_config, zero_stage=stage, lora=lora) as engine:
+        engine.train_cross_entropy(samples, 1e-2)
+        engine.save(tmp_path / "saved")
+        engine.train_cross_entropy(samples, 1e-2)
+        expected = dict(engine.named_weights())
+    (written,) = (tmp_path / "saved").rglob("*model_states.pt")
+    names = torch.load(written, weights_only=False)["module"]
+    assert [name for name in names if "lora" not in name] == []
+    with engine_for(policy_folder, learner_config, zero_stage=stage, lora=lora) as engine:
+        engine.load(tmp_path / "saved")
+        engine.train_cross_entropy(samples, 1e-2)
+        torch.testing.assert_close(dict(engine.named_weights()), expected, atol=1e-6, rtol=0)
+    other, tokenizer = load_policy(policy_folder, torch.float32)
+    with torch.no_grad():
+        other.model.layers[0].mlp.up_proj.weight[0, 0] += 1.0
+    other.save_pretrained(tmp_path / "other")
+    tokenizer.save_pretrained(tmp_path / "other")
+    with (
+        engine_for(tmp_path / "other", learner_config, zero_stage=stage, lora=lora) as engine,
+        pytest.raises(LearnerError, match="adapters to another policy"),
+    ):
+        engine.load(tmp_path / "saved")
+
+
 def test_a_missing_checkpoint_is_named(policy_folder: Path, learner_config: LearnerConfig, tmp_path: Path) -> None:
     with (
         engine_for(policy_folder, learner_config) as engine,
