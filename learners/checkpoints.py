@@ -20,9 +20,12 @@ _TAG = "deepspeed"
 _REFERENCE = "reference.safetensors"
 
 
-def save(engine: Any, folder: Path, rank: int, policy_version: int, reference: PreTrainedModel | None) -> None:
+def save(
+    engine: Any, folder: Path, rank: int, policy_version: int, reference: PreTrainedModel | None, frozen: float
+) -> None:
     """Writes weights that are trained, optimiser, step counts, random states and the reference policy (rank 0) to
-    `folder`. Frozen weights are those of the policy that the engine was made with, and stay out."""
+    `folder`. Frozen weights stay out, being those that the policy was loaded with; `frozen` is their `size_of_frozen`.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     random_state: dict[str, Tensor] = {"cpu": torch.get_rng_state()}
     if torch.cuda.is_available():
@@ -32,7 +35,7 @@ def save(engine: Any, folder: Path, rank: int, policy_version: int, reference: P
         weights = {name: parameter.detach().contiguous() for name, parameter in reference.named_parameters()}
         save_file(weights, folder / _REFERENCE)
     # Last: DeepSpeed ends with a barrier, after which every rank's part is there.
-    about = {"policy_version": policy_version, "frozen": _size_of_frozen(engine.module)}
+    about = {"policy_version": policy_version, "frozen": frozen}
     hook = engine.module.register_state_dict_post_hook(_leave_out_frozen)
     try:
         engine.save_checkpoint(str(folder), tag=_TAG, client_state=about, exclude_frozen_parameters=True)
@@ -40,7 +43,7 @@ def save(engine: Any, folder: Path, rank: int, policy_version: int, reference: P
         hook.remove()
 
 
-def load(engine: Any, folder: Path, rank: int) -> tuple[int, dict[str, Tensor] | None]:
+def load(engine: Any, folder: Path, rank: int, frozen: float) -> tuple[int, dict[str, Tensor] | None]:
     """Restores what `save` wrote; returns the policy version, and the reference policy's weights (in host memory, in
     the precision they were held in) when there was one.
 
@@ -53,7 +56,7 @@ def load(engine: Any, folder: Path, rank: int) -> tuple[int, dict[str, Tensor] |
     loaded, client_state = engine.load_checkpoint(str(folder), tag=_TAG, custom_load_fn=_load_trained)
     if loaded is None:
         raise FileNotFoundError(f"{folder} holds no DeepSpeed checkpoint: resume from another one")
-    if rank == 0 and not math.isclose(client_state.get("frozen", 0.0), _size_of_frozen(engine.module), rel_tol=1e-9):
+    if not math.isclose(client_state.get("frozen", frozen), frozen, rel_tol=1e-9):
         raise ValueError(f"{folder} is of adapters to another policy: give the one that the run began with")
     random_state = torch.load(random_file, weights_only=True)
     torch.set_rng_state(random_state["cpu"])
@@ -78,10 +81,10 @@ def _load_trained(src: dict[str, Tensor], dst: nn.Module) -> None:
         raise ValueError(f"the checkpoint is of a policy with other weights: {different[0]}")
 
 
-def _size_of_frozen(module: nn.Module) -> float:
-    """The sum of the magnitudes of this rank's part of the frozen weights, which tells policies apart."""
-    parts = [getattr(one, "ds_tensor", one) for one in module.parameters() if not one.requires_grad]
-    return sum(float(part.detach().abs().sum(dtype=torch.float64)) for part in parts)
+def size_of_frozen(module: nn.Module) -> float:
+    """The sum of the magnitudes of the frozen weights, which tells policies apart. Before DeepSpeed shards them."""
+    frozen = [one.detach() for one in module.parameters() if not one.requires_grad]
+    return sum(float(one.abs().sum(dtype=torch.float64)) for one in frozen)
 
 
 def export(

@@ -100,6 +100,7 @@ class LearnerEngine:
         self._adapters = attach_lora(self.model, config.lora, config.autocast) if config.lora.rank > 0 else None
         torch.manual_seed(seed + rank)  # different from here on: dropout
         scorer = TokenScorer(self.model, autocast=config.autocast, cache_casts=config.zero_stage < 3).to(self.device)
+        self._frozen_size = checkpoints.size_of_frozen(scorer)
         self._engine = self._wrap(scorer)
         self._reference: FrozenPolicy | None = None
         self._gradient_norm = 0.0
@@ -191,13 +192,13 @@ class LearnerEngine:
         """Writes all that `load` needs to continue as if never stopped, but for weights that are frozen. All ranks must
         call it, on a shared folder."""
         reference = self._reference.model if self._reference is not None else None
-        checkpoints.save(self._engine, Path(folder), self.rank, self.policy_version, reference)
+        checkpoints.save(self._engine, Path(folder), self.rank, self.policy_version, reference, self._frozen_size)
 
     def load(self, folder: str | Path) -> None:
         """Continues from a folder of `save`, written by as many ranks. Raises FileNotFoundError without one, and
         LearnerError where it is of another policy."""
         try:
-            self.policy_version, reference = checkpoints.load(self._engine, Path(folder), self.rank)
+            self.policy_version, reference = checkpoints.load(self._engine, Path(folder), self.rank, self._frozen_size)
         except ValueError as error:
             raise LearnerError(str(error)) from error
         self._reference = self._frozen(reference.items()) if reference is not None else None
