@@ -34,7 +34,14 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.learner_memory import print_longest, print_peak
-from benchmarks.learner_step import EVALUATORS, ON_A_GPU, SETTINGS, RandomPrompts, with_constant_verdicts
+from benchmarks.learner_step import (
+    EVALUATORS,
+    ON_A_GPU,
+    SETTINGS,
+    RandomPrompts,
+    session_without_evaluators,
+    with_constant_verdicts,
+)
 from benchmarks.learner_step import with_whole_responses as with_whole
 from benchmarks.learner_sync import print_found as print_sync
 from benchmarks.learner_trl import STAGES, listed_versions, print_summary, summarise
@@ -42,7 +49,6 @@ from configs.load import load_config
 from orchestration.driver import take_steps
 from orchestration.evaluate import machine_arch
 from orchestration.phases.contrastive_rl import ContrastiveRl
-from orchestration.progress import Progress
 from orchestration.session import Session
 
 SMALL = (
@@ -91,7 +97,7 @@ def overlap(model: str, overrides: Sequence[str], steps: int, warm_up: int) -> d
         on_gpu = torch.cuda.is_available()
         machine = (*ON_A_GPU, *LARGE, f"evaluator.arch={machine_arch()}", f"policy.model={model}") if on_gpu else SMALL
         config = load_config("local", [f"root={root}", *SETTINGS, *machine, *overrides])
-        with Session(config, Progress(Console(stderr=True))) as session:
+        with session_without_evaluators(config) as session:
             session.complete = lambda *_: None  # type: ignore[method-assign]  # which would write a checkpoint
             if on_gpu:
                 with_whole(session)

@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -25,11 +26,13 @@ from ray.rllib.utils.actor_manager import FaultAwareApply
 from rich.console import Console
 
 import orchestration.gathering
+import orchestration.roles
 from actors.evaluator import EvaluationRequest
 from actors.pool import ActorPool
 from actors.rollout import GenerationRequest
 from benchmarks.learner_trl import device_name, print_summary, versions
 from configs.load import load_config
+from configs.schema import RunConfig
 from evaluators.records import Estimate, Outcome, Verdict
 from orchestration.driver import take_steps
 from orchestration.evaluate import machine_arch
@@ -83,6 +86,21 @@ class ConstantEvaluator(FaultAwareApply):
         speedups = {"eager": Estimate(value, value, value, 1)}
         about = {"preset": request.preset}
         return Verdict(digest, request.task.id, "cpu", Outcome.OK, speedups=speedups, evaluator=about)
+
+
+class NoRealEvaluators:
+    """In place of the evaluators' class: those that take no time, and ask for no GPU."""
+
+    @staticmethod
+    def options(**_: Any) -> SimpleNamespace:
+        """As if it were a class of Ray's."""
+        return SimpleNamespace(remote=lambda *_: ConstantEvaluator.remote(0.0))
+
+
+def session_without_evaluators(config: RunConfig) -> Session:
+    """A session that is about to open, none of whose GPUs are for evaluators."""
+    orchestration.roles.EvaluatorActor = NoRealEvaluators  # type: ignore[misc, assignment]
+    return Session(config, Progress(Console(stderr=True)))
 
 
 def program_of(text: str, finish_reason: str) -> ParsedResponse:
@@ -151,7 +169,7 @@ def measure(arguments: argparse.Namespace, overrides: Sequence[str]) -> dict[str
         config = load_config("local", [*SETTINGS, *machine, *lengths, *model, *overrides])
         # All responses are generated at once.
         config.rollout.max_concurrent = -(-arguments.prompts * arguments.responses // config.rollout.engines)
-        with Session(config, Progress(Console(stderr=True))) as session:
+        with session_without_evaluators(config) as session:
             pool = with_constant_verdicts(session, 0.0)
             with_whole_responses(session)
             phase = RandomPrompts(session, 1, arguments.prompt_tokens)
