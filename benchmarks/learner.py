@@ -5,8 +5,8 @@ step      a whole GRPO step (generation, log-probabilities, update, weight sync)
 overlap   steps with `contrastive_rl.max_staleness` 0 and 1, where evaluation takes as long as generation: time of a
           step, and the share of it that each role had work. Engines and learner are real; the evaluators take a
           constant time and reward every response, by its digest.
-gpus      the steps of `step` on 1, 2, ... GPUs of a host, with engines and a learner rank on each; and with half of the
-          GPUs for engines, half for ranks
+gpus      the steps of `step` on 1, 2, ... GPUs of a host, with engines and a learner rank on each, in turns; and with
+          half of the GPUs for engines, half for ranks, side by side (`contrastive_rl.max_staleness` 1)
 
     python -m benchmarks.learner step --model FOLDER [--steps 10] [--output FOLDER] [key=value ...]
     python -m benchmarks.learner overlap [--model FOLDER] [--steps 10] [--output FOLDER] [key=value ...]
@@ -149,15 +149,24 @@ def step(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def several_gpus(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Steps by who stands where."""
-    found, each = {}, 2 if torch.cuda.is_available() else 1
+    """Steps by who stands where. What was found is kept where a later placement fails."""
+    places, each = dict[str, list[str]](), 2 if torch.cuda.is_available() else 1
     for count in map(int, arguments.gpus.split(",")):
-        places = {f"{count}, shared": [f"rollout.engines={each * count}", f"learner.ranks={count}"]}
+        places[f"{count}, shared"] = [f"rollout.engines={each * count}", f"learner.ranks={count}"]
         if count > 1:
             half = [f"rollout.engines={count // 2}", f"learner.ranks={count // 2}", "rollout.engines_per_gpu=1"]
-            places[f"{count}, apart"] = [*half, "placement.share=none", "placement.mps=false"]
-        for name, overrides in places.items():
+            apart = ["placement.share=none", "placement.mps=false", "contrastive_rl.max_staleness=1"]
+            places[f"{count}, apart"] = [*half, *apart]
+    found = dict[str, Any]()
+    for name, overrides in places.items():
+        try:
             found[name] = steps_apart(arguments, "learner_step", [*overrides, *arguments.overrides])
+        except subprocess.CalledProcessError as error:
+            print(f"{name}: {error}", file=sys.stderr)
+        if arguments.output and found:
+            save(found, arguments)
+    if not found:
+        raise RuntimeError(f"none of {list(places)} came to an end")
     return found
 
 
@@ -208,6 +217,12 @@ def print_step(found: dict[str, Any], console: Console) -> None:
     )
 
 
+def save(found: dict[str, Any], arguments: argparse.Namespace) -> None:
+    """Writes the JSON file."""
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    (arguments.output / f"{arguments.what}.json").write_text(json.dumps(found, indent=1))
+
+
 PRINTERS = {
     "alone": print_summary,
     "gpus": print_gpus,
@@ -241,8 +256,7 @@ def main() -> None:
     else:
         found = (step if arguments.what == "step" else several_gpus)(arguments)
     if arguments.output:
-        arguments.output.mkdir(parents=True, exist_ok=True)
-        (arguments.output / f"{arguments.what}.json").write_text(json.dumps(found, indent=1))
+        save(found, arguments)
     PRINTERS[arguments.what](found, console)
 
 

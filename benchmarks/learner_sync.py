@@ -6,7 +6,8 @@
 MODEL is a folder, or `random-7b`, `random-0.5b` or `random-tiny`, which is written to `--folder` first. A push counts
 from the call to the last engine's answer: gathering and packing, the checksum on both sides, loading, and emptying the
 prefix cache. `shared` and `host` are of one GPU; `placement.share=none --transports broadcast,host` takes a GPU for the
-learner and one for each engine. Overrides are of `configs/local.yaml`.
+learner and one for each engine. With `learner.lora.sync=adapters` they get adapters alone, by `host`. Overrides are of
+`configs/local.yaml`.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from learners.records import Sample
 from orchestration.evaluate import machine_arch
 from orchestration.placement import ENGINE, LEARNER, Placement
 from orchestration.roles import connect
-from orchestration.weight_push import WeightPush
+from orchestration.weight_push import WeightPush, serves_adapters
 
 
 class Waiting:
@@ -80,10 +81,11 @@ def measure(config: RunConfig, transports: Sequence[str], pushes: int) -> dict[s
     placement = Placement(config)
     connect(config.ray, 2 + config.rollout.engines + config.learner.ranks)
     placement.reserve()
+    adapter_rank = config.learner.lora.rank if serves_adapters(config) else 0
     engines = ActorPool(
         "rollout",
         lambda index: RolloutEngine.options(**placement.options(ENGINE, index)).remote(
-            config.policy.model, config.rollout, config.policy, index
+            config.policy.model, config.rollout, config.policy, index, adapter_rank=adapter_rank
         ),
         config.rollout.engines,
         timeout=config.rollout.timeout,
@@ -117,7 +119,7 @@ def print_found(found: dict[str, Any], console: Console) -> None:
         middle, size = median(one["seconds"]), one["bytes"] / 1e9
         table.add_row(
             transport,
-            f"{size:.2f}",
+            f"{size:.3f}",
             f"{middle:.3f}",
             f"{min(one['seconds']):.3f}",
             f"{max(one['seconds']):.3f}",

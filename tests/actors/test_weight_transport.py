@@ -1,6 +1,7 @@
 """Weights between processes: by broadcast through gloo here, by a GPU's own memory where there is one."""
 
 import multiprocessing
+import os
 import time
 
 import pytest
@@ -11,7 +12,8 @@ from learners.weights import checksum_of
 from tests.ports import free_port
 
 
-def receive(port: int, size: int, device: str, timeout: float, queue) -> None:
+def receive(port: int, size: int, device: str, timeout: float, queue, gpu: str = "") -> None:
+    os.environ["CUDA_VISIBLE_DEVICES"] = gpu  # before CUDA starts here
     channel = BroadcastChannel("127.0.0.1", port, size, sends=False, timeout=timeout, device=device)
     data = torch.empty(1 << 20, dtype=torch.uint8, device=device)
     started = time.monotonic()
@@ -70,6 +72,39 @@ def test_a_receiver_that_gets_nothing_says_so_in_time_and_whom_it_waited_for(rec
 def test_a_channel_that_nobody_comes_to_ends_in_an_error() -> None:
     with pytest.raises(RuntimeError):
         BroadcastChannel("127.0.0.1", free_port(), 2, sends=True, timeout=3.0, device="cpu")
+
+
+def send(port: int, timeout: float, queue) -> None:
+    os.environ["CUDA_VISIBLE_DEVICES"] = "0"
+    channel = BroadcastChannel("127.0.0.1", port, 2, sends=True, timeout=timeout, device="cuda")
+    data = torch.randint(0, 255, (1 << 20,), dtype=torch.uint8, device="cuda")
+    channel.broadcast(data)
+    queue.put((channel.rank, checksum_of(data)))
+    time.sleep(timeout + 60)  # alive, and silent
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+@pytest.mark.timeout(180)
+def test_between_gpus_it_goes_by_nccl_and_whoever_gets_nothing_more_says_so_in_time() -> None:
+    context, port = multiprocessing.get_context("spawn"), free_port()
+    queue = context.Queue()
+    both = [
+        context.Process(target=send, args=(port, 10.0, queue)),
+        context.Process(target=receive, args=(port, 2, "cuda", 10.0, queue, "1")),
+    ]
+    for process in both:
+        process.start()
+    try:
+        (_, sent), (_, got) = sorted(queue.get(timeout=90) for _ in range(2))
+        assert sent == got
+        said, seconds = queue.get(timeout=60)
+        assert "rank 0, the learner" in said
+        assert 9.0 < seconds < 40.0, "the first broadcast, which connects, is in it"
+    finally:
+        for process in both:
+            process.kill()
+            process.join()
 
 
 def read_shared(handles: dict[str, str], queue, done) -> None:

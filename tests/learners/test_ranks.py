@@ -31,8 +31,10 @@ def mixed(samples: list[Sample]) -> list[Sample]:
     return [replace(sample, advantage=advantage) for sample, advantage in zip(samples, (1.0, -0.5, 0.25), strict=False)]
 
 
-def run_ranks(ranks: int, policy: Path, output: Path, samples: Sequence[Sample], modes: Sequence[str]) -> None:
-    """Each mode of `train_rank.py` leaves its weights, gradients and metrics in `output`."""
+def run_ranks(
+    ranks: int, policy: Path, output: Path, samples: Sequence[Sample], modes: Sequence[str], device: str
+) -> None:
+    """Each mode of `train_rank.py` leaves its weights, gradients and metrics in `output`. A rank has a GPU, or none."""
     listing = output / "samples.json"
     listing.write_text(json.dumps([asdict(sample) for sample in samples]))
     port = free_port()
@@ -40,7 +42,7 @@ def run_ranks(ranks: int, policy: Path, output: Path, samples: Sequence[Sample],
     processes = [
         subprocess.Popen(
             [*script, str(rank), str(ranks), str(port), str(policy), str(output), str(listing), *modes],
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            env={**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": str(rank) if device == "cuda" else ""},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -62,13 +64,24 @@ def distance(found: dict[str, Tensor], expected: dict[str, Tensor]) -> float:
     return float(difference / torch.cat([one.flatten() for one in expected.values()]).norm())
 
 
+SOME = [*STAGES, "optimizer-1", "disk-2", "both-3"]
+
+
 @pytest.mark.parametrize(
-    ("ranks", "modes"), [(1, [*MODES]), (2, [*STAGES, "optimizer-1", "disk-2", "both-3"]), (4, [*STAGES])]
+    ("device", "ranks", "modes"),
+    [
+        ("cpu", 1, [*MODES]),
+        ("cpu", 2, SOME),
+        ("cpu", 4, [*STAGES]),
+        *(pytest.param("cuda", ranks, SOME, marks=pytest.mark.cuda) for ranks in (1, 2)),
+    ],
 )
 def test_ranks_train_as_a_plain_loop_does(
-    policy_folder: Path, mixed: list[Sample], tmp_path: Path, ranks: int, modes: list[str]
+    policy_folder: Path, mixed: list[Sample], tmp_path: Path, device: str, ranks: int, modes: list[str]
 ) -> None:
-    run_ranks(ranks, policy_folder, tmp_path, mixed, modes)
+    if device == "cuda" and torch.cuda.device_count() < ranks:
+        pytest.skip(f"needs {ranks} GPUs")
+    run_ranks(ranks, policy_folder, tmp_path, mixed, modes, device)
     expected, slopes = train_plainly(policy_folder, mixed), plain_gradients(policy_folder, mixed)
     metrics = {mode: json.loads((tmp_path / f"{mode}.json").read_text()) for mode in modes}
     for mode in modes:
@@ -79,4 +92,4 @@ def test_ranks_train_as_a_plain_loop_does(
         # Eight bits of a product's factors are kept: 2 ** -8 is 0.4 %.
         rounded = distance(found, slopes)
         assert rounded < 2**-7, (mode, rounded)
-        assert not has_bfloat16("cpu") or rounded > 1e-4, "computed in bfloat16, not in float32"
+        assert not has_bfloat16(device) or rounded > 1e-4, "computed in bfloat16, not in float32"

@@ -54,6 +54,7 @@ def main(
             **MODES[mode],
             **changes,
             threads=1,
+            compile=False,  # a GPU's layers are compared elsewhere
             micro_batch_tokens=64,
             timeout=60,
             nvme_path=str(output),
