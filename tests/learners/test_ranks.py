@@ -37,12 +37,12 @@ def run_ranks(
     """Each mode of `train_rank.py` leaves its weights, gradients and metrics in `output`. A rank has a GPU, or none."""
     listing = output / "samples.json"
     listing.write_text(json.dumps([asdict(sample) for sample in samples]))
-    port = free_port()
+    port, path = free_port(), os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     script = [sys.executable, str(Path(__file__).with_name("train_rank.py"))]
     processes = [
         subprocess.Popen(
             [*script, str(rank), str(ranks), str(port), str(policy), str(output), str(listing), *modes],
-            env={**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": str(rank) if device == "cuda" else ""},
+            env={**os.environ, "PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": str(rank) if device == "cuda" else ""},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
