@@ -172,13 +172,18 @@ def several_gpus(arguments: argparse.Namespace) -> dict[str, Any]:
 
 def print_gpus(found: dict[str, Any], console: Console) -> None:
     """One line a placement: medians over the steps."""
-    table = Table("GPUs", "step, s", *(f"{stage}, s" for stage in STAGES), "tokens/s", "times faster", box=None)
+    at_work = ("engines", "learner")
+    columns = ("GPUs", "step, s", *(f"{stage}, s" for stage in STAGES), *at_work, "tokens/s", "times faster")
+    table = Table(*columns, box=None)
     medians = {name: summarise(one) for name, one in found.items()}
     first = next(iter(medians.values()))["step_seconds"]
     for name, one in medians.items():
-        stages = (f"{one[f'{stage}_seconds']:.2f}" for stage in STAGES)
+        # Stages that lie side by side do not add up to a step.
+        stages = ("-" if one[f"{stage}_seconds"] < 0 else f"{one[f'{stage}_seconds']:.2f}" for stage in STAGES)
         seconds = one["step_seconds"]
-        table.add_row(name, f"{seconds:.2f}", *stages, f"{one['tokens_per_second']:,.0f}", f"{first / seconds:.2f}")
+        shares = (median(step[f"utilisation/{role}"] for step in found[name]["metrics"]) for role in at_work)
+        speed = (f"{one['tokens_per_second']:,.0f}", f"{first / seconds:.2f}")
+        table.add_row(name, f"{seconds:.2f}", *stages, *(f"{share:.0%}" for share in shares), *speed)
     console.print(table)
     one = next(iter(found.values()))
     about = one["settings"]
