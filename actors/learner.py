@@ -129,7 +129,10 @@ class LearnerGroup:
         self.busy_seconds = 0.0
         """Of calls that are done: all ranks work on each."""
         try:
-            master = self._wait([self._ranks[0].address.remote()], limit)[0]
+            try:
+                master = self._wait([self._ranks[0].address.remote()], limit)[0]
+            except LearnerLost as error:
+                raise LearnerLost(f"{error}, from its start: is there room for it beside the other roles?") from error
             starts = [rank.start.remote(config, policy, index, master) for index, rank in enumerate(self._ranks)]
             self.weights = int(self._wait(starts, limit)[0])
         except BaseException:

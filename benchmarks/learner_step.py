@@ -16,7 +16,6 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -26,7 +25,6 @@ from ray.rllib.utils.actor_manager import FaultAwareApply
 from rich.console import Console
 
 import orchestration.gathering
-import orchestration.roles
 from actors.evaluator import EvaluationRequest
 from actors.pool import ActorPool
 from actors.rollout import GenerationRequest
@@ -88,18 +86,9 @@ class ConstantEvaluator(FaultAwareApply):
         return Verdict(digest, request.task.id, "cpu", Outcome.OK, speedups=speedups, evaluator=about)
 
 
-class NoRealEvaluators:
-    """In place of the evaluators' class: those that take no time, and ask for no GPU."""
-
-    @staticmethod
-    def options(**_: Any) -> SimpleNamespace:
-        """As if it were a class of Ray's."""
-        return SimpleNamespace(remote=lambda *_: ConstantEvaluator.remote(0.0))
-
-
 def session_without_evaluators(config: RunConfig) -> Session:
     """A session that is about to open, none of whose GPUs are for evaluators."""
-    orchestration.roles.EvaluatorActor = NoRealEvaluators  # type: ignore[misc, assignment]
+    config.evaluator.workers = 0  # which no config may say
     return Session(config, Progress(Console(stderr=True)))
 
 

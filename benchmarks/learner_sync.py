@@ -78,6 +78,7 @@ def changed(engines: ActorPool, learner: LearnerGroup, push: WeightPush, waiting
 
 def measure(config: RunConfig, transports: Sequence[str], pushes: int) -> dict[str, Any]:
     """Seconds of every push by transport, the bytes that each engine got, and whether its answers changed."""
+    config.evaluator.workers = 0  # no GPU is for them
     placement = Placement(config)
     connect(config.ray, 2 + config.rollout.engines + config.learner.ranks)
     placement.reserve()

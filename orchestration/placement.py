@@ -5,6 +5,8 @@ Actors that share GPUs are in one placement group, a bundle a GPU, so that the n
 
 from __future__ import annotations
 
+import logging
+import os
 from typing import Any
 
 import ray
@@ -15,6 +17,8 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from configs.load import ConfigError
 from configs.schema import RunConfig
 from orchestration.mps import MpsServer
+
+_log = logging.getLogger(__name__)
 
 ENGINE, EVALUATOR, LEARNER = "engine", "evaluator", "learner"
 _SHARING = {"none": (), "training": (ENGINE, LEARNER), "all": (ENGINE, LEARNER, EVALUATOR)}
@@ -33,7 +37,9 @@ class Placement:
 
     def reserve(self) -> None:
         """Takes the GPUs that are shared, and lets their processes work at once where that is asked for. Raises
-        ConfigError where the cluster does not give them in time, or MPS does not start."""
+        ConfigError where this host has too few GPUs, the cluster does not give them in time, or MPS does not start."""
+        if self._on_gpu:
+            self._count()
         if self._on_gpu and self._config.placement.mps:
             if sum(node["Alive"] for node in ray.nodes()) > 1:
                 raise ConfigError(
@@ -43,11 +49,7 @@ class Placement:
         sharing = _SHARING[self._config.placement.share]
         if not self._on_gpu or not sharing:
             return
-        counts = {
-            ENGINE: -(-self._config.rollout.engines // self._config.rollout.engines_per_gpu),
-            LEARNER: self._config.learner.ranks,
-            EVALUATOR: self._config.evaluator.workers,
-        }
+        counts = self._gpus()
         gpus = max(counts[role] for role in sharing)
         cpus = len(sharing) - 1 + self._config.rollout.engines_per_gpu
         self._group = placement_group([{"GPU": 1, "CPU": cpus}] * gpus, strategy="PACK")
@@ -60,6 +62,35 @@ class Placement:
                 f"placement.share: {gpus} GPU(s) with {cpus} CPUs each were not to be had in {limit:.0f} s; "
                 "lower rollout.engines, learner.ranks and evaluator.workers, or add GPUs to the cluster"
             ) from None
+
+    def _gpus(self) -> dict[str, int]:
+        """How many each role stands on."""
+        rollout = self._config.rollout
+        return {
+            ENGINE: -(-rollout.engines // rollout.engines_per_gpu) * rollout.tensor_parallel,
+            LEARNER: self._config.learner.ranks,
+            EVALUATOR: self._config.evaluator.workers,
+        }
+
+    def _count(self) -> None:
+        """Raises ConfigError where this host alone has to do and has too few; a cluster may grow until actors start."""
+        counts = self._gpus()
+        sharing = _SHARING[self._config.placement.share]
+        shared = max((counts[role] for role in sharing), default=0)
+        needed = shared + sum(count for role, count in counts.items() if role not in sharing)
+        there = int(ray.cluster_resources().get("GPU", 0))
+        if there >= needed:
+            return
+        roles = ", ".join(f"{count} for {role}s" for role, count in counts.items())
+        said = f"placement.share={self._config.placement.share}: the run needs {needed} GPU(s) ({roles}), and "
+        if self._config.ray.address or os.environ.get("RAY_ADDRESS"):
+            _log.warning("%sthe cluster has %d now; it waits for more", said, there)
+            return
+        remedy = "" if self._config.placement.share == "all" else "set placement.share=all, or "
+        raise ConfigError(
+            f"{said}{there} are here: {remedy}lower rollout.engines, learner.ranks and evaluator.workers, or join a "
+            "cluster (ray.address)"
+        )
 
     def options(self, role: str, index: int) -> dict[str, Any]:
         """Options for the `index`-th actor of a role."""

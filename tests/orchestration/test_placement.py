@@ -1,6 +1,7 @@
 """Who gets which GPU, by a real Ray that is told of GPUs this machine need not have: it only accounts for them."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -12,7 +13,8 @@ import ray
 from configs.schema import EvaluatorConfig, LearnerConfig, PlacementConfig, RolloutConfig, RunConfig
 from orchestration.placement import ENGINE, EVALUATOR, LEARNER, Placement
 
-ray.init(address="local", num_cpus=16, num_gpus=4, include_dashboard=False, object_store_memory=100 << 20)
+gpus = int(sys.argv[3])
+ray.init(address="local", num_cpus=16, num_gpus=gpus, include_dashboard=False, object_store_memory=100 << 20)
 
 
 @ray.remote
@@ -32,8 +34,6 @@ placement = Placement(config)
 placement.reserve()
 found = {}
 for role, count in ((ENGINE, config.rollout.engines), (LEARNER, 2), (EVALUATOR, 2)):
-    if role == EVALUATOR and sys.argv[1] == "none":
-        continue  # there are four GPUs
     actors = [Somebody.options(**placement.options(role, index)).remote() for index in range(count)]
     found[role] = ray.get([actor.gpus.remote() for actor in actors], timeout=60)
     globals()[role] = actors
@@ -41,9 +41,14 @@ print(json.dumps(found))
 """
 
 
+def run_script(share: str, gpus: int, **rollout: int) -> subprocess.CompletedProcess[str]:
+    arguments = [sys.executable, "-c", SCRIPT, share, json.dumps({"engines": 2, **rollout}), str(gpus)]
+    env = {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"}
+    return subprocess.run(arguments, capture_output=True, text=True, timeout=120, env=env)
+
+
 def placed(share: str, **rollout: int) -> dict[str, list[list[int]]]:
-    arguments = [sys.executable, "-c", SCRIPT, share, json.dumps({"engines": 2, **rollout})]
-    done = subprocess.run(arguments, capture_output=True, text=True, timeout=120)
+    done = run_script(share, 6 if share == "none" else 4, **rollout)
     assert done.returncode == 0, done.stderr[-2000:]
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -67,10 +72,21 @@ def test_roles_share_gpus_or_have_their_own(share: str) -> None:
     found = {role: numbers(gpus) for role, gpus in placed(share).items()}
     assert len(set(found["engine"])) == len(set(found["learner"])) == 2
     if share == "none":
-        assert not set(found["engine"]) & set(found["learner"])
+        assert len({gpu for gpus in found.values() for gpu in gpus}) == 6
         return
     assert found["engine"] == found["learner"]  # the n-th of each on the n-th GPU
     if share == "all":
         assert found["evaluator"] == found["engine"]
     else:
         assert not set(found["evaluator"]) & set(found["engine"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("share", "needed"), [("none", 6), ("training", 4), ("all", 2)])
+def test_a_host_with_too_few_gpus_is_refused_at_once_with_what_to_change(share: str, needed: int) -> None:
+    done = run_script(share, needed - 1)
+    said = done.stderr.splitlines()[-1]
+    assert f"placement.share={share}: the run needs {needed} GPU(s)" in said
+    assert "2 for engines, 2 for learners, 2 for evaluators" in said
+    assert f"{needed - 1} are here" in said
+    assert ("set placement.share=all" in said) == (share != "all")
