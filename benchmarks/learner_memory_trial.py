@@ -30,6 +30,8 @@ from learners.policy import train_tokenizer
 from learners.records import Sample
 from learners.scoring import TokenScorer, device_bytes, has_bfloat16
 
+# What torch's CPU allocator says without memory, and oneDNN, which gives no reason.
+_OUT_OF_MEMORY = ("can't allocate memory", "could not create a primitive", "could not create a memory")
 WITH_KL = ContrastiveConfig(kl=0.01)
 
 
@@ -214,7 +216,7 @@ def train_once(engine: LearnerEngine, memory: Memory, length: int) -> dict[str, 
         engine.train_cross_entropy([sample], 1e-6)
         fits = True
     except RuntimeError as error:
-        if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
+        if not isinstance(error, torch.OutOfMemoryError) and not any(one in str(error) for one in _OUT_OF_MEMORY):
             raise
         fits = False
         memory.mark("step")
