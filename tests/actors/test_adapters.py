@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import ray
@@ -19,23 +20,20 @@ _SAMPLES = [Sample(_PROMPT, tuple(range(40 + index, 60 + index))) for index in r
 
 
 @pytest.fixture(scope="module")
-def learner(local_ray: None, policy_folder: Path) -> Iterator[LearnerGroup]:
+def both(
+    local_ray: None, policy_folder: Path, rollout_config: RolloutConfig, policy_config: PolicyConfig
+) -> Iterator[tuple[LearnerGroup, Any]]:
+    """A learner with adapters and an engine that takes them, which start side by side."""
+    handle = RolloutEngine.remote(str(policy_folder), rollout_config, policy_config, 0, adapter_rank=4)
     lora = LoraConfig(rank=4, alpha=32.0)
     config = LearnerConfig(threads=1, autocast=False, timeout=120.0, lora=lora)
     group = LearnerGroup(
         RunConfig(name="adapters", policy=PolicyConfig(max_length=256), learner=config), str(policy_folder)
     )
-    yield group
-    group.stop()
-
-
-@pytest.fixture(scope="module")
-def adapted(local_ray: None, policy_folder: Path, rollout_config: RolloutConfig, policy_config: PolicyConfig):
-    """An engine that takes adapters."""
-    handle = RolloutEngine.remote(str(policy_folder), rollout_config, policy_config, 0, adapter_rank=4)
     ray.get(handle.ping.remote(), timeout=300)
-    yield handle
+    yield group, handle
     ray.kill(handle)
+    group.stop()
 
 
 def merged(learner: LearnerGroup, policy_folder: Path) -> torch.nn.Module:
@@ -71,7 +69,8 @@ def difference(model: torch.nn.Module, completions: list[Completion]) -> float:
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-def test_an_engine_with_adapters_is_the_merged_policy(adapted, learner: LearnerGroup, policy_folder: Path) -> None:
+def test_an_engine_with_adapters_is_the_merged_policy(both: tuple[LearnerGroup, Any], policy_folder: Path) -> None:
+    learner, adapted = both
     base = AutoModelForCausalLM.from_pretrained(policy_folder, dtype=torch.float32)
     push(learner, adapted, 1)
     assert difference(base, sampled(adapted)) < 0.02  # which adapters leave as it is at first

@@ -250,7 +250,7 @@ def test_a_response_ends_with_the_end_token_and_its_text_does_not(engine, policy
 
 
 def test_requests_run_together_and_finish_on_their_own(engine) -> None:
-    long = engine.generate.remote(request(temperature=1.0, max_tokens=400, stop_token_ids=()))
+    long = engine.generate.remote(request(temperature=1.0, max_tokens=400, ignore_eos=True))
     short = [engine.generate.remote(request(key=str(index), max_tokens=2)) for index in range(8)]
     done, _ = ray.wait([long, *short], num_returns=8, timeout=60)
     assert set(done) == set(short)
@@ -262,7 +262,7 @@ def test_requests_run_together_and_finish_on_their_own(engine) -> None:
 
 
 def test_a_push_waits_for_running_requests_and_later_ones_wait_for_it(engine, weights, other_weights) -> None:
-    running = engine.generate.remote(request(n=8, temperature=1.0, max_tokens=400))
+    running = engine.generate.remote(request(n=8, temperature=1.0, max_tokens=400, ignore_eos=True))
     wait_until(engine, "running")
     pushed = engine.update_weights.remote(ray.put(other_weights.data), other_weights.manifest)
     wait_until(engine, "swapping")

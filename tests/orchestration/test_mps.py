@@ -84,6 +84,7 @@ def test_one_that_does_not_come_up_is_an_error(heard: Path, monkeypatch: pytest.
 
 def test_engines_and_learner_are_clients_and_evaluators_are_not(heard: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(placement.ray, "nodes", lambda: [{"Alive": True}, {"Alive": False}])
+    monkeypatch.setattr(placement.ray, "cluster_resources", lambda: {"GPU": 3.0})
     there = Placement(load_config("local", ["evaluator.arch=H200", "placement.mps=true"]))
     there.reserve()
     try:
@@ -97,6 +98,7 @@ def test_engines_and_learner_are_clients_and_evaluators_are_not(heard: Path, mon
 
 def test_a_cluster_of_several_nodes_is_refused(heard: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(placement.ray, "nodes", lambda: [{"Alive": True}] * 2)
+    monkeypatch.setattr(placement.ray, "cluster_resources", lambda: {"GPU": 3.0})
     with pytest.raises(ConfigError, match="several nodes"):
         Placement(load_config("local", ["evaluator.arch=H200", "placement.mps=true"])).reserve()
     assert not (heard / "pid").exists()
