@@ -127,7 +127,7 @@ class LearnerGroup:
         self.has_trained = False
         """Whether its weights are no longer those of `version`."""
         self.busy_seconds = 0.0
-        """Of calls that are done: all ranks work on each."""
+        """Of calls that are done: all ranks work on each. The wait for engines in `send_part` is no work."""
         try:
             try:
                 master = self._wait([self._ranks[0].address.remote()], limit)[0]
@@ -182,7 +182,8 @@ class LearnerGroup:
     def send_part(self, timeout: float) -> None:
         """Sends the part that was packed last to all in the channel, which was opened with that `timeout`. Raises
         TimeoutError where one does not come."""
-        self._wait([self._ranks[0].send_part.remote()], max(self._timeout, timeout + _GRACE_SECONDS))
+        limit = max(self._timeout, timeout + _GRACE_SECONDS)
+        self._wait([self._ranks[0].send_part.remote()], limit, counts=False)
 
     def release_memory(self) -> None:
         """Gives memory of the GPU back that is only kept in store, to those who share it."""
@@ -213,8 +214,9 @@ class LearnerGroup:
         """The rank's own method on all ranks."""
         return self._wait([getattr(rank, method).remote(*arguments) for rank in self._ranks], self._timeout)
 
-    def _wait(self, calls: list[ray.ObjectRef], timeout: float) -> list[Any]:
+    def _wait(self, calls: list[ray.ObjectRef], timeout: float, *, counts: bool = True) -> list[Any]:
         """Results of one call to each rank, in order of rank. An exception of the engine's own is raised as it is.
+        `counts`: as time that the learner had work.
 
         Ends at the first failure: when one rank is gone, the others wait for it in a collective.
         """
@@ -235,7 +237,7 @@ class LearnerGroup:
                 raise error.cause from error
             except RayError as error:
                 raise _lost(rank, error) from error
-        self.busy_seconds += time.monotonic() - started
+        self.busy_seconds += (time.monotonic() - started) * counts
         return [results[call] for call in calls]
 
     def _raise_for_the_dead(self, calls: list[ray.ObjectRef]) -> None:

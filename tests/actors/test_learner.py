@@ -1,6 +1,8 @@
 """The learner's ranks in Ray actors: two of them, through gloo, as one learner."""
 
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +11,7 @@ import ray
 import torch
 
 from actors.learner import LearnerGroup, LearnerLost
+from actors.weight_transport import BROADCAST, BroadcastChannel
 from configs.schema import LearnerConfig, PolicyConfig, RunConfig
 from learners.records import Sample
 from learners.weights import unpack, verify
@@ -40,12 +43,35 @@ def two_ranks(local_ray: None, config: RunConfig, policy_folder: Path) -> Iterat
     group.stop()
 
 
+def assert_waiting_is_no_work(group: LearnerGroup) -> None:
+    """A receiver that comes to a broadcast two seconds late is waited for, which does not count as learner's work."""
+    address, port, met = group.open_channel(2, 60.0)
+
+    def receive(data: torch.Tensor) -> None:
+        time.sleep(2.0)
+        channel.broadcast(data)
+
+    with ThreadPoolExecutor(1) as pool:
+        channel = BroadcastChannel(address, port, 2, sends=False, timeout=60.0, device="cpu")
+        ray.get(met, timeout=60)
+        manifest, _ = next(group.parts(0, "float32", BROADCAST))
+        got = torch.empty(manifest.total_bytes, dtype=torch.uint8)
+        before, started = group.busy_seconds, time.monotonic()
+        received = pool.submit(receive, got)
+        group.send_part(60.0)
+        received.result(timeout=60)
+    verify(manifest, got)
+    assert time.monotonic() - started > 1.9
+    assert group.busy_seconds == before
+
+
 @pytest.mark.slow
 def test_two_ranks_learn_what_one_learns_and_a_lost_rank_is_told_in_time(
     two_ranks: LearnerGroup, config: RunConfig, policy_folder: Path
 ) -> None:
     alone = LearnerGroup(replace(config, learner=replace(config.learner, ranks=1)), str(policy_folder))
     try:
+        assert_waiting_is_no_work(alone)
         for _ in range(2):
             ours = two_ranks.train_cross_entropy(_SAMPLES, 1e-3)
             theirs = alone.train_cross_entropy(_SAMPLES, 1e-3)
