@@ -129,10 +129,12 @@ class LearnerGroup:
         self.busy_seconds = 0.0
         """Of calls that are done: all ranks work on each. The wait for engines in `send_part` is no work."""
         try:
-            try:
-                master = self._wait([self._ranks[0].address.remote()], limit)[0]
-            except LearnerLost as error:
-                raise LearnerLost(f"{error}, from its start: is there room for it beside the other roles?") from error
+            first = self._ranks[0].address.remote()
+            if not ray.wait([first], timeout=limit)[0]:
+                raise LearnerLost(
+                    f"learner rank 0 did not start within {limit:.0f} s: is there room beside the others?"
+                )
+            master = self._wait([first], limit)[0]
             starts = [rank.start.remote(config, policy, index, master) for index, rank in enumerate(self._ranks)]
             self.weights = int(self._wait(starts, limit)[0])
         except BaseException:
@@ -237,7 +239,8 @@ class LearnerGroup:
                 raise error.cause from error
             except RayError as error:
                 raise _lost(rank, error) from error
-        self.busy_seconds += (time.monotonic() - started) * counts
+        if counts:
+            self.busy_seconds += time.monotonic() - started
         return [results[call] for call in calls]
 
     def _raise_for_the_dead(self, calls: list[ray.ObjectRef]) -> None:

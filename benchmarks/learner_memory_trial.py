@@ -31,7 +31,7 @@ from learners.records import Sample
 from learners.scoring import TokenScorer, device_bytes, has_bfloat16
 
 # What torch's CPU allocator says without memory, and oneDNN, which gives no reason.
-_OUT_OF_MEMORY = ("can't allocate memory", "could not create a primitive", "could not create a memory")
+_OUT_OF_MEMORY = ("can't allocate memory", "could not create a primitive")
 WITH_KL = ContrastiveConfig(kl=0.01)
 
 

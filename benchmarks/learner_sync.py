@@ -39,7 +39,7 @@ from learners.records import Sample
 from orchestration.evaluate import machine_arch
 from orchestration.placement import ENGINE, LEARNER, Placement
 from orchestration.roles import connect
-from orchestration.weight_push import WeightPush, serves_adapters
+from orchestration.weight_push import WeightPush, rank_of_adapters
 
 
 class Waiting:
@@ -80,13 +80,11 @@ def measure(config: RunConfig, transports: Sequence[str], pushes: int) -> dict[s
     """Seconds of every push by transport, the bytes that each engine got, and whether its answers changed."""
     config.evaluator.workers = 0  # no GPU is for them
     placement = Placement(config)
-    connect(config.ray, 2 + config.rollout.engines + config.learner.ranks)
-    placement.reserve()
-    adapter_rank = config.learner.lora.rank if serves_adapters(config) else 0
+    placement.reserve(grows=connect(config.ray, 2 + config.rollout.engines + config.learner.ranks))
     engines = ActorPool(
         "rollout",
         lambda index: RolloutEngine.options(**placement.options(ENGINE, index)).remote(
-            config.policy.model, config.rollout, config.policy, index, adapter_rank=adapter_rank
+            config.policy.model, config.rollout, config.policy, index, adapter_rank=rank_of_adapters(config)
         ),
         config.rollout.engines,
         timeout=config.rollout.timeout,

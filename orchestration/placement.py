@@ -6,7 +6,6 @@ Actors that share GPUs are in one placement group, a bundle a GPU, so that the n
 from __future__ import annotations
 
 import logging
-import os
 from typing import Any
 
 import ray
@@ -35,11 +34,12 @@ class Placement:
         self._group: PlacementGroup | None = None
         self._mps: MpsServer | None = None
 
-    def reserve(self) -> None:
-        """Takes the GPUs that are shared, and lets their processes work at once where that is asked for. Raises
-        ConfigError where this host has too few GPUs, the cluster does not give them in time, or MPS does not start."""
+    def reserve(self, *, grows: bool = False) -> None:
+        """Takes the GPUs that are shared, and lets their processes work at once where that is asked for. `grows`: GPUs
+        that are not there yet may come. Raises ConfigError where there are too few, the cluster does not give them in
+        time, or MPS does not start."""
         if self._on_gpu:
-            self._count()
+            self._count(grows=grows)
         if self._on_gpu and self._config.placement.mps:
             if sum(node["Alive"] for node in ray.nodes()) > 1:
                 raise ConfigError(
@@ -72,8 +72,8 @@ class Placement:
             EVALUATOR: self._config.evaluator.workers,
         }
 
-    def _count(self) -> None:
-        """Raises ConfigError where this host alone has to do and has too few; a cluster may grow until actors start."""
+    def _count(self, *, grows: bool) -> None:
+        """Raises ConfigError where there are too few for all roles, and no more will come."""
         counts = self._gpus()
         sharing = _SHARING[self._config.placement.share]
         shared = max((counts[role] for role in sharing), default=0)
@@ -83,7 +83,7 @@ class Placement:
             return
         roles = ", ".join(f"{count} for {role}s" for role, count in counts.items())
         said = f"placement.share={self._config.placement.share}: the run needs {needed} GPU(s) ({roles}), and "
-        if self._config.ray.address or os.environ.get("RAY_ADDRESS"):
+        if grows:
             _log.warning("%sthe cluster has %d now; it waits for more", said, there)
             return
         remedy = "" if self._config.placement.share == "all" else "set placement.share=all, or "

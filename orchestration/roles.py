@@ -25,20 +25,21 @@ from orchestration.pipeline import Pipeline
 from orchestration.placement import ENGINE, EVALUATOR, LEARNER, Placement
 from orchestration.run_directory import RunDirectory
 from orchestration.turns import Turns
-from orchestration.weight_push import WeightPush, serves_adapters
+from orchestration.weight_push import WeightPush, rank_of_adapters
 
 _log = logging.getLogger(__name__)
 _LOCAL_CPUS = 8  # logical: on a small machine the roles take turns
 
 
 @finished_first
-def connect(config: RayConfig, actors: int) -> None:
+def connect(config: RayConfig, actors: int) -> bool:
     """Joins the cluster that the config or RAY_ADDRESS names, or starts a local Ray with room for so many actors.
 
-    Raises ConfigError where no cluster answers.
+    Returns whether more machines may come: not to a Ray that was started here. Raises ConfigError where no cluster
+    answers.
     """
     if ray.is_initialized():
-        return
+        return True
     root = str(Path(__file__).resolve().parent.parent)
     path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
     environment = {"PYTHONPATH": path, "TOKENIZERS_PARALLELISM": "false", "RAY_DEDUP_LOGS": "0"}
@@ -50,7 +51,7 @@ def connect(config: RayConfig, actors: int) -> None:
             ray.init(address=address, **quiet)
         except (ConnectionError, RuntimeError, ValueError) as error:
             raise ConfigError(f"ray.address: no Ray cluster answers at {address} ({error})") from error
-        return
+        return True
     # A local Ray guards itself with a token, and says so each time.
     logging.getLogger("ray._private.authentication.authentication_token_setup").setLevel(logging.ERROR)
     ray.init(
@@ -60,6 +61,7 @@ def connect(config: RayConfig, actors: int) -> None:
         include_dashboard=config.dashboard,
         **quiet,
     )
+    return False
 
 
 class Roles:
@@ -86,18 +88,20 @@ class Roles:
             )
         self._own_ray = not ray.is_initialized()
         self._started = True
-        connect(
-            config.ray,
-            config.rollout.engines + config.evaluator.builders + config.evaluator.workers + config.learner.ranks,
-        )
-        self._placement.reserve()
+        actors = config.rollout.engines + config.evaluator.builders + config.evaluator.workers + config.learner.ranks
+        self._placement.reserve(grows=connect(config.ray, actors))
         shares = config.evaluator.arch != "cpu" and config.placement.share != "none"
         sleeps = shares and config.rollout.sleep
-        adapter_rank = config.learner.lora.rank if serves_adapters(config) else 0
         self.engines = ActorPool(
             "rollout",
             lambda index: RolloutEngine.options(**self._placement.options(ENGINE, index)).remote(
-                self._policy, config.rollout, config.policy, config.seed + index, self.version, sleeps, adapter_rank
+                self._policy,
+                config.rollout,
+                config.policy,
+                config.seed + index,
+                self.version,
+                sleeps,
+                rank_of_adapters(config),
             ),
             config.rollout.engines,
             # Some more than it decodes at once, so that it need not wait for the next.

@@ -39,6 +39,11 @@ def serves_adapters(config: RunConfig) -> bool:
     return config.learner.lora.rank > 0 and config.learner.lora.sync == "adapters"
 
 
+def rank_of_adapters(config: RunConfig) -> int:
+    """Of those that engines get; 0 where they get whole weights."""
+    return config.learner.lora.rank if serves_adapters(config) else 0
+
+
 class Waits(Protocol):
     """Who goes on with what is under way while a push is waited for: the pipeline."""
 

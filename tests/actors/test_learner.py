@@ -10,6 +10,7 @@ import pytest
 import ray
 import torch
 
+from actors import learner
 from actors.learner import LearnerGroup, LearnerLost
 from actors.weight_transport import BROADCAST, BroadcastChannel
 from configs.schema import LearnerConfig, PolicyConfig, RunConfig
@@ -89,3 +90,12 @@ def test_two_ranks_learn_what_one_learns_and_a_lost_rank_is_told_in_time(
 
     with pytest.raises(LearnerLost, match="rank"):
         train_on()
+
+
+def test_a_rank_that_finds_no_room_is_told_in_time(
+    local_ray: None, config: RunConfig, policy_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(learner, "_START_SECONDS", 2.0)
+    short = replace(config, learner=replace(config.learner, timeout=2.0))
+    with pytest.raises(LearnerLost, match="rank 0 did not start within 2 s: is there room"):
+        LearnerGroup(short, str(policy_folder), lambda _: {"resources": {"nowhere": 1.0}})
