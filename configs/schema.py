@@ -148,6 +148,7 @@ class SftConfig:
     tries: int = bounded(20, 1)  # per teacher and task (CUDA-L1 section 2.2: 20)
     successes: int = bounded(2, 1)  # enough of them for a task (CUDA-L1: 2)
     contrastive_share: float = bounded(0.0, 0.0, 1.0)  # share of examples shown under a contrastive prompt
+    min_speedup: float = bounded(0.0, 0.0)  # a right program that is slower is not learnt from (CUDA-L1: 0)
 
 
 @dataclass
@@ -160,6 +161,7 @@ class SelfSupervisedConfig:
     min_gain: float = bounded(0.01, 0.0, 1.0)  # stop when the success rate rises by less
     patience: int = bounded(1, 1)  # rounds without such a gain before it stops: a round is a noisy measurement
     contrastive_share: float = bounded(0.0, 0.0, 1.0)  # share of prompts that show exemplars
+    min_speedup: float = bounded(0.0, 0.0)  # a right program that is slower is no success (CUDA-L1: 0)
 
 
 @dataclass
@@ -207,6 +209,12 @@ class BufferConfig:
 class RewardConfig:
     baseline: str = one_of("eager", "eager", "best")  # speed-up over eager, as in the paper, or over the best baseline
     max: float = bounded(100.0, 1.0)  # rewards are cut here
+    # Taken off the speed-up, not below 0: with 0.9 a program as fast as the reference is worth 0.1, so that handing the
+    # reference back is no longer nearly as good as writing a faster program (CUDA-L1: 0).
+    offset: float = bounded(0.0, 0.0, 1.0)
+    # Speed-ups are rounded to multiples of it before: GRPO divides a group's rewards by their deviation, so without it
+    # the noise between programs of one speed weighs as much as a real difference (CUDA-L1: 0, off).
+    resolution: float = bounded(0.0, 0.0, 1.0)
     per_task_smoothing: bool = True  # running statistics of a task's own rewards; false: one for all
 
 

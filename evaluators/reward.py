@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
+
 from configs.schema import RewardConfig
 from evaluators.records import Outcome, Verdict
 
+FASTER = 1.01
+"""A program is faster when its speed-up is above this (CUDA-L1 counts the same)."""
+
 
 def reward_of(verdict: Verdict, config: RewardConfig) -> float | None:
-    """The speed-up for `ok` (over eager, or over the best baseline), cut at `config.max`; 0 for failures.
+    """The speed-up for `ok`, rounded to `config.resolution`, cut at `config.max`, less `config.offset`; else 0.
 
     None is neutral: for `suspect`, which must neither gain nor lose, and for `infra`, which is ours.
     """
@@ -15,6 +20,21 @@ def reward_of(verdict: Verdict, config: RewardConfig) -> float | None:
         return None
     if verdict.outcome is not Outcome.OK:
         return 0.0
+    speedup = speedup_of(verdict, config)
+    if speedup is None:
+        return None
+    if config.resolution:
+        speedup -= math.remainder(speedup, config.resolution)
+    return max(min(speedup, config.max) - config.offset, 0.0)
+
+
+def speedup_of(verdict: Verdict, config: RewardConfig) -> float | None:
+    """The speed-up that counts in a run: over eager, or over the best baseline; None for what is not `ok`."""
     name = "eager" if config.baseline == "eager" else verdict.best_baseline
-    estimate = verdict.speedups.get(name or "")
-    return min(estimate.value, config.max) if estimate else None
+    estimate = verdict.speedups.get(name or "") if verdict.succeeded else None
+    return estimate.value if estimate else None
+
+
+def is_success(verdict: Verdict, config: RewardConfig, min_speedup: float) -> bool:
+    """Whether a program is `ok` and its speed-up at least `min_speedup`."""
+    return verdict.succeeded and (speedup_of(verdict, config) or 0.0) >= min_speedup

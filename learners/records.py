@@ -14,7 +14,8 @@ class Rollout:
 
     `prompt_ids` and `response_ids` are token ids; `logprobs` has one natural log-probability per response token, as the
     rollout engine computed it at the sampling temperature under `policy_version`. `group` is shared by the responses to
-    one prompt. `reward` and `advantage` are None until known.
+    one prompt. `reward` and `advantage` are None until known. `copied`: whether its program is the reference again,
+    None where that was not looked at or there is no program.
     """
 
     task_id: str
@@ -30,6 +31,7 @@ class Rollout:
     outcome: str | None = None
     reward: float | None = None
     advantage: float | None = None
+    copied: bool | None = None
 
 
 ROLLOUT_SCHEMA = pa.schema(
@@ -47,6 +49,7 @@ ROLLOUT_SCHEMA = pa.schema(
         ("outcome", pa.string()),
         ("reward", pa.float64()),
         ("advantage", pa.float64()),
+        ("copied", pa.bool_()),
     ]
 )
 

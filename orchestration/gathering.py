@@ -11,7 +11,9 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from actors.rollout import Completion
+from evaluators.copies import is_copy
 from evaluators.records import Candidate, Outcome, Verdict
+from evaluators.reward import FASTER
 from learners.records import Rollout
 from prompts.parse import parse_response
 
@@ -21,12 +23,13 @@ Judged = Callable[[Sequence[Rollout], Mapping[str, Verdict]], "Prompt | None"]
 
 @dataclass(frozen=True)
 class Prompt:
-    """One prompt on a task; its responses form the group of that name."""
+    """One prompt on a task; its responses form the group of that name. `reference` is the program to be rewritten."""
 
     task_id: str
     group: str
     text: str
     ids: tuple[int, ...]
+    reference: str = ""
 
 
 @dataclass
@@ -195,7 +198,8 @@ def rollout_of(prompt: Prompt, completion: Completion) -> tuple[Rollout, Candida
     if parsed.code is None:
         return replace(rollout, outcome=str(Outcome.BUILD_ERROR)), None
     candidate = Candidate.propose(prompt.task_id, parsed.code, f"policy:{completion.policy_version}")
-    return replace(rollout, candidate_digest=candidate.digest), candidate
+    copied = is_copy(candidate.source, prompt.reference) if prompt.reference else None
+    return replace(rollout, candidate_digest=candidate.digest, copied=copied), candidate
 
 
 def apart(result: StepResult, held_out: Container[str]) -> dict[str, float]:
@@ -214,9 +218,9 @@ def apart(result: StepResult, held_out: Container[str]) -> dict[str, float]:
 
 
 def summary(rollouts: Sequence[Rollout], verdicts: Mapping[str, Verdict]) -> dict[str, float]:
-    """Success rate, mean speed-up over eager of the successful (and of those among them that nothing was found against,
-    which is the same while the guard is on), response length, the share that something was found against, and counts by
-    outcome and by kind of finding."""
+    """Success rate, the shares that are the reference again and that are faster than it, mean speed-up over eager of
+    the successful (and of those among them that nothing was found against, which is the same while the guard is on),
+    response length, the share that something was found against, and counts by outcome and by kind of finding."""
     if not rollouts:
         return {}
     outcomes = Counter(rollout.outcome for rollout in rollouts)
@@ -236,6 +240,8 @@ def summary(rollouts: Sequence[Rollout], verdicts: Mapping[str, Verdict]) -> dic
         "rollouts": float(len(rollouts)),
         "success_rate": outcomes[Outcome.OK] / len(rollouts),
         "tasks_solved": sum(any(values) for values in by_task.values()) / len(by_task),
+        "copy_rate": sum(bool(rollout.copied) for rollout in rollouts) / len(rollouts),
+        "faster_rate": sum(speedup > FASTER for speedup in speedups) / len(rollouts),
         "hack_rate": len(hacks) / len(rollouts),
         "response_tokens": sum(len(rollout.response_ids) for rollout in rollouts) / len(rollouts),
         **{f"outcome/{name}": float(count) for name, count in outcomes.items()},

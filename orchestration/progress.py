@@ -15,8 +15,10 @@ from orchestration.report import Report, print_report
 
 _SHOWN = (
     ("success_rate", "success", "{:.0%}"),
+    ("faster_rate", "faster", "{:.0%}"),
     ("mean_speedup", "mean speed-up", "{:.2f}x"),
     ("held_out/success_rate", "held out: success", "{:.0%}"),
+    ("held_out/faster_rate", "faster", "{:.0%}"),
     ("held_out/mean_speedup", "mean speed-up", "{:.2f}x"),
     ("reward", "reward", "{:.2f}"),
     ("train/loss", "loss", "{:.3f}"),

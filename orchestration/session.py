@@ -19,6 +19,7 @@ import pyarrow as pa
 from configs.checks import leaves
 from configs.load import ConfigError, changed_keys, may_change
 from configs.schema import RunConfig
+from evaluators.copies import is_copy
 from evaluators.guard.cases import HackCases
 from evaluators.records import Outcome, Verdict
 from evaluators.tasks import program_source
@@ -225,7 +226,7 @@ class Session:
 
     def _prompt(self, task_id: str, text: str) -> Prompt:
         ids = encode_prompt(self.tokenizer, text, self.config.policy.chat_template)
-        return Prompt(task_id, task_id, text, tuple(ids))
+        return Prompt(task_id, task_id, text, tuple(ids), self._references[task_id])
 
     def _fits(self, prompt: Prompt) -> bool:
         return len(prompt.ids) + self.config.rollout.max_tokens <= self.config.policy.max_length
@@ -256,10 +257,14 @@ class Session:
             stored.result()
 
     def remember(self, result: StepResult, step: int) -> None:
-        """New verdicts flow back into the buffer that exemplars are drawn from; what is a hack by now leaves it."""
+        """New verdicts flow back into the buffer that exemplars are drawn from; what is a hack by now leaves it.
+
+        Copies of the reference stay out: every prompt shows it, and its speed-up is known to be 1.
+        """
         for digest, verdict in result.verdicts.items():
             candidate = result.candidates[digest]
-            self.buffer.add(candidate, verdict, step)
+            if not is_copy(candidate.source, self._references[candidate.task_id]):
+                self.buffer.add(candidate, verdict, step)
             if verdict.outcome is Outcome.HACK:
                 self.buffer.discard(candidate)
                 self.run.discard_kernel(candidate, verdict.arch)

@@ -1,14 +1,16 @@
 """Self-supervised learning: sample, evaluate, fine-tune on the successes alone (CUDA-L1 section 2.3).
 
-REINFORCE with reward 0 or 1 and no baseline: failures leave no gradient, and speed plays no part.
+REINFORCE with reward 0 or 1 and no baseline: failures leave no gradient. Speed plays no part but for
+`self_supervised.min_speedup`, below which a correct program is no success; by default every one is, as in the paper.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from evaluators.records import Outcome
+from evaluators.records import Outcome, Verdict
+from evaluators.reward import is_success
 from learners.records import Rollout, Sample
 from orchestration.gathering import Prompt, StepResult
 from orchestration.phases.base import Phase, train_in_batches
@@ -47,13 +49,17 @@ class SelfSupervised(Phase):
         ]
 
     def credit(self, result: StepResult) -> list[Rollout]:
-        """1 for a correct program, else 0; neutral where we failed to judge it."""
+        """1 for a correct program that is fast enough, else 0; neutral where we failed to judge it."""
         return [
             rollout
             if rollout.outcome == Outcome.INFRA
-            else replace(rollout, reward=float(rollout.outcome == Outcome.OK))
+            else replace(rollout, reward=float(self._succeeded(rollout, result.verdicts)))
             for rollout in result.rollouts
         ]
+
+    def _succeeded(self, rollout: Rollout, verdicts: Mapping[str, Verdict]) -> bool:
+        config, verdict = self.session.config, verdicts.get(rollout.candidate_digest or "")
+        return verdict is not None and is_success(verdict, config.reward, config.self_supervised.min_speedup)
 
     def learn(self, step: int, rollouts: Sequence[Rollout]) -> dict[str, float]:
         config = self.session.config.self_supervised

@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 
 from evaluators.records import Candidate, Verdict
+from evaluators.reward import is_success
 from learners.records import Rollout, Sample
 from orchestration.gathering import Prompt, StepResult
 from orchestration.phases.base import Phase, train_in_batches
@@ -20,7 +21,8 @@ _KEPT_EVERY = 64  # programs: a minute or two of an evaluator's work
 
 
 class Sft(Phase):
-    """Cross-entropy on the responses alone. What was verified also enters the buffer."""
+    """Cross-entropy on the responses alone, of programs of at least `sft.min_speedup`. What was verified, however slow,
+    also enters the buffer."""
 
     name = "sft"
 
@@ -52,18 +54,19 @@ class Sft(Phase):
                     verdict = verdicts[candidate.digest]
                     result.candidates.setdefault(candidate.digest, candidate)
                     result.verdicts[candidate.digest] = verdict
-                    if verdict.succeeded:
+                    if is_success(verdict, config.reward, config.sft.min_speedup):
                         lesson.succeeded(key)
                         lessons.setdefault(candidate.digest, _lesson(proposal))
                 session.store(self.key, step, result)  # a run that is killed here does not judge them again
         if not lessons:
             _log.warning(
-                "%s: none of the %d programs that teachers proposed was right; nothing to learn from",
+                "%s: none of the %d programs that teachers proposed was right, with a speed-up of %g; nothing to learn",
                 self.key,
                 proposed,
+                config.sft.min_speedup,
             )
         self.memory["lessons"] = list(lessons.values())
-        result.metrics = _figures(proposed, result.verdicts)
+        result.metrics = {**_figures(proposed, result.verdicts), "lessons": float(len(lessons))}
         return result
 
     def learn(self, step: int, rollouts: Sequence[Rollout]) -> dict[str, float]:

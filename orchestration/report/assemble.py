@@ -110,7 +110,7 @@ class Report:
 def build_report(run: RunDirectory) -> Report:
     """The report of a run; raises RunDirectoryError when the folder holds none."""
     config = run.read_config()
-    columns = ["task_id", "candidate_digest", "outcome", "reward"]
+    columns = ["task_id", "candidate_digest", "outcome", "reward", "copied"]
     samples = run.read_samples(columns=columns).to_pylist()
     verdicts, marks = _verdicts(run, config), run.read_marks()
     rows: dict[str, list[AssessmentRow]] = defaultdict(list)
@@ -177,7 +177,7 @@ def _row(sample: Mapping[str, Any], verdicts: _Verdicts) -> AssessmentRow:
     known = verdicts.get((sample["phase"], digest)) or verdicts.get((None, digest))
     if digest is None or known is None:
         return AssessmentRow(sample["task_id"], sample["outcome"] or (Outcome.INFRA if digest else "no_code"))
-    return AssessmentRow(sample["task_id"], *known)
+    return AssessmentRow(sample["task_id"], *known, sample["copied"])
 
 
 def _stage(key: str, label: str, every: list[AssessmentRow], marks: Mapping[str, Mark]) -> Stage:

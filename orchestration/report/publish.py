@@ -27,7 +27,7 @@ from orchestration.run_directory import RunDirectory
 FONT = "system-ui, sans-serif"
 SAMPLE_COLUMNS = [
     "task_id", "group", "response", "policy_version", "finish_reason", "candidate_digest", "outcome", "reward",
-    "advantage",
+    "advantage", "copied",
 ]  # fmt: skip
 _ABOUT = ("gpu", "processor", "torch", "cuda", "driver", "preset", "containment")
 
@@ -65,7 +65,8 @@ def _page(report: Report, drawn: Sequence[str], about: Mapping[str, str], metric
             parts.append(gain)
     parts += [
         "Ranges are 95 % confidence intervals. *Correct* are tasks with a correct sample; speed-ups are over the "
-        "correct samples; *improved* samples are correct and more than 1.01x as fast as the best baseline.",
+        "correct samples. Of all samples, *copies* are correct and the reference again, *faster* and *improved* ones "
+        "correct and more than 1.01x as fast as eager and as the best baseline.",
         "## Over the steps",
         *(f"![{name}]({name}.svg)" for name in drawn),
         "The same figures, a line a step: [steps.csv](steps.csv).",
@@ -109,7 +110,7 @@ def _seconds(metrics: pa.Table) -> dict[str, float]:
 
 
 def _stage_table(stages: Sequence[StageSummary]) -> str:
-    head = ["stage", "tasks", "samples", "success", "correct"]
+    head = ["stage", "tasks", "samples", "success", "correct", "copies", "faster", "improved"]
     head += [f"{name} vs {over}" for over in ("eager", "best") for name in ("mean", "median", "geo-mean")]
     rows = []
     for stage in stages:
@@ -120,8 +121,9 @@ def _stage_table(stages: Sequence[StageSummary]) -> str:
         ]
         correct = f"{stage.correct}/{stage.tasks}"
         counts = [str(stage.tasks), str(stage.samples), _share(stage.success), correct]
-        rows.append([stage.stage, *counts, *speeds, _share(stage.improved)])
-    return _table([*head, "improved"], rows)
+        shares = [_share(one) for one in (stage.copies, stage.faster, stage.improved)]
+        rows.append([stage.stage, *counts, *shares, *speeds])
+    return _table(head, rows)
 
 
 def _gain(group: Group) -> str:

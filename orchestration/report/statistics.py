@@ -17,19 +17,18 @@ from numpy.typing import NDArray
 from scipy.stats import norm
 
 from evaluators.records import Estimate, Outcome
+from evaluators.reward import FASTER
 
 RESAMPLES = 2000
 CONFIDENCE = 0.95
-IMPROVED = 1.01
-"""A sample is faster when its speed-up is above this (CUDA-L1 counts the same)."""
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class AssessmentRow:
-    """One sample of an assessment: its outcome, its speed-up over each of the run's baselines when it is `ok`, and the
-    kinds of findings that the guard decided by.
+    """One sample of an assessment: its outcome, its speed-up over each of the run's baselines when it is `ok`, the
+    kinds of findings that the guard decided by, and whether it is the reference again (None where nobody looked).
 
     Any other outcome counts as a failure, `infra` too: a sample that could not be measured never flatters.
     """
@@ -38,6 +37,7 @@ class AssessmentRow:
     outcome: str
     speedups: Mapping[str, float] = field(default_factory=dict)
     found: tuple[str, ...] = ()
+    copied: bool | None = None
 
     @property
     def is_correct(self) -> bool:
@@ -64,8 +64,9 @@ class SpeedSummary:
 
 @dataclass(frozen=True)
 class StageSummary:
-    """One stage of a run. `correct` counts the tasks with at least one correct sample; `improved` is the share of all
-    samples that are correct and more than 1.01x as fast as the best baseline."""
+    """One stage of a run. `correct` counts the tasks with at least one correct sample. Shares of all samples: `copies`
+    are correct and the reference again (None where nobody looked), `faster` and `improved` are correct and more than
+    1.01x as fast as eager and as the best baseline."""
 
     stage: str
     tasks: int
@@ -75,6 +76,8 @@ class StageSummary:
     over_eager: SpeedSummary
     over_best: SpeedSummary
     improved: Estimate | None
+    faster: Estimate | None = None
+    copies: Estimate | None = None
 
     @property
     def correct_share(self) -> float | None:
@@ -129,7 +132,6 @@ def summarise(rows: Iterable[AssessmentRow], stage: str, *, seed: int = 0) -> St
     """The summary of a stage's samples. The same rows and seed always give the same intervals."""
     rows = list(rows)
     weights = _resample(rows, seed)
-    faster = sum(row.over_best is not None and row.over_best > IMPROVED for row in rows)
     return StageSummary(
         stage=stage,
         tasks=len({row.task_id for row in rows}),
@@ -138,8 +140,17 @@ def summarise(rows: Iterable[AssessmentRow], stage: str, *, seed: int = 0) -> St
         correct=len({row.task_id for row in rows if row.is_correct}),
         over_eager=_speeds(_values(row.over_eager for row in rows), weights),
         over_best=_speeds(_values(row.over_best for row in rows), weights),
-        improved=wilson(faster, len(rows)),
+        improved=wilson(sum((row.over_best or 0.0) > FASTER for row in rows), len(rows)),
+        faster=wilson(sum((row.over_eager or 0.0) > FASTER for row in rows), len(rows)),
+        copies=_copies(rows),
     )
+
+
+def _copies(rows: Sequence[AssessmentRow]) -> Estimate | None:
+    """The share that is correct and the reference again; None where a correct sample was not looked at."""
+    if any(row.is_correct and row.copied is None for row in rows):
+        return None
+    return wilson(sum(row.is_correct and bool(row.copied) for row in rows), len(rows))
 
 
 def per_task(rows: Iterable[AssessmentRow]) -> list[TaskSummary]:

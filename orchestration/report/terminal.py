@@ -20,6 +20,7 @@ from orchestration.report.statistics import StageSummary, TaskSummary
 WIDTH = 120
 TASK_WIDTH = 30
 CELL_WIDTH = 19
+_ONE_TABLE = 136  # columns that all figures of a stage need side by side
 
 
 def print_report(report: Report, console: Console | None = None) -> None:
@@ -36,8 +37,9 @@ def print_report(report: Report, console: Console | None = None) -> None:
         for table in stage_tables([stage.summary for stage in group.stages], console.width):
             console.print("", table, sep="\n")
     console.print(
-        f"\n{report.measurement}.\nSecond lines are 95 % confidence intervals. Speed-ups are over the correct samples; "
-        "improved: samples that are correct and more than 1.01x as fast as the best baseline.",
+        f"\n{report.measurement}.\nSecond lines are 95 % confidence intervals. Speed-ups are over the correct samples. "
+        "Of all samples, copies are correct and the reference again; faster and improved ones are correct and more "
+        "than 1.01x as fast as eager and as the best baseline.",
         style="dim",
         highlight=False,
     )
@@ -79,16 +81,16 @@ def render_text(report: Report) -> str:
 
 def stage_tables(stages: Sequence[StageSummary], width: int = WIDTH) -> list[Table]:
     """One table of all figures where there is room for it, else one of outcomes and one of speed-ups."""
-    outcomes = ["tasks", "samples", "success", "correct", "improved"]
+    outcomes = ["tasks", "samples", "success", "correct", "copies", "faster", "improved"]
     speeds = ["mean\nvs eager", "median\nvs eager", "geo-mean\nvs eager", "mean\nvs best", "median\nvs best"]
     speeds.append("geo-mean\nvs best")
-    if width >= WIDTH:
-        return [_stage_table(stages, [*outcomes[:4], *speeds, "improved"])]
+    if width >= _ONE_TABLE:
+        return [_stage_table(stages, [*outcomes[:-2], *speeds, *outcomes[-2:]])]
     return [_stage_table(stages, outcomes), _stage_table(stages, speeds)]
 
 
 def _stage_table(stages: Sequence[StageSummary], columns: Sequence[str]) -> Table:
-    # Without padding, one blank stands between columns: twelve of them with their intervals need all the width.
+    # Without padding, one blank stands between columns.
     table = Table(box=box.SIMPLE_HEAD, padding=0, show_edge=False)
     table.add_column("stage", no_wrap=True)
     for column in columns:
@@ -106,6 +108,8 @@ def _cells(stage: StageSummary) -> dict[str, Text]:
         "samples": Text(str(stage.samples)),
         "success": _share(stage.success),
         "correct": _two_lines(f"{stage.correct}/{stage.tasks}", f"{fmt.share(stage.correct_share)}"),
+        "copies": _share(stage.copies),
+        "faster": _share(stage.faster),
         "improved": _share(stage.improved),
     }
     for over, speeds in [("eager", stage.over_eager), ("best", stage.over_best)]:

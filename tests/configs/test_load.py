@@ -120,7 +120,10 @@ BAD_VALUES = [
     ("seed: ${oc.env:NO_SUCH_VARIABLE}", "bad.yaml: seed has no usable value: "),
     ("learner: {zero_stag: 1}", "bad.yaml: unknown key learner.zero_stag; did you mean learner.zero_stage?"),
     ("group_size: 4", "bad.yaml: unknown key group_size; did you mean contrastive_rl.group_size?"),
-    ("reward: {qqq: 4}", "bad.yaml: unknown key reward.qqq; reward has baseline, max, per_task_smoothing"),
+    (
+        "reward: {qqq: 4}",
+        "bad.yaml: unknown key reward.qqq; reward has baseline, max, offset, resolution",
+    ),
     ("seed: 1\nseed: 2", "bad.yaml, line 2: not valid YAML: found duplicate key seed; correct the line"),
     ("seed: [1\nname: x", "bad.yaml, line 2: not valid YAML: "),
     ("seed: ${x", "bad.yaml: not valid YAML: "),

@@ -7,6 +7,8 @@ from dataclasses import replace
 
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from configs.schema import RewardConfig
 from evaluators.records import (
@@ -107,7 +109,35 @@ def test_reward_is_the_speedup_over_the_configured_baseline() -> None:
     assert reward_of(full, RewardConfig(baseline="eager", max=1.2)) == 1.2
     assert reward_of(late, RewardConfig()) == 0.0
     for outcome in (Outcome.SUSPECT, Outcome.INFRA):
-        assert reward_of(Verdict("c", "t", "cpu", outcome), RewardConfig()) is None
+        assert reward_of(Verdict("c", "t", "cpu", outcome), RewardConfig(offset=0.5, resolution=0.1)) is None
+
+
+def test_an_offset_makes_the_reference_again_worth_little_and_nothing_worth_less_than_a_failure() -> None:
+    full, late = verdicts()
+    assert reward_of(full, RewardConfig(offset=0.9)) == pytest.approx(0.6)
+    assert reward_of(full, RewardConfig(offset=0.9, baseline="best")) == 0.0
+    assert reward_of(late, RewardConfig(offset=0.9)) == 0.0
+    assert reward_of(full, RewardConfig(offset=0.5, max=1.2)) == pytest.approx(0.7), "cut, then less the offset"
+
+
+@given(st.lists(st.floats(0.01, 200.0), min_size=2, max_size=8), st.floats(0.0, 1.0), st.floats(0.0, 0.5))
+def test_no_offset_and_no_resolution_put_a_slower_program_before_a_faster_one(
+    speedups: list[float], offset: float, resolution: float
+) -> None:
+    config = RewardConfig(offset=offset, resolution=resolution)
+    rewards = [reward_of(verdict_of(speedup), config) for speedup in sorted(speedups)]
+    assert rewards == sorted(rewards)
+    assert all(0.0 <= reward <= config.max for reward in rewards)
+
+
+def verdict_of(speedup: float) -> Verdict:
+    return Verdict("c", "t", "cpu", Outcome.OK, speedups={"eager": Estimate(speedup, speedup, speedup, 3)})
+
+
+def test_speedups_that_differ_by_noise_are_one_reward() -> None:
+    config = RewardConfig(resolution=0.02)
+    assert len({reward_of(verdict_of(speedup), config) for speedup in (0.993, 0.998, 1.0, 1.003, 1.009)}) == 1
+    assert reward_of(verdict_of(1.011), config) == pytest.approx(1.02)
 
 
 def traced() -> Verdict:

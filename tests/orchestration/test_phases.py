@@ -143,6 +143,17 @@ def test_what_we_failed_to_judge_is_no_failure_of_the_policy(self_supervised: Se
     assert self_supervised.memory["success_rates"] == [0.5]
 
 
+def test_a_right_program_that_is_too_slow_is_no_success(self_supervised: SelfSupervised) -> None:
+    self_supervised.session.config.self_supervised.min_speedup = 1.05
+    result = step_result([(Outcome.OK, 1.0), (Outcome.OK, 1.3), (Outcome.WRONG, 0.0), (Outcome.INFRA, 0.0)])
+    credited = self_supervised.credit(result)
+    assert [rollout.reward for rollout in credited] == [0.0, 1.0, 0.0, None]
+    self_supervised.learn(0, credited)
+    ((_, samples),) = self_supervised.session.learner.steps
+    assert len(samples) == 1
+    assert self_supervised.memory["success_rates"] == [pytest.approx(1 / 3)]
+
+
 def test_only_successes_are_learnt_from(self_supervised: SelfSupervised) -> None:
     result = step_result([(Outcome.OK, 0.2), (Outcome.WRONG, 0.0), (Outcome.SUSPECT, 0.0), (Outcome.BUILD_ERROR, 0.0)])
     self_supervised.learn(0, self_supervised.credit(result))
@@ -333,6 +344,29 @@ def test_what_was_judged_of_teachers_programs_is_kept_before_all_are(tmp_path: P
         Sft(session, 1).gather(0)
     assert kept
     assert 0 < kept[0] < 90
+
+
+def test_teachers_are_asked_until_enough_of_their_programs_are_fast_and_only_those_are_lessons(tmp_path: Path) -> None:
+    rows = [{"task_id": "level1/0", "source": f"speedup = {speedup}"} for speedup in (0.4, 1.0, 1.3, 0.9, 1.6, 2.0)]
+    (tmp_path / "programs.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    config = RunConfig(name="test")
+    config.sft.teachers, config.sft.tries, config.sft.successes = [str(tmp_path / "programs.jsonl")], 10, 2
+    config.sft.min_speedup = 1.05
+    session: Any = Session(config, tasks=1)
+    session.store = lambda *_: None
+
+    class Judge:
+        def evaluate(self, candidates: list[Candidate], preset: str) -> dict[str, Verdict]:
+            found = [(one, float(one.source.split()[-1])) for one in candidates]
+            return {one.digest: judged(one.task_id, one.source, Outcome.OK, speedup)[1] for one, speedup in found}
+
+    session.pipeline = Judge()
+    phase = Sft(session, 1)
+    result = phase.gather(0)
+    learnt = [lesson["source"] for lesson in phase.memory["lessons"]]  # type: ignore[attr-defined]
+    assert learnt == ["speedup = 1.3", "speedup = 1.6"], "the sixth is asked for no more"
+    assert len(result.verdicts) == 5, "the slow ones enter the buffer too"
+    assert result.metrics["lessons"] == 2.0
 
 
 def test_a_batch_that_was_too_long_leaves_the_mean_loss_of_the_others() -> None:

@@ -7,6 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,11 @@ from actors.rollout import Completion
 from configs.schema import EvaluatorConfig, GuardConfig, RolloutConfig
 from evaluators.gauntlet import discover
 from evaluators.guard.cases import HackCases, Status
-from evaluators.records import BuildError, Candidate, Outcome, Verdict
+from evaluators.records import BuildError, Candidate, Estimate, Outcome, Verdict
 from evaluators.tasks import find_task, program_source
 from evaluators.tasks.loader import load_variants
 from learners.records import Rollout
-from orchestration.gathering import Gathering, Prompt, StepResult
+from orchestration.gathering import Gathering, Prompt, StepResult, rollout_of, summary
 from orchestration.pipeline import Pipeline
 from orchestration.quarantine import quarantine
 from orchestration.review import Reviewer
@@ -172,6 +173,22 @@ def asked(*groups: str, samples: int = 4, **options: Any) -> Gathering:
 
 def run(pipeline: Pipeline, *groups: str, samples: int = 4) -> StepResult:
     return pipeline.finish(pipeline.begin(asked(*groups, samples=samples)))
+
+
+def test_a_rollout_says_whether_its_program_is_the_reference_again() -> None:
+    prompt = Prompt(SOFTMAX.id, SOFTMAX.id, "prompt", (1,), SOFTMAX.source)
+    copy = SOFTMAX.source.replace("class Model(", "class ModelNew(")
+    sources = {copy: True, RIGHT: False}
+    made = [rollout_of(prompt, Completion(fenced(one), (1, 2), (0.0, 0.0), "stop", 3))[0] for one in sources]
+    assert [rollout.copied for rollout in made] == list(sources.values())
+    unknown = rollout_of(replace(prompt, reference=""), Completion(fenced(copy), (1, 2), (0.0, 0.0), "stop", 3))[0]
+    assert unknown.copied is None
+    right = [replace(rollout, outcome="ok") for rollout in made]
+    digests = [rollout.candidate_digest or "" for rollout in right]
+    over = [{"eager": Estimate(speed, speed, speed, 3)} for speed in (1.0, 1.3)]
+    verdicts = map(lambda one, speeds: Verdict(one, SOFTMAX.id, "cpu", Outcome.OK, speedups=speeds), digests, over)
+    figures = summary(right, dict(zip(digests, verdicts, strict=True)))
+    assert (figures["copy_rate"], figures["faster_rate"], figures["success_rate"]) == (0.5, 0.5, 1.0)
 
 
 @pytest.mark.slow

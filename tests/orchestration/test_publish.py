@@ -50,7 +50,7 @@ def write_step(run: RunDirectory, phase: str, step: int, speeds: Speeds, guard: 
             rollouts.append(
                 Rollout(
                     task, task, "SECRET", text, (1,), (2, 3), (-1.0, -1.0), 1, candidate_digest=candidate.digest,
-                    reward=speed or 0.0,
+                    reward=speed or 0.0, copied=speed == 3.0,
                 )
             )  # fmt: skip
     run.write_samples(phase, step, rollouts)
@@ -105,11 +105,13 @@ def test_training_and_held_out_tasks_have_a_table_each(published: Path) -> None:
     assert figures["mean vs eager"].startswith("3.00x (")
     assert figures["geo-mean vs eager"].startswith("2.83x (")
     assert figures["mean vs best"].startswith("2.40x (")
+    assert [figures[name].split()[0] for name in ("copies", "faster", "improved")] == ["0.0%", "100.0%", "100.0%"]
     assert dict(zip(head, base, strict=True))["success"].startswith("50.0% (")
     head, base, last = table(text, "Held-out tasks")
     figures = dict(zip(head, last, strict=True))
     assert (figures["tasks"], figures["correct"]) == ("1", "1/1")
     assert figures["median vs eager"].startswith("3.00x (")
+    assert [figures[name].split()[0] for name in ("copies", "faster", "improved")] == ["50.0%", "50.0%", "50.0%"]
     assert dict(zip(head, base, strict=True))["mean vs eager"] == "-"
     assert "contrastive_rl against base: success +50.0 points (" in text
 

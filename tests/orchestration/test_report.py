@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
@@ -89,6 +90,14 @@ def test_figures_are_those_of_the_correct_samples():
     assert (speeds.median.value, speeds.geometric_mean.value, speeds.mean.n) == (2.0, pytest.approx(2.0), 3)
     assert summary.over_best.mean.value == pytest.approx((0.8 + 2.0 + 1.005) / 3)
     assert summary.improved.value == 0.2, "only 2.0x is more than 1.01x over the best baseline; of all samples"
+    assert summary.faster.value == 0.4, "4.0x and 2.0x are more than 1.01x over eager"
+    assert summary.copies is None, "nobody looked"
+
+
+def test_copies_are_a_share_of_all_samples_and_only_right_ones_count():
+    looked = [replace(row("a", 1.0), copied=True), replace(row("a", 1.2), copied=False), row("b", None)]
+    assert summarise([*looked, replace(row("b", None), copied=True)], "sft").copies.value == 0.25
+    assert summarise([*looked, row("b", 1.0)], "sft").copies is None
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.one_of(st.none(), st.floats(0.01, 100))), min_size=0, max_size=12))
@@ -97,7 +106,7 @@ def test_no_figure_is_ever_nan_and_every_interval_holds_its_value(pairs):
     rows = [row(task, speed) for task, speed in pairs]
     summary = summarise(rows, "x")
     speeds = [getattr(side, name) for side in (summary.over_eager, summary.over_best) for name in SPEED_NAMES]
-    for estimate in [summary.success, summary.improved, *speeds]:
+    for estimate in [summary.success, summary.improved, summary.faster, *speeds]:
         if estimate is not None:
             assert all(math.isfinite(value) for value in (estimate.value, estimate.low, estimate.high))
             assert estimate.low <= estimate.value <= estimate.high

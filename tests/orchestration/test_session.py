@@ -6,8 +6,11 @@ import threading
 
 import pytest
 
+from configs.schema import BufferConfig
+from evaluators.records import Candidate, Estimate, Outcome, Verdict
 from orchestration.gathering import StepResult
 from orchestration.session import Session
+from prompts.buffer import ExemplarBuffer
 
 
 def test_storing_goes_on_beside_the_block_and_has_ended_behind_it() -> None:
@@ -24,6 +27,23 @@ def test_storing_goes_on_beside_the_block_and_has_ended_behind_it() -> None:
         assert begun.wait(10)
         learnt.set()
     assert stored.is_set()
+
+
+def test_copies_of_the_reference_do_not_enter_the_buffer() -> None:
+    reference = "class Model:\n    def forward(self, x):\n        return x + x\n"
+    session = Session.__new__(Session)
+    session._references = {"level1/a": reference}
+    session.buffer = ExemplarBuffer(BufferConfig(), "cpu", 0)
+    result = StepResult()
+    copy = reference.replace("Model", "ModelNew")
+    for source in (copy, copy.replace("x + x", "2 * x")):
+        candidate = Candidate.propose("level1/a", source, "policy:1")
+        result.candidates[candidate.digest] = candidate
+        speedups = {"eager": Estimate(1.0, 1.0, 1.0, 3)}
+        result.verdicts[candidate.digest] = Verdict(candidate.digest, "level1/a", "cpu", Outcome.OK, speedups=speedups)
+    session.remember(result, 1)
+    (kept,) = session.buffer.candidates("level1/a")
+    assert "2 * x" in kept.candidate.source
 
 
 def test_what_cannot_be_stored_ends_the_step() -> None:
