@@ -6,6 +6,7 @@ Opening a session resumes what the run directory holds; committing makes everyth
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -22,6 +23,7 @@ from configs.schema import RunConfig
 from evaluators.copies import is_copy
 from evaluators.guard.cases import HackCases
 from evaluators.records import Outcome, Verdict
+from evaluators.reward import FASTER
 from evaluators.tasks import program_source
 from learners.policy import encode_prompt, encode_response, load_tokenizer
 from learners.records import Rollout
@@ -211,10 +213,11 @@ class Session:
             )
         return prompt
 
-    def contrastive(self, task_id: str) -> Prompt:
-        """The prompt with exemplars drawn from the buffer; the longest are left out where there is no room for all."""
+    def contrastive(self, task_id: str, below: float = math.inf) -> Prompt:
+        """The prompt with exemplars drawn from the buffer, all slower than the speed-up `below`; the longest are left
+        out where there is no room for all. Without any it is the one-shot prompt."""
         reference = self._references[task_id]
-        exemplars = self.buffer.exemplars(task_id, reference)
+        exemplars = self.buffer.exemplars(task_id, reference, below=below)
         while exemplars:
             text = self.renderer.contrastive(reference, exemplars, self.config.evaluator.arch)
             prompt = self._prompt(task_id, text)
@@ -259,8 +262,10 @@ class Session:
     def remember(self, result: StepResult, step: int) -> None:
         """New verdicts flow back into the buffer that exemplars are drawn from; what is a hack by now leaves it.
 
-        Copies of the reference stay out: every prompt shows it, and its speed-up is known to be 1.
+        Copies of the reference stay out: every prompt shows it, and its speed-up is known to be 1. `improved_tasks` of
+        the metrics counts the tasks of which a program is faster than all before it, and than the reference.
         """
+        known = {task.id: self.buffer.best(task.id) for task in self.tasks}
         for digest, verdict in result.verdicts.items():
             candidate = result.candidates[digest]
             if not is_copy(candidate.source, self._references[candidate.task_id]):
@@ -268,6 +273,13 @@ class Session:
             if verdict.outcome is Outcome.HACK:
                 self.buffer.discard(candidate)
                 self.run.discard_kernel(candidate, verdict.arch)
+        result.metrics["improved_tasks"] = float(
+            sum(
+                best.speedup > FASTER * max(1.0, before.speedup if before else 1.0)
+                for task_id, before in known.items()
+                if (best := self.buffer.best(task_id)) is not None
+            )
+        )
 
     def learn(self, phase: Phase, step: int, rollouts: Sequence[Rollout]) -> dict[str, float]:
         """What the learner says of training on a step, while the steps after it are under way; how many policy versions

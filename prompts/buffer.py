@@ -74,18 +74,21 @@ class ExemplarBuffer:
         """Forgets a candidate that turned out to deserve no speed-up."""
         self._tasks.get(candidate.task_id, {}).pop(candidate.digest, None)
 
-    def exemplars(self, task_id: str, reference: str, n: int | None = None) -> list[Exemplar]:
+    def exemplars(
+        self, task_id: str, reference: str, n: int | None = None, *, below: float = math.inf
+    ) -> list[Exemplar]:
         """`n` exemplars (`config.exemplars` by default) for one prompt on a task, from slow to fast.
 
         Where the strategy finds fewer, the reference at 1.0 comes first, once. Should more be missing, other candidates
-        of the task stand in. Fewer than `n` are returned when there are no more different programs to show.
+        of the task stand in. Fewer than `n` are returned when there are no more different programs to show. All are
+        slower than the speed-up `below`, the reference, too.
         """
         wanted = self._config.exemplars if n is None else n
-        scored = self.candidates(task_id)
+        scored = [member for member in self.candidates(task_id) if member.speedup < below]
         drawn = self._selection.select(scored, wanted, self._rng)
         first: list[Exemplar] = []
         if len(drawn) < wanted:
-            if all(member.candidate.source.strip() != reference.strip() for member in drawn):
+            if below > 1.0 and all(member.candidate.source.strip() != reference.strip() for member in drawn):
                 first = [Exemplar(reference, 1.0)]
             shown = {member.candidate.digest for member in drawn} | {
                 member.candidate.digest for member in scored if member.candidate.source.strip() == reference.strip()

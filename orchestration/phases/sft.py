@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from evaluators.records import Candidate, Verdict
-from evaluators.reward import is_success
+from evaluators.reward import is_success, speedup_of
 from learners.records import Rollout, Sample
 from orchestration.gathering import Prompt, StepResult
 from orchestration.phases.base import Phase, train_in_batches
@@ -42,7 +43,7 @@ class Sft(Phase):
             lambda task: session.one_shot(task.id).text,
         )
         result = StepResult()
-        lessons: dict[str, dict[str, str]] = {}  # by digest: a program that is proposed twice is learnt once
+        lessons: dict[str, dict[str, Any]] = {}  # by digest: a program that is proposed twice is learnt once
         proposed = 0
         while asked := lesson.next_round():
             proposed += len(asked)
@@ -56,7 +57,7 @@ class Sft(Phase):
                     result.verdicts[candidate.digest] = verdict
                     if is_success(verdict, config.reward, config.sft.min_speedup):
                         lesson.succeeded(key)
-                        lessons.setdefault(candidate.digest, _lesson(proposal))
+                        lessons.setdefault(candidate.digest, _lesson(proposal, speedup_of(verdict, config.reward)))
                 session.store(self.key, step, result)  # a run that is killed here does not judge them again
         if not lessons:
             _log.warning(
@@ -74,16 +75,15 @@ class Sft(Phase):
             return {}
         config = self.session.config.sft
         rng = self.rng(step)
-        groups: dict[str, list[Sample]] = {}
-        prompts: dict[str, Prompt] = {}
+        groups: dict[tuple[int, ...], list[Sample]] = {}
+        with_exemplars: dict[str, bool] = {}
         for lesson in self.memory["lessons"]:  # type: ignore[attr-defined]
             task_id = lesson["task_id"]
-            if task_id not in prompts:
-                contrastive = rng.random() < config.contrastive_share
-                prompts[task_id] = self.session.contrastive(task_id) if contrastive else self.session.one_shot(task_id)
+            if task_id not in with_exemplars:
+                with_exemplars[task_id] = bool(rng.random() < config.contrastive_share)
+            prompt = self._prompt(lesson) if with_exemplars[task_id] else self.session.one_shot(task_id)
             response = self.session.renderer.response(lesson["source"], lesson["analysis"], lesson["design"])
-            sample = Sample(prompts[task_id].ids, tuple(self.session.encode_response(response)))
-            groups.setdefault(task_id, []).append(sample)
+            groups.setdefault(prompt.ids, []).append(Sample(prompt.ids, tuple(self.session.encode_response(response))))
         done = int(self.memory.get("optimiser_steps", 0))  # type: ignore[call-overload]
         metrics = train_in_batches(
             self.session,
@@ -96,6 +96,10 @@ class Sft(Phase):
         self.memory["optimiser_steps"] = done + metrics.get("optimiser_steps", 0.0)
         return metrics
 
+    def _prompt(self, lesson: Mapping[str, Any]) -> Prompt:
+        """A prompt whose exemplars are all slower than the lesson: one that shows it would teach to copy exemplars."""
+        return self.session.contrastive(lesson["task_id"], below=lesson.get("speedup") or math.inf)
+
     def _share_of_rate(self, epoch: int, optimiser_step: int) -> float:
         """Rises linearly to 1 over the first steps (Adam's moments are estimates of little before), then falls as a
         cosine from epoch to epoch (Loshchilov and Hutter 2017)."""
@@ -105,12 +109,13 @@ class Sft(Phase):
         return warmup * (config.final_learning_rate + (1 - config.final_learning_rate) * cosine)
 
 
-def _lesson(proposal: Proposal) -> dict[str, str]:
+def _lesson(proposal: Proposal, speedup: float | None) -> dict[str, Any]:
     return {
         "task_id": proposal.task_id,
         "source": proposal.source,
         "analysis": proposal.analysis,
         "design": proposal.design,
+        "speedup": speedup,
     }
 
 

@@ -2,6 +2,7 @@
 its config are real, its learner writes down what it is asked."""
 
 import json
+import math
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -58,8 +59,8 @@ class Session:
     def one_shot(self, task_id: str) -> Prompt:
         return Prompt(task_id, task_id, "one shot", (1,))
 
-    def contrastive(self, task_id: str) -> Prompt:
-        exemplars = self.buffer.exemplars(task_id, "reference")
+    def contrastive(self, task_id: str, below: float = math.inf) -> Prompt:
+        exemplars = self.buffer.exemplars(task_id, "reference", below=below)
         return Prompt(task_id, task_id, " ".join(str(one.speedup) for one in exemplars), (1, 2))
 
     def encode_response(self, text: str) -> list[int]:
@@ -321,6 +322,27 @@ def test_an_epoch_after_a_restart_is_the_epoch_that_would_have_come() -> None:
     assert interrupted.learner.steps == straight.learner.steps
     rates = [rate for rate, _ in straight.learner.steps]
     assert rates[0] < max(rates)
+
+
+def test_a_lesson_never_stands_under_a_prompt_that_shows_it_or_a_faster_one() -> None:
+    config = RunConfig(name="test")
+    config.sft.contrastive_share = 1.0
+    session = Session(config, tasks=1)
+    phase = Sft(session, 1)  # type: ignore[arg-type]
+    fields = {"task_id": "level1/0", "analysis": "", "design": ""}
+    phase.restore({"lessons": [{**fields, "source": source, "speedup": float(source)} for source in ("1.2", "2.4")]})
+    seen: dict[str, set[float]] = {}
+    contrastive = session.contrastive
+
+    def watched(task_id: str, below: float = math.inf) -> Prompt:
+        prompt = contrastive(task_id, below)
+        seen.setdefault(str(below), set()).update(map(float, prompt.text.split()))
+        return prompt
+
+    session.contrastive = watched  # type: ignore[method-assign]
+    for step in range(1, 20):
+        phase.learn(step, [])
+    assert seen == {"1.2": {0.8, 1.0}, "2.4": {0.8, 1.2, 1.9}}
 
 
 def test_what_was_judged_of_teachers_programs_is_kept_before_all_are(tmp_path: Path) -> None:

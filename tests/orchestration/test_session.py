@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from configs.schema import BufferConfig
-from evaluators.records import Candidate, Estimate, Outcome, Verdict
+from evaluators.records import Candidate, Estimate, Outcome, Task, Verdict
 from orchestration.gathering import StepResult
 from orchestration.session import Session
 from prompts.buffer import ExemplarBuffer
@@ -33,6 +33,7 @@ def test_copies_of_the_reference_do_not_enter_the_buffer() -> None:
     reference = "class Model:\n    def forward(self, x):\n        return x + x\n"
     session = Session.__new__(Session)
     session._references = {"level1/a": reference}
+    session.tasks = [Task("level1/a", 1, "a", reference)]
     session.buffer = ExemplarBuffer(BufferConfig(), "cpu", 0)
     result = StepResult()
     copy = reference.replace("Model", "ModelNew")
@@ -44,6 +45,30 @@ def test_copies_of_the_reference_do_not_enter_the_buffer() -> None:
     session.remember(result, 1)
     (kept,) = session.buffer.candidates("level1/a")
     assert "2 * x" in kept.candidate.source
+
+
+def test_a_step_says_of_how_many_tasks_a_program_is_faster_than_all_before_it() -> None:
+    session = Session.__new__(Session)
+    session.tasks = [Task(f"level1/{name}", 1, name, "class Model: pass") for name in "abc"]
+    session._references = {task.id: task.source for task in session.tasks}
+    session.buffer = ExemplarBuffer(BufferConfig(), "cpu", 0)
+
+    def after(**speeds: float) -> float:
+        result = StepResult()
+        for name, speed in speeds.items():
+            candidate = Candidate.propose(f"level1/{name}", f"speed = {speed}", "policy:1")
+            over = {"eager": Estimate(speed, speed, speed, 3)}
+            result.candidates[candidate.digest] = candidate
+            result.verdicts[candidate.digest] = Verdict(
+                candidate.digest, f"level1/{name}", "cpu", Outcome.OK, speedups=over
+            )
+        session.remember(result, 1)
+        return result.metrics["improved_tasks"]
+
+    assert after(a=0.5, b=1.005, c=1.3) == 1.0, "not those that are as slow as the reference"
+    assert after(a=0.9, b=1.2, c=1.305) == 1.0, "1.305x is 1.3x within noise"
+    assert after(a=1.1, b=1.3, c=2.0) == 3.0
+    assert after() == 0.0
 
 
 def test_what_cannot_be_stored_ends_the_step() -> None:

@@ -186,6 +186,16 @@ def test_a_resumed_buffer_draws_what_the_first_would_have(strategy: str, tmp_pat
     assert [fresh.exemplars(task_id, REFERENCE) for task_id in "abab" * 5] != expected
 
 
+def test_all_exemplars_are_slower_than_a_bound_and_so_is_the_reference() -> None:
+    buffer = buffer_of()
+    fill(buffer, 0.5, 0.8, 1.3, 2.0, 4.0)
+    for _ in range(20):
+        shown = buffer.exemplars("task", REFERENCE, 4, below=1.3)
+        assert [exemplar.speedup for exemplar in shown] == [1.0, 0.5, 0.8]
+        assert [exemplar.speedup for exemplar in buffer.exemplars("task", REFERENCE, 4, below=0.8)] == [0.5]
+    assert buffer.exemplars("task", REFERENCE, 4, below=0.5) == []
+
+
 def test_an_empty_buffer_survives_a_round_trip() -> None:
     resumed = ExemplarBuffer.from_table(buffer_of().to_table(), BufferConfig(), 0)
     assert len(resumed) == 0
