@@ -149,6 +149,9 @@ class SftConfig:
     successes: int = bounded(2, 1)  # enough of them for a task (CUDA-L1: 2)
     contrastive_share: float = bounded(0.0, 0.0, 1.0)  # share of examples shown under a contrastive prompt
     min_speedup: float = bounded(0.0, 0.0)  # a right program that is slower is not learnt from (CUDA-L1: 0)
+    # A contrastive prompt shows only what is slower than the program to be learnt, so that copying what is shown is
+    # never the lesson; false: whatever is drawn, as in the later phases.
+    beat_exemplars: bool = False
 
 
 @dataclass

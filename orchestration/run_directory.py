@@ -232,7 +232,8 @@ class RunDirectory:
         for path in self.storage.files(below, f"/{kind}.parquet"):
             phase_part, step_part = path.split("/")[-3:-1]
             # A missing column (an older version's file) is null, an unknown one is left out.
-            stored = pq.read_table(pa.BufferReader(self.storage.read(path)), columns=wanted.names)
+            file = pq.ParquetFile(pa.BufferReader(self.storage.read(path)))
+            stored = file.read([name for name in wanted.names if name in file.schema_arrow.names])
             table = pa.concat_tables([wanted.empty_table(), stored], promote_options="default").select(wanted.names)
             name, step = unquote(phase_part.removeprefix("phase=")), int(step_part.removeprefix("step="))
             table = table.add_column(0, "phase", pa.array([name] * len(table), pa.string()))

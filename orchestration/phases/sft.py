@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from evaluators.records import Candidate, Verdict
@@ -76,12 +77,17 @@ class Sft(Phase):
         config = self.session.config.sft
         rng = self.rng(step)
         groups: dict[tuple[int, ...], list[Sample]] = {}
-        with_exemplars: dict[str, bool] = {}
+        prompts: dict[tuple[str, float], Prompt] = {}
+        contrastive: dict[str, bool] = {}
         for lesson in self.memory["lessons"]:  # type: ignore[attr-defined]
             task_id = lesson["task_id"]
-            if task_id not in with_exemplars:
-                with_exemplars[task_id] = bool(rng.random() < config.contrastive_share)
-            prompt = self._prompt(lesson) if with_exemplars[task_id] else self.session.one_shot(task_id)
+            if task_id not in contrastive:
+                contrastive[task_id] = bool(rng.random() < config.contrastive_share)
+            below = lesson["speedup"] if config.beat_exemplars else math.inf
+            if (task_id, below) not in prompts:
+                make = partial(self.session.contrastive, below=below) if contrastive[task_id] else self.session.one_shot
+                prompts[task_id, below] = make(task_id)
+            prompt = prompts[task_id, below]
             response = self.session.renderer.response(lesson["source"], lesson["analysis"], lesson["design"])
             groups.setdefault(prompt.ids, []).append(Sample(prompt.ids, tuple(self.session.encode_response(response))))
         done = int(self.memory.get("optimiser_steps", 0))  # type: ignore[call-overload]
@@ -95,10 +101,6 @@ class Sft(Phase):
         )
         self.memory["optimiser_steps"] = done + metrics.get("optimiser_steps", 0.0)
         return metrics
-
-    def _prompt(self, lesson: Mapping[str, Any]) -> Prompt:
-        """A prompt whose exemplars are all slower than the lesson: one that shows it would teach to copy exemplars."""
-        return self.session.contrastive(lesson["task_id"], below=lesson.get("speedup") or math.inf)
 
     def _share_of_rate(self, epoch: int, optimiser_step: int) -> float:
         """Rises linearly to 1 over the first steps (Adam's moments are estimates of little before), then falls as a

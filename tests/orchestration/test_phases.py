@@ -324,9 +324,10 @@ def test_an_epoch_after_a_restart_is_the_epoch_that_would_have_come() -> None:
     assert rates[0] < max(rates)
 
 
-def test_a_lesson_never_stands_under_a_prompt_that_shows_it_or_a_faster_one() -> None:
+@pytest.mark.parametrize("beat", [True, False])
+def test_a_lesson_that_is_to_beat_exemplars_stands_under_slower_ones_alone(beat: bool) -> None:
     config = RunConfig(name="test")
-    config.sft.contrastive_share = 1.0
+    config.sft.contrastive_share, config.sft.beat_exemplars = 1.0, beat
     session = Session(config, tasks=1)
     phase = Sft(session, 1)  # type: ignore[arg-type]
     fields = {"task_id": "level1/0", "analysis": "", "design": ""}
@@ -342,7 +343,7 @@ def test_a_lesson_never_stands_under_a_prompt_that_shows_it_or_a_faster_one() ->
     session.contrastive = watched  # type: ignore[method-assign]
     for step in range(1, 20):
         phase.learn(step, [])
-    assert seen == {"1.2": {0.8, 1.0}, "2.4": {0.8, 1.2, 1.9}}
+    assert seen == ({"1.2": {0.8, 1.0}, "2.4": {0.8, 1.2, 1.9}} if beat else {"inf": {0.8, 1.2, 1.9, 2.4}})
 
 
 def test_what_was_judged_of_teachers_programs_is_kept_before_all_are(tmp_path: Path) -> None:

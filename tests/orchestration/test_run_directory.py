@@ -15,6 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.fs as pafs
+import pyarrow.parquet as pq
 import pytest
 
 from configs.load import ConfigError
@@ -193,6 +194,16 @@ def test_samples_are_an_ordinary_partitioned_data_set(tmp_path):
     run.write_samples("assess/base", 12, [rollout("a")])
     rows = ds.dataset(tmp_path / "demo" / "samples", partitioning="hive").to_table().to_pylist()
     assert (rows[0]["phase"], rows[0]["step"], rows[0]["response"]) == ("assess/base", 12, "a")
+
+
+def test_a_column_that_an_older_file_lacks_is_null(run):
+    run.write_metrics("1-sft", 0, {"loss": 1.0})
+    (path,) = run.storage.files("metrics")
+    table = pq.read_table(pa.BufferReader(run.storage.read(path)))
+    sink = pa.BufferOutputStream()
+    pq.write_table(table.drop_columns(["time"]).append_column("unknown", pa.array([7])), sink)
+    run.storage.write(path, sink.getvalue().to_pybytes())
+    assert run.read_metrics().to_pylist() == [{"phase": "1-sft", "step": 0, "name": "loss", "value": 1.0, "time": None}]
 
 
 def test_a_buffer_snapshot_keeps_its_metadata_and_is_never_overwritten(run):

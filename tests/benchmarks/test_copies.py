@@ -1,0 +1,58 @@
+"""What is measured of copies of the reference is read out of a published run's rows."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.copies import copies, summary
+from configs.schema import RunConfig
+from evaluators.records import Candidate, Estimate, Outcome, Verdict
+from learners.records import Rollout
+from orchestration.report import build_report
+from orchestration.report.publish import publish
+from orchestration.run_directory import RunDirectory
+
+ROOT = Path(__file__).parents[2]
+SPEEDS = {0.98: (0.97, 0.99), 1.0: (0.99, 1.01), 1.02: (0.99, 1.04), 3.0: (2.9, 3.1)}
+
+
+@pytest.fixture
+def published(tmp_path: Path) -> Path:
+    """A run of four right programs and a wrong one; all but the fastest are the reference again."""
+    run = RunDirectory(tmp_path, "small")
+    run.write_config(RunConfig(name="small", root=str(tmp_path)))
+    rollouts, verdicts = [], []
+    for speed, (low, high) in {**SPEEDS, 0.0: (0.0, 0.0)}.items():
+        candidate = Candidate.propose("level1/softmax", f"speed = {speed}", "policy:1")
+        outcome = Outcome.OK if speed else Outcome.WRONG
+        over = {"eager": Estimate(speed, low, high, 5)} if speed else {}
+        verdicts.append(Verdict(candidate.digest, "level1/softmax", "cpu", outcome, speedups=over))
+        rollouts.append(
+            Rollout(
+                "level1/softmax", "g", "", "", (1,), (2,), (-1.0,), 1, candidate_digest=candidate.digest,
+                copied=speed != 3.0,
+            )
+        )  # fmt: skip
+    run.write_samples("assess/base", 0, rollouts)
+    run.write_verdicts("assess/base", 0, verdicts)
+    return publish(build_report(run), run, tmp_path / "page").parent
+
+
+def test_right_copies_alone_are_counted(published: Path) -> None:
+    found = copies(published)
+    assert sorted(one.value for one in found.values()) == [0.98, 1.0, 1.02]
+    said = summary(list(found.values()))
+    assert "3 programs" in said
+    assert "median 1.0000x" in said
+    assert "all between 0.980x and 1.020x; 2 of the 3 intervals hold 1 (67%)" in said
+
+
+def test_the_documented_figures_are_what_the_command_prints() -> None:
+    command = [sys.executable, "-m", "benchmarks.copies", "docs/results/right-alone"]
+    printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+    pages = [" ".join(path.read_text(encoding="utf-8").split()) for path in (ROOT / "docs").rglob("*.md")]
+    assert any(printed in page for page in pages)
