@@ -15,12 +15,13 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from evaluators.records import Estimate, Outcome
+from learners.records import REFERENCE
 
 
 def copies(folder: Path) -> dict[str, Estimate]:
     """The speed-ups over eager of the copies in a published run, by digest. Raises OSError without its rows."""
-    samples = pq.read_table(folder / "samples.parquet", columns=["candidate_digest", "copied"]).to_pylist()
-    copied = {row["candidate_digest"] for row in samples if row["copied"]}
+    samples = pq.read_table(folder / "samples.parquet", columns=["candidate_digest", "copy_of"]).to_pylist()
+    copied = {row["candidate_digest"] for row in samples if row["copy_of"] == REFERENCE}
     verdicts = pq.read_table(folder / "verdicts.parquet", columns=["candidate", "outcome", "speedups"]).to_pylist()
     return {
         row["candidate"]: Estimate(**dict(row["speedups"])["eager"])

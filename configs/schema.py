@@ -172,6 +172,7 @@ class ContrastiveConfig:
     steps: int = bounded(100, 1)
     tasks_per_step: int = bounded(8, 1)
     group_size: int = bounded(16, 2)  # G responses to one prompt
+    contrastive_share: float = bounded(1.0, 0.0, 1.0)  # share of prompts that show exemplars
     learning_rate: float = bounded(1e-6, 0.0)  # 1e-5 with LoRA
     epochs: int = bounded(1, 1)  # optimiser passes over a step's rollouts
     minibatches: int = bounded(1, 1)  # optimiser steps a pass
@@ -218,6 +219,8 @@ class RewardConfig:
     # Speed-ups are rounded to multiples of it before: GRPO divides a group's rewards by their deviation, so without it
     # the noise between programs of one speed weighs as much as a real difference (CUDA-L1: 0, off).
     resolution: float = bounded(0.0, 0.0, 1.0)
+    # Share of its reward that a program keeps which its own prompt shows, the reference or an exemplar (CUDA-L1: 1).
+    copies: float = bounded(1.0, 0.0, 1.0)
     per_task_smoothing: bool = True  # running statistics of a task's own rewards; false: one for all
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+REFERENCE, EXEMPLAR = "reference", "exemplar"
+
 
 @dataclass(frozen=True)
 class Rollout:
@@ -14,8 +16,8 @@ class Rollout:
 
     `prompt_ids` and `response_ids` are token ids; `logprobs` has one natural log-probability per response token, as the
     rollout engine computed it at the sampling temperature under `policy_version`. `group` is shared by the responses to
-    one prompt. `reward` and `advantage` are None until known. `copied`: whether its program is the reference again,
-    None where that was not looked at or there is no program.
+    one prompt. `reward` and `advantage` are None until known. `copy_of` says whether its program is one that its
+    prompt shows: `REFERENCE`, `EXEMPLAR` or, for neither, empty; None where nobody looked or there is no program.
     """
 
     task_id: str
@@ -31,7 +33,7 @@ class Rollout:
     outcome: str | None = None
     reward: float | None = None
     advantage: float | None = None
-    copied: bool | None = None
+    copy_of: str | None = None
 
 
 ROLLOUT_SCHEMA = pa.schema(
@@ -49,7 +51,7 @@ ROLLOUT_SCHEMA = pa.schema(
         ("outcome", pa.string()),
         ("reward", pa.float64()),
         ("advantage", pa.float64()),
-        ("copied", pa.bool_()),
+        ("copy_of", pa.string()),
     ]
 )
 

@@ -14,7 +14,7 @@ from actors.rollout import Completion
 from evaluators.copies import is_copy
 from evaluators.records import Candidate, Outcome, Verdict
 from evaluators.reward import FASTER
-from learners.records import Rollout
+from learners.records import EXEMPLAR, REFERENCE, Rollout
 from prompts.parse import parse_response
 
 Judged = Callable[[Sequence[Rollout], Mapping[str, Verdict]], "Prompt | None"]
@@ -23,13 +23,15 @@ Judged = Callable[[Sequence[Rollout], Mapping[str, Verdict]], "Prompt | None"]
 
 @dataclass(frozen=True)
 class Prompt:
-    """One prompt on a task; its responses form the group of that name. `reference` is the program to be rewritten."""
+    """One prompt on a task; its responses form the group of that name. `reference` is the program to be rewritten,
+    `shown` the digests of the exemplars."""
 
     task_id: str
     group: str
     text: str
     ids: tuple[int, ...]
     reference: str = ""
+    shown: frozenset[str] = frozenset()
 
 
 @dataclass
@@ -198,8 +200,15 @@ def rollout_of(prompt: Prompt, completion: Completion) -> tuple[Rollout, Candida
     if parsed.code is None:
         return replace(rollout, outcome=str(Outcome.BUILD_ERROR)), None
     candidate = Candidate.propose(prompt.task_id, parsed.code, f"policy:{completion.policy_version}")
-    copied = is_copy(candidate.source, prompt.reference) if prompt.reference else None
-    return replace(rollout, candidate_digest=candidate.digest, copied=copied), candidate
+    return replace(rollout, candidate_digest=candidate.digest, copy_of=_copy_of(candidate, prompt)), candidate
+
+
+def _copy_of(candidate: Candidate, prompt: Prompt) -> str | None:
+    if not prompt.reference:
+        return None
+    if is_copy(candidate.source, prompt.reference):
+        return REFERENCE
+    return EXEMPLAR if candidate.digest in prompt.shown else ""
 
 
 def apart(result: StepResult, held_out: Container[str]) -> dict[str, float]:
@@ -218,12 +227,13 @@ def apart(result: StepResult, held_out: Container[str]) -> dict[str, float]:
 
 
 def summary(rollouts: Sequence[Rollout], verdicts: Mapping[str, Verdict]) -> dict[str, float]:
-    """Success rate, the shares that are the reference again and that are faster than it, mean speed-up over eager of
-    the successful (and of those among them that nothing was found against, which is the same while the guard is on),
+    """Success rate, the shares that copy what their prompt shows and that are faster than eager, mean speed-up over
+    eager of the successful (and of those that nothing was found against, which is the same while the guard is on),
     response length, the share that something was found against, and counts by outcome and by kind of finding."""
     if not rollouts:
         return {}
     outcomes = Counter(rollout.outcome for rollout in rollouts)
+    copies = Counter(rollout.copy_of for rollout in rollouts)
     speedups = [
         speedup
         for rollout in rollouts
@@ -240,7 +250,8 @@ def summary(rollouts: Sequence[Rollout], verdicts: Mapping[str, Verdict]) -> dic
         "rollouts": float(len(rollouts)),
         "success_rate": outcomes[Outcome.OK] / len(rollouts),
         "tasks_solved": sum(any(values) for values in by_task.values()) / len(by_task),
-        "copy_rate": sum(bool(rollout.copied) for rollout in rollouts) / len(rollouts),
+        "copy_rate/reference": copies[REFERENCE] / len(rollouts),
+        "copy_rate/exemplar": copies[EXEMPLAR] / len(rollouts),
         "faster_rate": sum(speedup > FASTER for speedup in speedups) / len(rollouts),
         "hack_rate": len(hacks) / len(rollouts),
         "response_tokens": sum(len(rollout.response_ids) for rollout in rollouts) / len(rollouts),

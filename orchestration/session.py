@@ -22,7 +22,7 @@ from configs.load import ConfigError, changed_keys, may_change
 from configs.schema import RunConfig
 from evaluators.copies import is_copy
 from evaluators.guard.cases import HackCases
-from evaluators.records import Outcome, Verdict
+from evaluators.records import Candidate, Outcome, Verdict
 from evaluators.reward import FASTER
 from evaluators.tasks import program_source
 from learners.policy import encode_prompt, encode_response, load_tokenizer
@@ -222,7 +222,8 @@ class Session:
             text = self.renderer.contrastive(reference, exemplars, self.config.evaluator.arch)
             prompt = self._prompt(task_id, text)
             if self._fits(prompt):
-                return prompt
+                shown = frozenset(Candidate.propose(task_id, one.source, "").digest for one in exemplars)
+                return replace(prompt, shown=shown)
             # The reference is not printed twice, so leaving it out would win nothing.
             exemplars.remove(max(exemplars, key=lambda one: (one.source != reference, len(one.source))))
         return self.one_shot(task_id)

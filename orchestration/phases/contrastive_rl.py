@@ -102,19 +102,30 @@ class ContrastiveRl(Phase):
         return self.session.pipeline.begin(wanted), refill
 
     def rewards(self, rollouts: Sequence[Rollout], verdicts: Mapping[str, Verdict]) -> list[float | None]:
-        """None is neutral; 0 stands for a response without a program, too."""
+        """None is neutral; 0 stands for a response without a program, too. Copies of what their prompt shows keep the
+        share `reward.copies`."""
         judged = [verdicts.get(rollout.candidate_digest or "") for rollout in rollouts]
-        return [reward_of(verdict, self.session.config.reward) if verdict else 0.0 for verdict in judged]
+        config = self.session.config.reward
+        known = [reward_of(verdict, config) if verdict else 0.0 for verdict in judged]
+        return [
+            reward * config.copies if reward is not None and rollout.copy_of else reward
+            for rollout, reward in zip(rollouts, known, strict=True)
+        ]
 
     def prompts(self, step: int) -> list[Prompt]:
-        """The next tasks of a shuffled round over all of them, each with exemplars drawn from the buffer."""
+        """The next tasks of a shuffled round over all of them, most or all with exemplars drawn from the buffer."""
         tasks, wanted = self.session.tasks, self.session.config.contrastive_rl.tasks_per_step
         chosen = []
         for position in range(step * wanted, (step + 1) * wanted):
             turn, index = divmod(position, len(tasks))
             order = np.random.default_rng([self.session.config.seed, turn, *self.key.encode()]).permutation(len(tasks))
             chosen.append(tasks[order[index]].id)
-        return [self.session.contrastive(task_id) for task_id in dict.fromkeys(chosen)]
+        rng = self.rng(step + self.steps)  # not that of the tasks that stand in for others
+        share = self.session.config.contrastive_rl.contrastive_share
+        return [
+            self.session.contrastive(task_id) if rng.random() < share else self.session.one_shot(task_id)
+            for task_id in dict.fromkeys(chosen)
+        ]
 
     def credit(self, result: StepResult) -> list[Rollout]:
         """Rewards from verdicts; advantages by smoothing and group normalisation."""

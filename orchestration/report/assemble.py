@@ -52,7 +52,8 @@ class Group:
 @dataclass(frozen=True)
 class StepPoint:
     """The rollouts of one training step, without those for marked tasks; None where a step has no such figure.
-    `doubted`: the share of them in which the guard found a cheat or the signs of one."""
+    `doubted`: the share of them in which the guard found a cheat or the signs of one; `copies`: of their programs,
+    the share that is one that its prompt shows, the reference or an exemplar."""
 
     phase: str
     step: int
@@ -61,6 +62,7 @@ class StepPoint:
     reward: float | None
     kl: float | None
     doubted: float | None = None
+    copies: float | None = None
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,7 @@ class Report:
 def build_report(run: RunDirectory) -> Report:
     """The report of a run; raises RunDirectoryError when the folder holds none."""
     config = run.read_config()
-    columns = ["task_id", "candidate_digest", "outcome", "reward", "copied"]
+    columns = ["task_id", "candidate_digest", "outcome", "reward", "copy_of"]
     samples = run.read_samples(columns=columns).to_pylist()
     verdicts, marks = _verdicts(run, config), run.read_marks()
     rows: dict[str, list[AssessmentRow]] = defaultdict(list)
@@ -177,7 +179,7 @@ def _row(sample: Mapping[str, Any], verdicts: _Verdicts) -> AssessmentRow:
     known = verdicts.get((sample["phase"], digest)) or verdicts.get((None, digest))
     if digest is None or known is None:
         return AssessmentRow(sample["task_id"], sample["outcome"] or (Outcome.INFRA if digest else "no_code"))
-    return AssessmentRow(sample["task_id"], *known, sample["copied"])
+    return AssessmentRow(sample["task_id"], *known, sample["copy_of"])
 
 
 def _stage(key: str, label: str, every: list[AssessmentRow], marks: Mapping[str, Mark]) -> Stage:
@@ -220,6 +222,7 @@ def _steps(
                 reward=_mean([reward for _, reward in pairs if reward is not None]),
                 kl=kl.get((phase, step)),
                 doubted=_mean([float(bool(row.found)) for row, _ in pairs]),
+                copies=_mean([float(bool(row.copy_of)) for row, _ in pairs if row.copy_of is not None]),
             )
         )
     return points

@@ -27,7 +27,7 @@ from orchestration.run_directory import RunDirectory
 FONT = "system-ui, sans-serif"
 SAMPLE_COLUMNS = [
     "task_id", "group", "response", "policy_version", "finish_reason", "candidate_digest", "outcome", "reward",
-    "advantage", "copied",
+    "advantage", "copy_of",
 ]  # fmt: skip
 _ABOUT = ("gpu", "processor", "torch", "cuda", "driver", "preset", "containment")
 
@@ -227,7 +227,7 @@ def _standalone(svg: str) -> str:
 def _steps(report: Report) -> str:
     """A line a training step; empty where a step has no such figure."""
     sink = io.StringIO()
-    names = ["phase", "step", "success", "mean_speedup", "reward", "kl", "doubted"]
+    names = ["phase", "step", "success", "mean_speedup", "reward", "kl", "doubted", "copies"]
     writer = csv.writer(sink, lineterminator="\n")
     writer.writerow(names)
     for point in report.steps:

@@ -18,6 +18,7 @@ from scipy.stats import norm
 
 from evaluators.records import Estimate, Outcome
 from evaluators.reward import FASTER
+from learners.records import REFERENCE
 
 RESAMPLES = 2000
 CONFIDENCE = 0.95
@@ -28,7 +29,7 @@ Floats = NDArray[np.float64]
 @dataclass(frozen=True)
 class AssessmentRow:
     """One sample of an assessment: its outcome, its speed-up over each of the run's baselines when it is `ok`, the
-    kinds of findings that the guard decided by, and whether it is the reference again (None where nobody looked).
+    kinds of findings that the guard decided by, and which program of its prompt it is (`Rollout.copy_of`).
 
     Any other outcome counts as a failure, `infra` too: a sample that could not be measured never flatters.
     """
@@ -37,7 +38,7 @@ class AssessmentRow:
     outcome: str
     speedups: Mapping[str, float] = field(default_factory=dict)
     found: tuple[str, ...] = ()
-    copied: bool | None = None
+    copy_of: str | None = None
 
     @property
     def is_correct(self) -> bool:
@@ -148,9 +149,9 @@ def summarise(rows: Iterable[AssessmentRow], stage: str, *, seed: int = 0) -> St
 
 def _copies(rows: Sequence[AssessmentRow]) -> Estimate | None:
     """The share that is correct and the reference again; None where a correct sample was not looked at."""
-    if any(row.is_correct and row.copied is None for row in rows):
+    if any(row.is_correct and row.copy_of is None for row in rows):
         return None
-    return wilson(sum(row.is_correct and bool(row.copied) for row in rows), len(rows))
+    return wilson(sum(row.is_correct and row.copy_of == REFERENCE for row in rows), len(rows))
 
 
 def per_task(rows: Iterable[AssessmentRow]) -> list[TaskSummary]:

@@ -34,7 +34,7 @@ def published(tmp_path: Path) -> Path:
         rollouts.append(
             Rollout(
                 "level1/softmax", "g", "", "", (1,), (2,), (-1.0,), 1, candidate_digest=candidate.digest,
-                copied=speed != 3.0,
+                copy_of="reference" if speed != 3.0 else "exemplar",
             )
         )  # fmt: skip
     run.write_samples("assess/base", 0, rollouts)

@@ -4,6 +4,7 @@ its config are real, its learner writes down what it is asked."""
 import json
 import math
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -202,6 +203,25 @@ def test_a_step_that_is_done_again_after_a_restart_has_the_same_prompts() -> Non
     session.buffer = ExemplarBuffer.from_table(committed, session.config.buffer, seed=99)
     assert ContrastiveRl(session, 1).prompts(1) == lost
     assert phase.prompts(1) != lost, "exemplars are drawn anew for every step"
+
+
+def test_a_share_of_the_prompts_shows_exemplars_and_a_redone_step_repeats_which() -> None:
+    phase = contrastive(tasks=6, tasks_per_step=6)
+    phase.session.config.contrastive_rl.contrastive_share = 0.5
+    texts = [[prompt.text == "one shot" for prompt in phase.prompts(step)] for step in range(40)]
+    assert 80 <= sum(map(sum, texts)) <= 160
+    assert [prompt.text == "one shot" for prompt in phase.prompts(7)] == texts[7]
+
+
+def test_a_copy_of_what_its_prompt_shows_keeps_a_share_of_its_reward() -> None:
+    phase = contrastive(tasks=1, tasks_per_step=1)
+    phase.session.config.reward.copies = 0.25
+    result = step_result([(Outcome.OK, 2.0), (Outcome.OK, 1.0), (Outcome.OK, 1.5), (Outcome.SUSPECT, 0.0)])
+    copies = ("exemplar", "reference", "", "exemplar")
+    rollouts = [replace(rollout, copy_of=of) for rollout, of in zip(result.rollouts, copies, strict=True)]
+    assert phase.rewards(rollouts, result.verdicts) == [0.5, 0.25, 1.5, None]
+    phase.session.config.reward.copies = 1.0
+    assert phase.rewards(rollouts, result.verdicts) == [2.0, 1.0, 1.5, None]
 
 
 def test_a_group_of_equal_rewards_has_no_advantage_and_a_suspect_is_neutral() -> None:

@@ -175,20 +175,21 @@ def run(pipeline: Pipeline, *groups: str, samples: int = 4) -> StepResult:
     return pipeline.finish(pipeline.begin(asked(*groups, samples=samples)))
 
 
-def test_a_rollout_says_whether_its_program_is_the_reference_again() -> None:
-    prompt = Prompt(SOFTMAX.id, SOFTMAX.id, "prompt", (1,), SOFTMAX.source)
+def test_a_rollout_says_whether_its_program_is_one_that_its_prompt_shows() -> None:
     copy = SOFTMAX.source.replace("class Model(", "class ModelNew(")
-    sources = {copy: True, RIGHT: False}
+    shown = Candidate.propose(SOFTMAX.id, WRONG, "another").digest
+    prompt = Prompt(SOFTMAX.id, SOFTMAX.id, "prompt", (1,), SOFTMAX.source, frozenset([shown]))
+    sources = {copy: "reference", f"# again\n{WRONG}": "exemplar", RIGHT: ""}
     made = [rollout_of(prompt, Completion(fenced(one), (1, 2), (0.0, 0.0), "stop", 3))[0] for one in sources]
-    assert [rollout.copied for rollout in made] == list(sources.values())
+    assert [rollout.copy_of for rollout in made] == list(sources.values())
     unknown = rollout_of(replace(prompt, reference=""), Completion(fenced(copy), (1, 2), (0.0, 0.0), "stop", 3))[0]
-    assert unknown.copied is None
-    right = [replace(rollout, outcome="ok") for rollout in made]
+    assert unknown.copy_of is None
+    right = [replace(rollout, outcome="ok") for rollout in (made[0], made[2])]
     digests = [rollout.candidate_digest or "" for rollout in right]
     over = [{"eager": Estimate(speed, speed, speed, 3)} for speed in (1.0, 1.3)]
     verdicts = map(lambda one, speeds: Verdict(one, SOFTMAX.id, "cpu", Outcome.OK, speedups=speeds), digests, over)
     figures = summary(right, dict(zip(digests, verdicts, strict=True)))
-    assert (figures["copy_rate"], figures["faster_rate"], figures["success_rate"]) == (0.5, 0.5, 1.0)
+    assert (figures["copy_rate/reference"], figures["faster_rate"], figures["success_rate"]) == (0.5, 0.5, 1.0)
 
 
 @pytest.mark.slow

@@ -50,7 +50,7 @@ def write_step(run: RunDirectory, phase: str, step: int, speeds: Speeds, guard: 
             rollouts.append(
                 Rollout(
                     task, task, "SECRET", text, (1,), (2, 3), (-1.0, -1.0), 1, candidate_digest=candidate.digest,
-                    reward=speed or 0.0, copied=speed == 3.0,
+                    reward=speed or 0.0, copy_of="reference" if speed == 3.0 else "",
                 )
             )  # fmt: skip
     run.write_samples(phase, step, rollouts)
@@ -158,7 +158,7 @@ def test_the_curve_is_a_line_a_step(published: Path) -> None:
     assert (first["phase"], first["step"], first["success"], first["mean_speedup"]) == (
         "1-contrastive_rl", "0", "0.5", "1.5",
     )  # fmt: skip
-    assert (second["doubted"], second["kl"]) == ("1", "")
+    assert (second["doubted"], second["kl"], second["copies"]) == ("1", "", "0")
 
 
 def test_the_raw_rows_hold_everything_that_is_ours_and_nothing_of_others(published: Path) -> None:

@@ -95,8 +95,8 @@ def test_figures_are_those_of_the_correct_samples():
 
 
 def test_copies_are_a_share_of_all_samples_and_only_right_ones_count():
-    looked = [replace(row("a", 1.0), copied=True), replace(row("a", 1.2), copied=False), row("b", None)]
-    assert summarise([*looked, replace(row("b", None), copied=True)], "sft").copies.value == 0.25
+    looked = [replace(row("a", 1.0), copy_of="reference"), replace(row("a", 1.2), copy_of="exemplar"), row("b", None)]
+    assert summarise([*looked, replace(row("b", None), copy_of="reference")], "sft").copies.value == 0.25
     assert summarise([*looked, row("b", 1.0)], "sft").copies is None
 
 
