@@ -56,16 +56,18 @@ def main() -> int:
     reports = [train(seed, arguments.root, arguments.overrides) for seed in arguments.seeds]
 
     console = Console(width=120)
-    table = Table("stage", "success rate", "mean speed-up over eager", "by seed: success, mean speed-up", box=None)
+    head = ("stage", "success rate", "mean speed-up over eager", "by seed: success, faster, mean speed-up")
+    table = Table(*head, box=None)
     stages = ["base", SFT, SELF_SUPERVISED, CONTRASTIVE]
     for stage in stages:
         rows = rows_of(reports, stage)
         pooled = compare_seeds(rows, rows).first
         summaries = [next(one.summary for one in report.stages if one.key == stage) for report in reports]
         by_seed = [
-            f"{one.success.value:.0%}" + (f" {one.over_eager.mean.value:.2f}x" if one.over_eager.mean else "")
+            f"{one.success.value:.0%} {one.faster.value:.0%}"
+            + (f" {one.over_eager.mean.value:.2f}x" if one.over_eager.mean else "")
             for one in summaries
-            if one.success
+            if one.success and one.faster
         ]
         table.add_row(stage, shown(pooled.success, ".1%"), shown(pooled.mean_over_eager, ".2f"), ", ".join(by_seed))
     console.print(table)
