@@ -31,7 +31,16 @@ from evaluators.records import HINT
 from orchestration.run_directory import RunDirectory
 
 PHASE, AFTER = "1-contrastive_rl", "assess/1-contrastive_rl"
+# Rewards and lessons as in the paper: what is shown is what the guard does to speed-ups alone.
+PAPER = (
+    "sft.min_speedup=0",
+    "reward.offset=0",
+    "reward.resolution=0",
+    "reward.copies=1",
+    "contrastive_rl.contrastive_share=1",
+)
 COMMON = (
+    *PAPER,
     f"tasks.include=[{','.join(TASKS)}]",
     "sft.successes=6",
     "assessment.samples=16",

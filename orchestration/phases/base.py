@@ -83,9 +83,9 @@ class Phase(ABC):
     def learn(self, step: int, rollouts: Sequence[Rollout]) -> dict[str, float]:
         """Trains the policy on the step; returns the learner's metrics."""
 
-    def rng(self, step: int) -> np.random.Generator:
-        """Random numbers that depend on the run's seed, the phase and the step alone, so that a redone step repeats."""
-        return np.random.default_rng([self.session.config.seed, step, *self.key.encode()])
+    def rng(self, step: int, purpose: str = "") -> np.random.Generator:
+        """Random numbers that depend on seed, phase, step and purpose alone, so that a redone step repeats."""
+        return np.random.default_rng([self.session.config.seed, step, *f"{self.key}{purpose}".encode()])
 
 
 def train_in_batches(

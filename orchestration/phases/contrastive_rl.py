@@ -120,7 +120,7 @@ class ContrastiveRl(Phase):
             turn, index = divmod(position, len(tasks))
             order = np.random.default_rng([self.session.config.seed, turn, *self.key.encode()]).permutation(len(tasks))
             chosen.append(tasks[order[index]].id)
-        rng = self.rng(step + self.steps)  # not that of the tasks that stand in for others
+        rng = self.rng(step, "exemplars")
         share = self.session.config.contrastive_rl.contrastive_share
         return [
             self.session.contrastive(task_id) if rng.random() < share else self.session.one_shot(task_id)
