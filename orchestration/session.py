@@ -274,13 +274,14 @@ class Session:
             if verdict.outcome is Outcome.HACK:
                 self.buffer.discard(candidate)
                 self.run.discard_kernel(candidate, verdict.arch)
-        result.metrics["improved_tasks"] = float(
-            sum(
-                best.speedup > FASTER * max(1.0, before.speedup if before else 1.0)
-                for task_id, before in known.items()
-                if (best := self.buffer.best(task_id)) is not None
+        if result.verdicts:
+            result.metrics["improved_tasks"] = float(
+                sum(
+                    best.speedup > FASTER * max(1.0, before.speedup if before else 1.0)
+                    for task_id, before in known.items()
+                    if (best := self.buffer.best(task_id)) is not None
+                )
             )
-        )
 
     def learn(self, phase: Phase, step: int, rollouts: Sequence[Rollout]) -> dict[str, float]:
         """What the learner says of training on a step, while the steps after it are under way; how many policy versions

@@ -68,7 +68,7 @@ def test_a_step_says_of_how_many_tasks_a_program_is_faster_than_all_before_it() 
     assert after(a=0.5, b=1.005, c=1.3) == 1.0, "not those that are as slow as the reference"
     assert after(a=0.9, b=1.2, c=1.305) == 1.0, "1.305x is 1.3x within noise"
     assert after(a=1.1, b=1.3, c=2.0) == 3.0
-    assert after() == 0.0
+    assert after(a=1.0) == 0.0
 
 
 def test_what_cannot_be_stored_ends_the_step() -> None:
