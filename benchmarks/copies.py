@@ -1,6 +1,7 @@
-"""What the evaluator measures of programs that are the reference again, whose true speed-up is 1.
+"""Programs of a published run that are one that their prompt shows: how many, by phase, and what is measured of them.
 
-A policy writes such copies by itself, and they are judged like any program: nobody told the evaluator which they are.
+The true speed-up of the reference again is 1. A policy writes such copies by itself, and they are judged like any
+program: nobody told the evaluator which they are.
 
     python -m benchmarks.copies docs/results/right-alone
 """
@@ -8,14 +9,20 @@ A policy writes such copies by itself, and they are judged like any program: nob
 from __future__ import annotations
 
 import argparse
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
+from rich import box
+from rich.console import Console
+from rich.table import Table
 
 from evaluators.records import Estimate, Outcome
-from learners.records import REFERENCE
+from learners.records import EXEMPLAR, REFERENCE
+from orchestration.report.assemble import ASSESSMENT
 
 
 def copies(folder: Path) -> dict[str, Estimate]:
@@ -28,6 +35,48 @@ def copies(folder: Path) -> dict[str, Estimate]:
         for row in verdicts
         if row["candidate"] in copied and row["outcome"] == Outcome.OK
     }
+
+
+def by_phase(folder: Path) -> Table:
+    """A row a phase and assessment: its responses, the right ones among them, and what these are; for training phases
+    also how many different programs a step had, how long it took, and the learner's share of that."""
+    columns = ["phase", "step", "candidate_digest", "outcome", "copy_of"]
+    phases: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in pq.read_table(folder / "samples.parquet", columns=columns).to_pylist():
+        phases[row["phase"]].append(row)
+    metrics: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for row in pq.read_table(folder / "metrics.parquet").to_pylist():
+        metrics[row["phase"], row["name"]].append(row["value"])
+    head = ("phase", "responses", "right", "reference", "exemplar", "else", "programs a step", "step, s", "learner")
+    table = Table(*head, box=box.SIMPLE_HEAD, pad_edge=False)
+    for phase, rows in phases.items():
+        right = Counter(row["copy_of"] for row in rows if row["outcome"] == Outcome.OK)
+        steps = defaultdict(set)
+        for row in rows:
+            steps[row["step"]].add(row["candidate_digest"])
+        counts = (right.total(), right[REFERENCE], right[EXEMPLAR], right[""])
+        programs = [float(len(step - {None})) for step in steps.values()]
+        table.add_row(
+            phase, str(len(rows)), *map(str, counts), _range(programs, "{:.0f}"),
+            _range(metrics[phase, "step_seconds"], "{:.1f}"), _range(metrics[phase, "utilisation/learner"], "{:.0%}"),
+        )  # fmt: skip
+    return table
+
+
+def lessons(folder: Path, least: float = 1.05) -> str:
+    """How many verified programs of teachers are faster than eager by a factor of `least`."""
+    rows = pq.read_table(folder / "verdicts.parquet", columns=["phase", "candidate", "outcome", "speedups"]).to_pylist()
+    taught = {
+        row["candidate"]: dict(row["speedups"])["eager"]["value"]
+        for row in rows
+        if row["outcome"] == Outcome.OK and row["phase"].endswith("-sft") and not row["phase"].startswith(ASSESSMENT)
+    }
+    fast = sum(speedup > least for speedup in taught.values())
+    return f"{len(taught)} verified programs of teachers; {fast} of them are more than {least:g} times as fast as eager"
+
+
+def _range(values: Sequence[float], form: str) -> str:
+    return " to ".join(dict.fromkeys(form.format(value) for value in (min(values), max(values)))) if values else ""
 
 
 def summary(estimates: Sequence[Estimate]) -> str:
@@ -45,7 +94,10 @@ def summary(estimates: Sequence[Estimate]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="what `warpsmith report RUN --publish FOLDER` wrote")
-    found = copies(parser.parse_args().folder)
+    folder = parser.parse_args().folder
+    found = copies(folder)
+    Console(width=140).print(by_phase(folder))
+    print(lessons(folder))
     print(summary(list(found.values())) if found else "no program is the reference again")
 
 

@@ -230,7 +230,11 @@ class Verdict:
     @property
     def speedup(self) -> float | None:
         """Speed-up over eager, or None without one."""
-        estimate = self.speedups.get("eager")
+        return self.speedup_over("eager")
+
+    def speedup_over(self, baseline: str) -> float | None:
+        """Speed-up over a baseline, or over the one that is hardest to beat (`best`); None without it."""
+        estimate = self.speedups.get((self.best_baseline or "") if baseline == "best" else baseline)
         return estimate.value if estimate else None
 
     @property

@@ -20,7 +20,7 @@ def reward_of(verdict: Verdict, config: RewardConfig) -> float | None:
         return None
     if verdict.outcome is not Outcome.OK:
         return 0.0
-    speedup = speedup_of(verdict, config)
+    speedup = verdict.speedup_over(config.baseline)
     if speedup is None:
         return None
     if config.resolution:
@@ -28,13 +28,6 @@ def reward_of(verdict: Verdict, config: RewardConfig) -> float | None:
     return max(min(speedup, config.max) - config.offset, 0.0)
 
 
-def speedup_of(verdict: Verdict, config: RewardConfig) -> float | None:
-    """The speed-up that counts in a run: over eager, or over the best baseline; None for what is not `ok`."""
-    name = "eager" if config.baseline == "eager" else verdict.best_baseline
-    estimate = verdict.speedups.get(name or "") if verdict.succeeded else None
-    return estimate.value if estimate else None
-
-
 def is_success(verdict: Verdict, config: RewardConfig, min_speedup: float) -> bool:
     """Whether a program is `ok` and its speed-up at least `min_speedup`."""
-    return verdict.succeeded and (speedup_of(verdict, config) or 0.0) >= min_speedup
+    return verdict.succeeded and (verdict.speedup_over(config.baseline) or 0.0) >= min_speedup

@@ -24,14 +24,6 @@ BUFFER_SCHEMA = pa.schema([*CANDIDATE_SCHEMA, ("speedup", pa.float64()), ("step"
 METADATA_KEY = b"warpsmith.buffer"
 
 
-def score(verdict: Verdict, baseline: str) -> float | None:
-    """The speed-up over eager, or over the hardest baseline to beat (`best`); None where it was not measured."""
-    if baseline == "best":
-        name = verdict.best_baseline
-        return verdict.speedups[name].value if name else None
-    return verdict.speedup
-
-
 class ExemplarBuffer:
     """Scored candidates by task, at most `config.capacity` for each, and the generator that exemplars are drawn with.
 
@@ -59,7 +51,7 @@ class ExemplarBuffer:
             raise ValueError(
                 f"verdict is on candidate {verdict.candidate}, not {candidate.digest}; pass its own verdict"
             )
-        speedup = score(verdict, self.baseline)
+        speedup = verdict.speedup_over(self.baseline)
         if not verdict.succeeded or verdict.arch != self.arch or speedup is None:
             return False
         if not (math.isfinite(speedup) and speedup > 0):

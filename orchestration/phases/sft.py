@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from evaluators.records import Candidate, Verdict
-from evaluators.reward import is_success, speedup_of
+from evaluators.reward import is_success
 from learners.records import Rollout, Sample
 from orchestration.gathering import Prompt, StepResult
 from orchestration.phases.base import Phase, train_in_batches
@@ -58,7 +58,8 @@ class Sft(Phase):
                     result.verdicts[candidate.digest] = verdict
                     if is_success(verdict, config.reward, config.sft.min_speedup):
                         lesson.succeeded(key)
-                        lessons.setdefault(candidate.digest, _lesson(proposal, speedup_of(verdict, config.reward)))
+                        speedup = verdict.speedup_over(config.reward.baseline)
+                        lessons.setdefault(candidate.digest, _lesson(proposal, speedup))
                 session.store(self.key, step, result)  # a run that is killed here does not judge them again
         if not lessons:
             _log.warning(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from benchmarks.copies import copies, summary
+from benchmarks.copies import by_phase, copies, lessons, summary
 from configs.schema import RunConfig
 from evaluators.records import Candidate, Estimate, Outcome, Verdict
 from learners.records import Rollout
@@ -34,7 +36,7 @@ def published(tmp_path: Path) -> Path:
         rollouts.append(
             Rollout(
                 "level1/softmax", "g", "", "", (1,), (2,), (-1.0,), 1, candidate_digest=candidate.digest,
-                copy_of="reference" if speed != 3.0 else "exemplar",
+                outcome=str(outcome), copy_of="reference" if speed != 3.0 else "exemplar",
             )
         )  # fmt: skip
     run.write_samples("assess/base", 0, rollouts)
@@ -51,8 +53,18 @@ def test_right_copies_alone_are_counted(published: Path) -> None:
     assert "all between 0.980x and 1.020x; 2 of the 3 intervals hold 1 (67%)" in said
 
 
+def test_a_phase_has_a_row_with_what_its_right_programs_are(published: Path) -> None:
+    console = Console(file=io.StringIO(), width=140)
+    console.print(by_phase(published))
+    assert isinstance(console.file, io.StringIO)
+    assert console.file.getvalue().splitlines()[-2].split() == ["assess/base", "5", "4", "3", "1", "0", "5"]
+    assert lessons(published).startswith("0 verified programs")
+
+
 def test_the_documented_figures_are_what_the_command_prints() -> None:
     command = [sys.executable, "-m", "benchmarks.copies", "docs/results/right-alone"]
-    printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
-    pages = [" ".join(path.read_text(encoding="utf-8").split()) for path in (ROOT / "docs").rglob("*.md")]
-    assert any(printed in page for page in pages)
+    printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    lines = {" ".join(line.split()) for line in printed.splitlines() if any(map(str.isalnum, line))}
+    page = (ROOT / "docs" / "guides" / "real-model.md").read_text(encoding="utf-8")
+    assert lines <= {" ".join(line.split()) for line in page.splitlines()}
+    assert len(lines) == 8
