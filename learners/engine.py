@@ -108,7 +108,7 @@ class LearnerEngine:
     def train_cross_entropy(self, samples: Sequence[Sample], learning_rate: float) -> dict[str, float]:
         """One optimiser step of cross-entropy over all `samples`: the mean over their response tokens.
 
-        Returns loss, gradient_norm, response_tokens, padded_tokens, dropped and seconds.
+        Returns loss, gradient_norm, learning_rate, response_tokens, padded_tokens, dropped and seconds.
         """
         started = time.perf_counter()
         plan = self._plan(samples)
@@ -310,7 +310,7 @@ class LearnerEngine:
         self._engine.step()
         metrics = self._merge(outputs)
         norm = self._gradient_norm if self.config.zero_stage == 0 else float(self._engine.get_global_grad_norm())
-        return {**metrics, "gradient_norm": _finite(norm)}
+        return {**metrics, "gradient_norm": _finite(norm), "learning_rate": learning_rate}
 
     def _merge(self, outputs: Sequence[dict[str, Tensor]]) -> dict[str, float]:
         """Adds the micro-batches' shares, over all ranks too; metrics ending in `_max` take the maximum."""

@@ -222,7 +222,9 @@ def test_gradient_checkpointing_changes_nothing(
     norms = []
     for checkpointing in (False, True):
         with engine_for(policy_folder, learner_config, gradient_checkpointing=checkpointing) as engine:
-            norms.append(engine.train_cross_entropy(samples, 1e-3)["gradient_norm"])
+            metrics = engine.train_cross_entropy(samples, 1e-3)
+            assert metrics["learning_rate"] == 1e-3
+            norms.append(metrics["gradient_norm"])
     assert norms[0] == pytest.approx(norms[1], rel=1e-5)
 
 

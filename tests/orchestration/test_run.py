@@ -113,7 +113,7 @@ class Finished(NamedTuple):
 
 
 def kill_and_finish(root: Path) -> Finished:
-    """A run whose learner died, that was killed during contrastive RL and then started again with the same command."""
+    """A run whose learner died, that was killed during contrastive RL and then started again, at another rate."""
     run = RunDirectory(str(root), "small")
     first = start(root)
     try:
@@ -125,7 +125,7 @@ def kill_and_finish(root: Path) -> Finished:
         os.killpg(first.pid, signal.SIGKILL)
         before, _ = first.communicate(timeout=60)
     state = json.loads((root / "small" / "state.json").read_text())
-    second = start(root)
+    second = start(root, "contrastive_rl.learning_rate=0.002")
     output, _ = second.communicate(timeout=300)
     assert second.returncode == 0, output
     return Finished(run, state, before, output)
@@ -277,6 +277,7 @@ def test_mlflow_shows_one_parent_and_one_nested_run_a_phase(
     rl = next(one for one in nested if one.info.run_name == "1-contrastive_rl")
     assert [point.step for point in client.get_metric_history(rl.info.run_id, "reward")] == [0, 1, 2]
     assert parents[0].data.params["contrastive_rl.steps"] == "3"
+    assert parents[0].data.tags["resumed.contrastive_rl.learning_rate"] == "0.002"
     artifacts = {item.path for item in client.list_artifacts(parents[0].info.run_id)}
     assert {"report", "kernels"} <= artifacts
 
