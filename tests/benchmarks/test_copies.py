@@ -61,8 +61,9 @@ def test_a_phase_has_a_row_with_what_its_right_programs_are(published: Path) -> 
     assert lessons(published).startswith("0 verified programs")
 
 
-def test_the_documented_figures_are_what_the_command_prints() -> None:
-    command = [sys.executable, "-m", "benchmarks.copies", "docs/results/right-alone"]
+@pytest.mark.parametrize("run", ["coder", "right-alone"])
+def test_the_documented_figures_are_what_the_command_prints(run: str) -> None:
+    command = [sys.executable, "-m", "benchmarks.copies", f"docs/results/{run}"]
     printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     lines = {" ".join(line.split()) for line in printed.splitlines() if any(map(str.isalnum, line))}
     page = (ROOT / "docs" / "guides" / "real-model.md").read_text(encoding="utf-8")
