@@ -22,8 +22,10 @@ from evaluators.build.builder import build_environment, prepare_compilers, runne
 from evaluators.build.cache import BuildCache
 from evaluators.build.farm import Extensions
 from evaluators.device import Device, Slot
+from evaluators.failures import RunnerFailure
 from evaluators.incidents import Incidents
 from evaluators.judge import Judge, Judgement
+from evaluators.look import Looks, look
 from evaluators.records import Artifact, Estimate, Finding, Outcome
 from evaluators.runner_handle import RunnerHandle
 from evaluators.tasks import TaskProgram
@@ -49,6 +51,7 @@ class MeasuringSlot:
         self.require_shapes = require_shapes
         self._zygote = ZygoteHandle(device)
         self._incidents = Incidents(device.name)
+        self._looks = Looks()
         self._healthy = False
 
     def start(self) -> None:
@@ -69,7 +72,7 @@ class MeasuringSlot:
         for _ in range(_ATTEMPTS):
             start = time.time()
             with self._held() as slot:
-                found = self._settled(slot, program, source, preset, artifact)
+                found = self._judged(slot, program, source, preset, artifact)
             disturbed = self._incidents.since(start) if self.device.own_memory else []
             if not disturbed:
                 break
@@ -89,6 +92,36 @@ class MeasuringSlot:
             torch.set_num_threads(threads)
             os.sched_setaffinity(0, cores)
             self.device.release()
+
+    def _judged(
+        self, slot: Slot, program: TaskProgram, source: str, preset: Preset, artifact: Artifact | None
+    ) -> tuple[Judgement, tuple[str, ...]]:
+        """The judgement of a first look, where the candidate does not run, else of pairs of processes."""
+        if artifact is not None or not self.device.looks_first:  # what compiles would do so twice
+            return self._settled(slot, program, source, preset, artifact)
+        found, cost = None, {}
+        if self._looks.pay:
+            start = time.perf_counter()
+            found = self._look(slot, program, source)
+            cost = {"look": time.perf_counter() - start}
+        judgement, active = found or self._settled(slot, program, source, preset, artifact)
+        self._looks.judged(judgement.outcome)
+        return replace(judgement, cost={**cost, **judgement.cost}), active
+
+    def _look(self, slot: Slot, program: TaskProgram, source: str) -> tuple[Judgement, tuple[str, ...]] | None:
+        """The judgement of a candidate that does not run; None of one that does."""
+        runner = self._fork(slot, 1, None)
+        try:
+            look(runner, program, source, self.device, self.limits.start_seconds)
+            runner.end()
+        except RunnerFailure as failure:
+            judgement = Judgement(failure.outcome, failure.message)
+            runner.end()
+            self._after_fault(judgement)
+            return judgement, runner.active
+        finally:
+            runner.close()
+        return None
 
     def _settled(
         self, slot: Slot, program: TaskProgram, source: str, preset: Preset, artifact: Artifact | None

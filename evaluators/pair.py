@@ -172,7 +172,7 @@ class RunnerPair:
         else:
             seconds, mismatch = runner.call(seeds, timeout)
         if mismatch is not None:
-            message = _describe_mismatch(self.spec, mismatch)
+            message = describe_mismatch(self.spec, mismatch)
             if which == 0:
                 raise InfraError(f"task {self.task}: the reference's output changes: {message}")
             raise RunnerFailure(Outcome.WRONG, message)
@@ -211,7 +211,8 @@ def of_reference(task: str, work: Any) -> Any:
         raise InfraError(f"task {task}: the reference failed: {failure.message}") from failure
 
 
-def _describe_mismatch(expected: tree.Spec, actual: Mapping[str, Any]) -> str:
+def describe_mismatch(expected: tree.Spec, actual: Mapping[str, Any]) -> str:
+    """How the form of an output, as a runner claims it, differs from what was expected."""
     try:
         wanted, given = tree.tensor_specs(expected), tree.tensor_specs(dict(actual))
         if len(wanted) == len(given) == 1:

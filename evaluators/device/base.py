@@ -54,6 +54,7 @@ class Device(Protocol):
     own_memory: bool  # whether it has memory of its own, which host limits do not see
     clock: Clock  # how its bursts become figures
     calibrated_seconds: float  # what differs between processes matters to references shorter than that; 0 for never
+    looks_first: bool  # whether it takes long to prepare a measurement, so that a look at the program may spare it
 
     def allocate(self, size: int) -> Region:
         """`size` bytes of memory shared with the runners."""

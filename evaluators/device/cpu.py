@@ -38,6 +38,7 @@ class CpuDevice:
     capability = ""
     own_memory = False
     calibrated_seconds = 0.0
+    looks_first = False
     clock: Clock = JudgeClock()
 
     def __init__(self, *, threads: int = 1) -> None:

@@ -1,0 +1,69 @@
+"""A first look at a candidate: whether it runs at all, in a process of its own, before any measurement is prepared.
+
+Most that a policy writes at first does not run. A pair of processes on a GPU is started and calibrated before the
+candidate is loaded, which takes longer than all else there is about such a program; a look takes one process.
+"""
+
+from __future__ import annotations
+
+import secrets
+
+from evaluators import tree
+from evaluators.device import Device, Region
+from evaluators.failures import RunnerFailure
+from evaluators.pair import describe_mismatch
+from evaluators.records import Outcome
+from evaluators.runner_handle import RunnerHandle
+from evaluators.tasks import TaskProgram
+
+_PAYS = 0.3  # of a look's seconds to those that it spares: it pays where so many programs do not run
+_MEMORY = 0.9  # of the running share, a program
+DOES_NOT_RUN = (Outcome.RUNTIME_ERROR, Outcome.BUILD_ERROR, Outcome.TIMEOUT)
+
+
+class Looks:
+    """Whether looks pay, as far as the last few dozen programs tell."""
+
+    def __init__(self) -> None:
+        self._failing = 1.0
+
+    @property
+    def pay(self) -> bool:
+        return self._failing > _PAYS
+
+    def judged(self, outcome: Outcome) -> None:
+        """The outcome of a program that was looked at, or could have been."""
+        self._failing = _MEMORY * self._failing + (1 - _MEMORY) * (outcome in DOES_NOT_RUN)
+
+
+def look(runner: RunnerHandle, program: TaskProgram, source: str, device: Device, timeout: float) -> None:
+    """Starts the runner, loads the candidate, constructs it and calls it once on the task's inputs; what the output
+    holds is not looked at, only its form. `timeout`: seconds for each of these.
+
+    Raises RunnerFailure, as a judgement of the candidate would; InfraError and Unbuilt, as the runner does.
+    """
+    runner.begin_start()
+    runner.end_start(timeout)
+    seed = secrets.randbits(48)
+    init_inputs, inputs = program.init_inputs(seed), program.inputs(secrets.randbits(48))
+    expected = program.output_spec(seed, init_inputs, inputs)
+    spec, tensors = tree.flatten(inputs)
+    given, taken = (_region(device, tree.tensor_specs(one)) for one in (spec, expected))
+    try:
+        for target, value in zip(tree.views(tree.tensor_specs(spec), given.memory), tensors, strict=True):
+            target.copy_(value)
+        device.synchronize()
+        runner.bind_inputs(inputs, given, 1, timeout)
+        runner.bind_outputs(expected, taken, 1, timeout)
+        runner.load(source, "ModelNew", timeout)
+        runner.construct(seed, init_inputs, timeout)
+        mismatch = runner.call([seed], timeout)[1]
+    finally:
+        given.close()
+        taken.close()
+    if mismatch is not None:
+        raise RunnerFailure(Outcome.WRONG, describe_mismatch(expected, mismatch))
+
+
+def _region(device: Device, specs: list[tree.Spec]) -> Region:
+    return device.allocate(tree.layout(specs)[1])

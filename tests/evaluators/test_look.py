@@ -1,0 +1,107 @@
+"""A look finds what does not run, says of it what a whole judgement says, and leaves everything else to that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from configs.schema import LimitsConfig
+from evaluators.evaluator import Evaluator
+from evaluators.look import Looks
+from evaluators.records import Outcome
+from evaluators.tasks import find_task
+
+TASK = find_task("level1/softmax")
+RIGHT = """
+import torch
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        return torch.softmax(x, dim=-1)
+"""
+FORWARD = "return torch.softmax(x, dim=-1)"
+SECOND = "self.calls = getattr(self, 'calls', 0) + 1\n        assert self.calls < 2"
+STOPPED = {  # by the first look
+    "imports what is not there": (Outcome.RUNTIME_ERROR, f"import nowhere\n{RIGHT}"),
+    "defines nothing": (Outcome.BUILD_ERROR, "x = 1\n"),
+    "wants an argument": (
+        Outcome.RUNTIME_ERROR,
+        f"{RIGHT}\n    def __init__(self, more):\n        super().__init__()\n",
+    ),
+    "an unknown name": (Outcome.RUNTIME_ERROR, RIGHT.replace(FORWARD, "return nothing(x)")),
+    "shapes that do not fit": (Outcome.RUNTIME_ERROR, RIGHT.replace(FORWARD, "return x + x[:, :3]")),
+    "exits": (Outcome.RUNTIME_ERROR, RIGHT.replace(FORWARD, "import os; os._exit(3)")),
+    "loops": (Outcome.TIMEOUT, RIGHT.replace(FORWARD, "while True: pass")),
+    "another shape": (Outcome.WRONG, RIGHT.replace(FORWARD, "return torch.softmax(x, dim=-1)[None]")),
+}
+JUDGED = {
+    "right": (Outcome.OK, RIGHT),
+    "wrong": (Outcome.WRONG, RIGHT.replace(FORWARD, "return torch.softmax(x, dim=-1) * 1.1")),
+    "changes its input": (Outcome.WRONG, RIGHT.replace(FORWARD, "y = torch.softmax(x, dim=-1); x.zero_(); return y")),
+    "fails when called again": (Outcome.RUNTIME_ERROR, RIGHT.replace(FORWARD, f"{SECOND}\n        {FORWARD}")),
+}
+
+
+@pytest.fixture(scope="module")
+def looking(limits: LimitsConfig) -> Iterator[Evaluator]:
+    """Of the CPU, as if measurements were as long to prepare as on a GPU; whatever came before, it looks."""
+    with Evaluator(arch="cpu", limits=limits) as made:
+        made.device.looks_first = True
+        yield made
+
+
+@pytest.fixture
+def always(looking: Evaluator, monkeypatch: pytest.MonkeyPatch) -> Evaluator:
+    monkeypatch.setattr(Looks, "pay", True)
+    return looking
+
+
+@pytest.mark.parametrize("name", STOPPED)
+def test_what_does_not_run_is_judged_by_a_look_alone(always: Evaluator, evaluator: Evaluator, name: str) -> None:
+    outcome, source = STOPPED[name]
+    verdict = always.evaluate(TASK, source)
+    assert verdict.outcome is outcome, verdict.message
+    assert verdict.cost["look"] > 0
+    assert "load" not in verdict.cost
+    assert verdict.evaluator["containment"]
+    if not evaluator.device.looks_first:
+        whole = evaluator.evaluate(TASK, source)
+        assert (verdict.outcome, verdict.message) == (whole.outcome, whole.message)
+        assert "look" not in whole.cost
+
+
+@pytest.mark.parametrize("name", JUDGED)
+def test_what_runs_once_is_judged_as_ever(always: Evaluator, name: str) -> None:
+    outcome, source = JUDGED[name]
+    verdict = always.evaluate(TASK, source)
+    assert verdict.outcome is outcome, verdict.message
+    assert verdict.cost["look"] > 0
+    assert verdict.cost["check"] > 0
+
+
+def test_a_look_is_left_out_where_nearly_all_programs_run(looking: Evaluator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Looks, "pay", False)
+    verdict = looking.evaluate(TASK, RIGHT + "\nfirst = True\n")
+    assert verdict.outcome is Outcome.OK, verdict.message
+    assert "look" not in verdict.cost
+
+
+def test_looks_pay_while_programs_fail() -> None:
+    looks = Looks()
+    assert looks.pay, "nothing is known yet"
+    for _ in range(20):
+        looks.judged(Outcome.OK)
+    assert not looks.pay
+    for _ in range(5):
+        looks.judged(Outcome.RUNTIME_ERROR)
+    assert looks.pay
+
+
+def test_what_compiles_is_not_looked_at(always: Evaluator) -> None:
+    source = f"{RIGHT}\n\nModelNew.forward = torch.compile(ModelNew.forward, backend='eager')\n"
+    verdict = always.evaluate(TASK, source)
+    assert verdict.outcome is Outcome.OK, verdict.message
+    assert "look" not in verdict.cost
