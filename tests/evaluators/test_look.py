@@ -45,10 +45,10 @@ JUDGED = {
 }
 
 
-@pytest.fixture(scope="module")
-def looking(limits: LimitsConfig) -> Iterator[Evaluator]:
-    """Of the CPU, as if measurements were as long to prepare as on a GPU; whatever came before, it looks."""
-    with Evaluator(arch="cpu", limits=limits) as made:
+@pytest.fixture(scope="module", params=["cpu", pytest.param("auto", marks=pytest.mark.cuda, id="cuda")])
+def looking(request: pytest.FixtureRequest, limits: LimitsConfig) -> Iterator[Evaluator]:
+    """Of the CPU, too, as if measurements were as long to prepare there as on a GPU."""
+    with Evaluator(arch=request.param, limits=limits) as made:
         made.device.looks_first = True
         yield made
 
@@ -60,17 +60,19 @@ def always(looking: Evaluator, monkeypatch: pytest.MonkeyPatch) -> Evaluator:
 
 
 @pytest.mark.parametrize("name", STOPPED)
-def test_what_does_not_run_is_judged_by_a_look_alone(always: Evaluator, evaluator: Evaluator, name: str) -> None:
+def test_what_does_not_run_is_judged_by_a_look_alone(
+    always: Evaluator, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     outcome, source = STOPPED[name]
     verdict = always.evaluate(TASK, source)
     assert verdict.outcome is outcome, verdict.message
     assert verdict.cost["look"] > 0
     assert "load" not in verdict.cost
-    assert verdict.evaluator["containment"]
-    if not evaluator.device.looks_first:
-        whole = evaluator.evaluate(TASK, source)
-        assert (verdict.outcome, verdict.message) == (whole.outcome, whole.message)
-        assert "look" not in whole.cost
+    assert "rlimits" in verdict.evaluator["containment"]
+    monkeypatch.setattr(always.device, "looks_first", False)
+    whole = always.evaluate(TASK, f"{source}\nanother = True\n")
+    assert (whole.outcome, whole.message) == (verdict.outcome, verdict.message)
+    assert whole.cost["load"] > 0
 
 
 @pytest.mark.parametrize("name", JUDGED)
