@@ -54,7 +54,8 @@ def by_phase(folder: Path) -> Table:
         steps = defaultdict(set)
         for row in rows:
             steps[row["step"]].add(row["candidate_digest"])
-        counts = (right.total(), right[REFERENCE], right[EXEMPLAR], right[""])
+        copied = (right[REFERENCE], right[EXEMPLAR])
+        counts = (right.total(), *copied, right.total() - sum(copied))
         programs = [float(len(step - {None})) for step in steps.values()]
         table.add_row(
             phase, str(len(rows)), *map(str, counts), _range(programs, "{:.0f}"),
@@ -95,6 +96,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="what `warpsmith report RUN --publish FOLDER` wrote")
     folder = parser.parse_args().folder
+    if "copy_of" not in pq.read_schema(folder / "samples.parquet").names:
+        parser.error(f"{folder} was published before copies were told; publish it again")
     found = copies(folder)
     Console(width=140).print(by_phase(folder))
     print(lessons(folder))

@@ -63,7 +63,7 @@ CHANGEABLE: Mapping[str, str] = {
     "tracking": "where the run is shown, not what it does",
     "ray": "where the run runs",
 }
-"""Keys (or whole sections) that may differ when a run is resumed, and why that leaves its results comparable."""
+"""Keys (or whole sections) that may differ when a run is resumed, and why its results stay comparable or tell it."""
 
 
 class ConfigError(Exception):

@@ -148,7 +148,7 @@ class SftConfig:
     tries: int = bounded(20, 1)  # per teacher and task (CUDA-L1 section 2.2: 20)
     successes: int = bounded(2, 1)  # enough of them for a task (CUDA-L1: 2)
     contrastive_share: float = bounded(0.0, 0.0, 1.0)  # share of examples shown under a contrastive prompt
-    min_speedup: float = bounded(0.0, 0.0)  # a right program that is slower is not learnt from (CUDA-L1: 0)
+    min_speedup: float = bounded(0.0, 0.0)  # over reward.baseline; what is slower is not learnt from (CUDA-L1: 0)
     # A contrastive prompt shows only what is slower than the program to be learnt, so that copying what is shown is
     # never the lesson; false: whatever is drawn, as in the later phases.
     beat_exemplars: bool = False
@@ -164,7 +164,7 @@ class SelfSupervisedConfig:
     min_gain: float = bounded(0.01, 0.0, 1.0)  # stop when the success rate rises by less
     patience: int = bounded(1, 1)  # rounds without such a gain before it stops: a round is a noisy measurement
     contrastive_share: float = bounded(0.0, 0.0, 1.0)  # share of prompts that show exemplars
-    min_speedup: float = bounded(0.0, 0.0)  # a right program that is slower is no success (CUDA-L1: 0)
+    min_speedup: float = bounded(0.0, 0.0)  # over reward.baseline; what is slower is no success (CUDA-L1: 0)
 
 
 @dataclass
@@ -216,8 +216,9 @@ class RewardConfig:
     # Taken off the speed-up, not below 0: with 0.9 a program as fast as the reference is worth 0.1, so that handing the
     # reference back is no longer nearly as good as writing a faster program (CUDA-L1: 0).
     offset: float = bounded(0.0, 0.0, 1.0)
-    # Speed-ups are rounded to multiples of it before: GRPO divides a group's rewards by their deviation, so without it
-    # the noise between programs of one speed weighs as much as a real difference (CUDA-L1: 0, off).
+    # Speed-ups are rounded to whole powers of 1 plus it before: GRPO divides a group's rewards by their deviation, so
+    # without it the noise between programs of one speed weighs as much as a real difference (CUDA-L1: 0, off). Two that
+    # lie on both sides of a boundary stay apart.
     resolution: float = bounded(0.0, 0.0, 1.0)
     # Share of its reward that a program keeps which its own prompt shows, the reference or an exemplar (CUDA-L1: 1).
     copies: float = bounded(1.0, 0.0, 1.0)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
 
 from evaluators.syntax import normalised_source, parse_source
@@ -13,26 +15,67 @@ _Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def is_copy(source: str, reference: str) -> bool:
-    """Whether a program's classes and functions contain all of the reference's, `Model` under the name of `ModelNew`.
+    """Whether a program's classes and functions contain all of the reference's, `Model` under the name of `ModelNew`,
+    and nothing else that it does when it is imported could change them.
 
     Comments, docstrings, layout, imports, sizes, `get_inputs` and how `super` is called make no difference; another
     name of a variable does. Text that does not parse is no copy.
     """
-    wanted = _definitions(reference)
-    return bool(wanted) and wanted <= _definitions(source)
+    wanted, given = _parts(reference), _parts(source)
+    if not wanted.definitions or not wanted.definitions <= given.definitions:
+        return False
+    return given.effects <= wanted.effects and given.bound.isdisjoint(wanted.names)
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """The top level of a program, as normalised text: its classes and functions with their names; the names that
+    anything else binds; and what may do more than that."""
+
+    definitions: frozenset[str] = frozenset()
+    names: frozenset[str] = frozenset()
+    bound: frozenset[str] = frozenset()
+    effects: frozenset[str] = frozenset()
 
 
 @lru_cache(maxsize=1024)
-def _definitions(source: str) -> frozenset[str]:
-    """The top-level classes and functions of a program, each as normalised text; empty where it does not parse."""
+def _parts(source: str) -> _Parts:
+    """Nothing where it does not parse."""
     try:
         tree = parse_source(normalised_source(source))
-        named = {node.name: node for node in tree.body if isinstance(node, _Definition)}
+        named = {node.name: node for node in tree.body if isinstance(node, _Definition) and node.name not in _INPUTS}
         if "ModelNew" in named:
             named.pop("Model", None)  # some programs quote the reference
-        return frozenset(ast.unparse(_Renamed().visit(node)) for name, node in named.items() if name not in _INPUTS)
+        others = [node for node in tree.body if not isinstance(node, _Definition)]
+        bound = {name for node in others for name in _bound(node)}
+        return _Parts(
+            frozenset(ast.unparse(_Renamed().visit(node)) for node in named.values()),
+            frozenset(_NAMES.get(name, name) for name in named),
+            frozenset(bound),
+            frozenset(ast.unparse(node) for node in others if _has_effects(node)),
+        )
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return frozenset()
+        return _Parts()
+
+
+def _bound(node: ast.stmt) -> Iterator[str]:
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        yield from (alias.asname or alias.name for alias in node.names)
+    else:
+        yield from (one.id for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store))
+
+
+def _has_effects(node: ast.stmt) -> bool:
+    """Whether a statement does more than to bind names, unless only where the program is a script."""
+    if isinstance(node, ast.Assign):
+        return not all(isinstance(target, ast.Name) for target in node.targets)
+    if isinstance(node, ast.AnnAssign):
+        return not isinstance(node.target, ast.Name)
+    if isinstance(node, ast.If):
+        return not ast.unparse(node.test).startswith("__name__ ==")
+    if isinstance(node, ast.Expr):
+        return not isinstance(node.value, ast.Constant)
+    return not isinstance(node, ast.Import | ast.ImportFrom | ast.Pass)
 
 
 class _Renamed(ast.NodeTransformer):

@@ -16,24 +16,28 @@ from evaluators.records import Outcome
 from evaluators.runner_handle import RunnerHandle
 from evaluators.tasks import TaskProgram
 
-_PAYS = 0.3  # of a look's seconds to those that it spares: it pays where so many programs do not run
-_MEMORY = 0.9  # of the running share, a program
-DOES_NOT_RUN = (Outcome.RUNTIME_ERROR, Outcome.BUILD_ERROR, Outcome.TIMEOUT)
+_PAYS = 0.3  # of a look's seconds to those that it spares: it pays where it ends so many programs
+_MEMORY = 0.95  # of the running share, a program
+_DOES_NOT_RUN = (Outcome.RUNTIME_ERROR, Outcome.BUILD_ERROR, Outcome.TIMEOUT)
 
 
 class Looks:
-    """Whether looks pay, as far as the last few dozen programs tell."""
+    """Whether looks pay, as far as the last dozens of programs tell."""
 
     def __init__(self) -> None:
-        self._failing = 1.0
+        self._ended = 1.0  # the share of programs that a look ends, or would have
 
     @property
     def pay(self) -> bool:
-        return self._failing > _PAYS
+        return self._ended > _PAYS
 
-    def judged(self, outcome: Outcome) -> None:
-        """The outcome of a program that was looked at, or could have been."""
-        self._failing = _MEMORY * self._failing + (1 - _MEMORY) * (outcome in DOES_NOT_RUN)
+    def looked(self, ended: bool) -> None:
+        """Whether a look ended the judgement."""
+        self._ended = _MEMORY * self._ended + (1 - _MEMORY) * ended
+
+    def left_out(self, outcome: Outcome) -> None:
+        """The outcome of a program that could have been looked at: one that fails is taken to fail at once."""
+        self.looked(outcome in _DOES_NOT_RUN)
 
 
 def look(runner: RunnerHandle, program: TaskProgram, source: str, device: Device, timeout: float) -> None:

@@ -104,8 +104,10 @@ class MeasuringSlot:
             start = time.perf_counter()
             found = self._look(slot, program, source)
             cost = {"look": time.perf_counter() - start}
+            self._looks.looked(found is not None)
         judgement, active = found or self._settled(slot, program, source, preset, artifact)
-        self._looks.judged(judgement.outcome)
+        if not cost:
+            self._looks.left_out(judgement.outcome)
         return replace(judgement, cost={**cost, **judgement.cost}), active
 
     def _look(self, slot: Slot, program: TaskProgram, source: str) -> tuple[Judgement, tuple[str, ...]] | None:

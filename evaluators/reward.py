@@ -12,7 +12,8 @@ FASTER = 1.01
 
 
 def reward_of(verdict: Verdict, config: RewardConfig) -> float | None:
-    """The speed-up for `ok`, rounded to `config.resolution`, cut at `config.max`, less `config.offset`; else 0.
+    """The speed-up for `ok`, rounded to whole powers of 1 + `config.resolution`, cut at `config.max`, less
+    `config.offset`; else 0.
 
     None is neutral: for `suspect`, which must neither gain nor lose, and for `infra`, which is ours.
     """
@@ -23,8 +24,9 @@ def reward_of(verdict: Verdict, config: RewardConfig) -> float | None:
     speedup = verdict.speedup_over(config.baseline)
     if speedup is None:
         return None
-    if config.resolution:
-        speedup -= math.remainder(speedup, config.resolution)
+    if config.resolution and speedup > 0:
+        step = math.log1p(config.resolution)
+        speedup = math.exp(round(math.log(speedup) / step) * step)
     return max(min(speedup, config.max) - config.offset, 0.0)
 
 

@@ -310,7 +310,11 @@ class LearnerEngine:
         self._engine.step()
         metrics = self._merge(outputs)
         norm = self._gradient_norm if self.config.zero_stage == 0 else float(self._engine.get_global_grad_norm())
-        return {**metrics, "gradient_norm": _finite(norm), "learning_rate": learning_rate}
+        return {
+            **metrics,
+            "gradient_norm": _finite(norm),
+            "learning_rate": float(self._engine.optimizer.param_groups[0]["lr"]),
+        }
 
     def _merge(self, outputs: Sequence[dict[str, Tensor]]) -> dict[str, float]:
         """Adds the micro-batches' shares, over all ranks too; metrics ending in `_max` take the maximum."""

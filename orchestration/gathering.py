@@ -227,13 +227,13 @@ def apart(result: StepResult, held_out: Container[str]) -> dict[str, float]:
 
 
 def summary(rollouts: Sequence[Rollout], verdicts: Mapping[str, Verdict]) -> dict[str, float]:
-    """Success rate, the shares that copy what their prompt shows and that are faster than eager, mean speed-up over
-    eager of the successful (and of those that nothing was found against, which is the same while the guard is on),
+    """Success rate, the shares that are right and copy what their prompt shows or are faster than eager, mean speed-up
+    over eager of the successful (and of those that nothing was found against, which is the same while the guard is on),
     response length, the share that something was found against, and counts by outcome and by kind of finding."""
     if not rollouts:
         return {}
     outcomes = Counter(rollout.outcome for rollout in rollouts)
-    copies = Counter(rollout.copy_of for rollout in rollouts)
+    copies = Counter(rollout.copy_of for rollout in rollouts if rollout.outcome == Outcome.OK)
     speedups = [
         speedup
         for rollout in rollouts

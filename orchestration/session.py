@@ -108,7 +108,8 @@ class Session:
                 f"{self.run}: the run was started with another {fixed[0]}; "
                 f"choose another name=... or remove the folder to start anew"
             )
-        return extended(self.run.read_state() or RunState(), before, self.config)
+        state = self.run.read_state() or RunState()
+        return noted(extended(state, before, self.config), before, self.config)
 
     def __enter__(self) -> Session:
         with ExitStack() as stack:
@@ -360,3 +361,16 @@ def extended(state: RunState, before: RunConfig, now: RunConfig) -> RunState:
         still = {name: [one for one in state.extra.get(name, ()) if one != key] for name in ("completed", "assessed")}
         state = replace(state, finished=False, extra={**state.extra, **still})
     return replace(state, finished=state.finished and now.schedule.cycles <= before.schedule.cycles)
+
+
+def noted(state: RunState, before: RunConfig, now: RunConfig) -> RunState:
+    """The state, which keeps what is configured otherwise from here on: `config.yaml` has the latest alone."""
+    old, new = ({key: value for key, value, _ in leaves(config)} for config in (before, now))
+    phase = phase_key(state.cycle, state.phase) if state.phase else ""
+    changes = [
+        {"phase": phase, "step": state.step, "key": key, "before": str(old[key]), "after": str(new[key])}
+        for key in changed_keys(before, now)
+    ]
+    known = list(state.extra.get("changed", ()))
+    new_ones = [one for one in changes if one not in known]
+    return replace(state, extra={**state.extra, "changed": [*known, *new_ones]}) if new_ones else state

@@ -5,7 +5,7 @@ The policy must first say why one exemplar is faster than another; only the meas
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -25,21 +25,23 @@ if TYPE_CHECKING:
 class _Refill:
     """Gives another task's prompt for each group whose responses are all rewarded alike, as long as there are any."""
 
-    def __init__(self, phase: ContrastiveRl, tasks: Sequence[str]) -> None:
-        self._phase, self._further = phase, iter(tasks)
+    def __init__(self, phase: ContrastiveRl, further: Sequence[tuple[str, bool]]) -> None:
+        """`further`: tasks, and whether their prompts show exemplars."""
+        self._phase, self._further = phase, iter(further)
         self.given = 0
 
     def __call__(self, rollouts: Sequence[Rollout], verdicts: Mapping[str, Verdict]) -> Prompt | None:
         known = {reward for reward in self._phase.rewards(rollouts, verdicts) if reward is not None}
-        task_id = next(self._further, None) if len(known) < 2 else None
-        if task_id is None:
+        chosen = next(self._further, None) if len(known) < 2 else None
+        if chosen is None:
             return None
         self.given += 1
-        return self._phase.session.contrastive(task_id)
+        return self._phase.prompt(*chosen)
 
 
 class ContrastiveRl(Phase):
-    """Groups of responses to contrastive prompts; smoothed, group-normalised rewards; the clipped objective."""
+    """Groups of responses to prompts, with exemplars or without; smoothed, group-normalised rewards; the clipped
+    objective."""
 
     name = "contrastive_rl"
 
@@ -90,7 +92,8 @@ class ContrastiveRl(Phase):
         prompts = self.prompts(step)
         asked = {prompt.task_id for prompt in prompts}
         others = [task.id for task in self.session.tasks if task.id not in asked]
-        refill = _Refill(self, self.rng(step).permutation(others)[: config.contrastive_rl.refill].tolist())
+        further = self.rng(step).permutation(others)[: config.contrastive_rl.refill].tolist()
+        refill = _Refill(self, self._with_kinds(further, self.rng(step, "refill")))
         wanted = Gathering(
             prompts,
             samples=self.samples,
@@ -120,12 +123,16 @@ class ContrastiveRl(Phase):
             turn, index = divmod(position, len(tasks))
             order = np.random.default_rng([self.session.config.seed, turn, *self.key.encode()]).permutation(len(tasks))
             chosen.append(tasks[order[index]].id)
-        rng = self.rng(step, "exemplars")
+        return [self.prompt(*one) for one in self._with_kinds(dict.fromkeys(chosen), self.rng(step, "exemplars"))]
+
+    def _with_kinds(self, tasks: Iterable[str], rng: np.random.Generator) -> list[tuple[str, bool]]:
+        """Each task with whether its prompt shows exemplars, as the share of such prompts is."""
         share = self.session.config.contrastive_rl.contrastive_share
-        return [
-            self.session.contrastive(task_id) if rng.random() < share else self.session.one_shot(task_id)
-            for task_id in dict.fromkeys(chosen)
-        ]
+        return [(task_id, bool(rng.random() < share)) for task_id in tasks]
+
+    def prompt(self, task_id: str, shows_exemplars: bool) -> Prompt:
+        """A prompt on a task, its exemplars drawn now."""
+        return self.session.contrastive(task_id) if shows_exemplars else self.session.one_shot(task_id)
 
     def credit(self, result: StepResult) -> list[Rollout]:
         """Rewards from verdicts; advantages by smoothing and group normalisation."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,8 +52,8 @@ class Group:
 @dataclass(frozen=True)
 class StepPoint:
     """The rollouts of one training step, without those for marked tasks; None where a step has no such figure.
-    `doubted`: the share of them in which the guard found a cheat or the signs of one; `copies`: of their programs,
-    the share that is one that its prompt shows, the reference or an exemplar."""
+    `doubted`: the share of them in which the guard found a cheat or the signs of one; `copies`: the share that is right
+    and a program that its prompt shows, the reference or an exemplar."""
 
     phase: str
     step: int
@@ -222,10 +222,17 @@ def _steps(
                 reward=_mean([reward for _, reward in pairs if reward is not None]),
                 kl=kl.get((phase, step)),
                 doubted=_mean([float(bool(row.found)) for row, _ in pairs]),
-                copies=_mean([float(bool(row.copy_of)) for row, _ in pairs if row.copy_of is not None]),
+                copies=_copies([row for row, _ in pairs]),
             )
         )
     return points
+
+
+def _copies(rows: Sequence[AssessmentRow]) -> float | None:
+    """None where a right program was not looked at."""
+    if any(row.is_correct and row.copy_of is None for row in rows):
+        return None
+    return _mean([float(row.is_correct and bool(row.copy_of)) for row in rows])
 
 
 def _mean(values: list[float]) -> float | None:

@@ -10,6 +10,7 @@ import csv
 import io
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -31,6 +32,8 @@ SAMPLE_COLUMNS = [
 ]  # fmt: skip
 _ABOUT = ("gpu", "processor", "torch", "cuda", "driver", "preset", "containment")
 
+_TELLING = ("sft", "self_supervised", "contrastive_rl", "assessment", "learner", "rollout", "schedule")
+
 Row = Sequence[str]
 
 
@@ -51,12 +54,20 @@ def publish(report: Report, run: RunDirectory, folder: Path) -> Path:
     for name, table in (("samples", _samples(run)), ("verdicts", verdicts), ("metrics", metrics)):
         pq.write_table(table, folder / f"{name}.parquet", compression="zstd")
     page = folder / "README.md"
-    page.write_text(_page(report, list(drawn), _about(verdicts), metrics), encoding="utf-8")
+    state = run.read_state()
+    changed = state.extra.get("changed", ()) if state else ()
+    page.write_text(_page(report, list(drawn), _about(verdicts), metrics, changed), encoding="utf-8")
     return page
 
 
-def _page(report: Report, drawn: Sequence[str], about: Mapping[str, str], metrics: pa.Table) -> str:
-    parts = [f"# {report.name}", *_setting(report, about, metrics)]
+def _page(
+    report: Report,
+    drawn: Sequence[str],
+    about: Mapping[str, str],
+    metrics: pa.Table,
+    changed: Sequence[Mapping[str, Any]],
+) -> str:
+    parts = [f"# {report.name}", *_setting(report, about, metrics), *_changes(changed)]
     if not report.stages:
         return "\n\n".join([*parts, "No stage has been assessed yet."]) + "\n"
     for group in report.groups:
@@ -96,6 +107,16 @@ def _setting(report: Report, about: Mapping[str, str], metrics: pa.Table) -> lis
             f"warpsmith report {config.root}/{report.name} --publish .",
         ),
     ]
+
+
+def _changes(changed: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What was configured otherwise before the run was resumed, of the keys that say how it learns and is measured."""
+    lines = [
+        f"- `{one['key']}`: {one['before']} to step {one['step']} of {one['phase'] or 'the run'}, then {one['after']}"
+        for one in changed
+        if one["key"].split(".")[0] in _TELLING
+    ]
+    return ["Changed when the run was resumed:", "\n".join(lines)] if lines else []
 
 
 def _seconds(metrics: pa.Table) -> dict[str, float]:

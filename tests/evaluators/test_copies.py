@@ -50,8 +50,10 @@ RENAMED = REFERENCE.replace("Model", "ModelNew")
         RENAMED.replace('        """Says so."""\n', "").replace("  # a comment", ""),
         RENAMED.split("size = 4")[0],
         RENAMED.replace("size = 4", "size = 8\n\n\ndef check():\n    return ModelNew(size)"),
+        RENAMED + "\nif __name__ == '__main__':\n    print(ModelNew(size))\n",
+        "import math\nfrom torch.nn import functional as F\n" + RENAMED + "\n'the end'\nother: int = 3\n",
     ],
-    ids=["renamed", "super", "without words", "without inputs", "with a test"],
+    ids=["renamed", "super", "without words", "without inputs", "with a test", "a script", "more names"],
 )
 def test_the_reference_again_is_a_copy(program: str) -> None:
     assert is_copy(program, REFERENCE)
@@ -64,11 +66,31 @@ def test_the_reference_again_is_a_copy(program: str) -> None:
         RENAMED.replace("self.layer(helper(x))", "torch.relu_(self.layer(helper(x)))"),
         RENAMED.replace("self.layer(helper(x))", "self.layer(x * 2)").replace("def helper(x):\n    return x * 2", ""),
         REFERENCE + "\n\nclass ModelNew(nn.Module):\n    def forward(self, x):\n        return x\n",
+        RENAMED + "\nModelNew.forward = torch.compile(ModelNew.forward)\n",
+        RENAMED + "\nclass Fast(nn.Module):\n    pass\n\nModelNew = Fast\n",
+        RENAMED + "\nif size > 2:\n    ModelNew = nn.Identity\n",
+        RENAMED + "\nfrom torch.nn import Identity as helper\n",
+        RENAMED + "\ntorch.matmul = helper\n",
+        RENAMED + "\nsetattr(ModelNew, 'forward', helper)\n",
         "class ModelNew:\n    pass",
         "class ModelNew(",
         "",
     ],
-    ids=["helper", "another call", "inlined", "quoted", "another class", "does not parse", "empty"],
+    ids=[
+        "helper",
+        "another call",
+        "inlined",
+        "quoted",
+        "compiled",
+        "bound again",
+        "bound at times",
+        "imported again",
+        "patches torch",
+        "patches itself",
+        "another class",
+        "does not parse",
+        "empty",
+    ],
 )
 def test_what_changes_anything_is_no_copy(program: str) -> None:
     assert not is_copy(program, REFERENCE)

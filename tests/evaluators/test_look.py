@@ -94,12 +94,15 @@ def test_a_look_is_left_out_where_nearly_all_programs_run(looking: Evaluator, mo
 def test_looks_pay_while_programs_fail() -> None:
     looks = Looks()
     assert looks.pay, "nothing is known yet"
-    for _ in range(20):
-        looks.judged(Outcome.OK)
+    for _ in range(40):
+        looks.looked(False)
     assert not looks.pay
-    for _ in range(5):
-        looks.judged(Outcome.RUNTIME_ERROR)
+    for _ in range(10):
+        looks.left_out(Outcome.RUNTIME_ERROR)
     assert looks.pay
+    for _ in range(40):
+        looks.left_out(Outcome.WRONG)
+    assert not looks.pay
 
 
 def test_what_compiles_is_not_looked_at(always: Evaluator) -> None:

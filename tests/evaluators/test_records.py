@@ -138,6 +138,7 @@ def test_speedups_that_differ_by_noise_are_one_reward() -> None:
     config = RewardConfig(resolution=0.02)
     assert len({reward_of(verdict_of(speedup), config) for speedup in (0.993, 0.998, 1.0, 1.003, 1.009)}) == 1
     assert reward_of(verdict_of(1.011), config) == pytest.approx(1.02)
+    assert len({reward_of(verdict_of(speedup), config) for speedup in (28.8, 29.0, 29.2)}) == 1, "noise is relative"
 
 
 def traced() -> Verdict:

@@ -20,7 +20,7 @@ from orchestration.phases import ContrastiveRl, SelfSupervised, Sft
 from orchestration.phases.base import train_in_batches
 from orchestration.progress import Progress
 from orchestration.run_directory import RunState
-from orchestration.session import extended
+from orchestration.session import extended, noted
 from prompts.buffer import ExemplarBuffer
 
 
@@ -290,6 +290,27 @@ def test_a_group_with_signal_is_not_replaced() -> None:
     assert phase.session.pipeline.sampled[:2] == [first, second]  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize(("share", "kinds"), [(0.0, {"one shot"}), (0.5, {"one shot", "shown"}), (1.0, {"shown"})])
+def test_groups_in_place_of_others_show_exemplars_as_often(share: float, kinds: set[str]) -> None:
+    phase = contrastive(tasks=30, tasks_per_step=2)
+    config = phase.session.config.contrastive_rl
+    config.refill, config.contrastive_share = 20, share
+    given: list[Prompt] = []
+
+    class Remembering(Pipeline):
+        def finish(self, gathering: Gathering) -> StepResult:
+            ask = gathering.on_group
+            assert ask is not None
+            while (prompt := ask((), {})) is not None:
+                given.append(prompt)
+            return StepResult()
+
+    phase.session.pipeline = Remembering({})  # type: ignore[assignment]
+    phase.gather(0)
+    assert len(given) == 20
+    assert {"one shot" if prompt.text == "one shot" else "shown" for prompt in given} == kinds
+
+
 @pytest.mark.parametrize("staleness", [0, 1, 3])
 def test_so_many_steps_are_begun_ahead_of_the_learner(staleness: int) -> None:
     phase = contrastive(tasks=6, tasks_per_step=2)
@@ -408,7 +429,7 @@ def test_teachers_are_asked_until_enough_of_their_programs_are_fast_and_only_tho
     result = phase.gather(0)
     learnt = [lesson["source"] for lesson in phase.memory["lessons"]]  # type: ignore[attr-defined]
     assert learnt == ["speedup = 1.3", "speedup = 1.6"], "the sixth is asked for no more"
-    assert len(result.verdicts) == 5, "the slow ones enter the buffer too"
+    assert len(result.verdicts) == 5, "the slow ones are judged, too"
     assert result.metrics["lessons"] == 2.0
 
 
@@ -447,6 +468,21 @@ def test_a_longer_schedule_goes_on_where_a_finished_run_ended() -> None:
     again = extended(DONE, config_of(), config_of(cycles=2))
     assert not again.finished
     assert again.extra == DONE.extra
+
+
+def test_what_a_resumed_run_is_configured_otherwise_is_kept_once() -> None:
+    state = RunState(phase="contrastive_rl", step=10, extra={"completed": ["1-sft"]})
+    before, now = config_of(rl=24), config_of(rl=40)
+    now.contrastive_rl.learning_rate = 3e-4
+    assert noted(state, before, before) == state
+    changed = noted(state, before, now)
+    assert changed.extra["completed"] == ["1-sft"]
+    at = {"phase": "1-contrastive_rl", "step": 10}
+    assert changed.extra["changed"] == [
+        {**at, "key": "contrastive_rl.steps", "before": "24", "after": "40"},
+        {**at, "key": "contrastive_rl.learning_rate", "before": "1e-06", "after": "0.0003"},
+    ]
+    assert noted(changed, before, now) == changed, "killed before the new configuration was written"
 
 
 def test_a_phase_that_was_completed_but_not_assessed_is_assessed_and_not_repeated() -> None:

@@ -116,6 +116,18 @@ def test_training_and_held_out_tasks_have_a_table_each(published: Path) -> None:
     assert "contrastive_rl against base: success +50.0 points (" in text
 
 
+def test_a_page_says_what_changed_when_its_run_was_resumed(published: Path, run: RunDirectory, tmp_path: Path) -> None:
+    assert "resumed" not in published.read_text().replace("again resumes", "")
+    at = {"phase": "1-contrastive_rl", "step": 1}
+    rate = {**at, "key": "contrastive_rl.learning_rate", "before": "2e-05", "after": "0.0003"}
+    moved = {**at, "key": "root", "before": "/here", "after": "/there"}
+    run.commit(RunState(phase="contrastive_rl", step=2, finished=True, extra={"changed": [rate, moved]}))
+    assert report(run, published.parent).exit_code == 0
+    text = published.read_text()
+    assert "- `contrastive_rl.learning_rate`: 2e-05 to step 1 of 1-contrastive_rl, then 0.0003\n" in text
+    assert "/there" not in text
+
+
 def test_the_terminal_and_the_html_page_show_both_groups_too(run: RunDirectory) -> None:
     made = build_report(run)
     for shown in (render_text(made), render_html(made)):
