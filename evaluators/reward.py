@@ -10,6 +10,8 @@ from evaluators.records import Outcome, Verdict
 FASTER = 1.01
 """A program is faster when its speed-up is above this (CUDA-L1 counts the same)."""
 
+_FINEST = 1e-9  # a resolution that rounds nothing
+
 
 def reward_of(verdict: Verdict, config: RewardConfig) -> float | None:
     """The speed-up for `ok`, rounded to whole powers of 1 + `config.resolution`, cut at `config.max`, less
@@ -24,7 +26,7 @@ def reward_of(verdict: Verdict, config: RewardConfig) -> float | None:
     speedup = verdict.speedup_over(config.baseline)
     if speedup is None:
         return None
-    if config.resolution and speedup > 0:
+    if config.resolution > _FINEST and speedup > 0:
         step = math.log1p(config.resolution)
         speedup = math.exp(round(math.log(speedup) / step) * step)
     return max(min(speedup, config.max) - config.offset, 0.0)
