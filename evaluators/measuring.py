@@ -130,14 +130,14 @@ class MeasuringSlot:
     ) -> tuple[Judgement, tuple[str, ...]]:
         """The judgement of one pair of processes, or of several where it is close. The speed-up's interval holds what
         differs between pairs."""
-        judgement, active = self._once(slot, program, source, preset, artifact)
+        judgement, active = self._beyond_doubt(slot, program, source, preset, artifact)
         if judgement.speedup is None or judgement.timing is None or preset.paper:
             return judgement, active
         spread = self.device.spread(judgement.timing.reference_seconds.value)
         found, findings = [judgement.speedup], {_name(finding): finding for finding in judgement.findings}
         start = time.perf_counter()
         while len(found) < preset.pairs_of_processes and _is_close(judgement.speedup, spread):
-            again, _ = self._once(slot, program, source, preset, artifact, closer=False)
+            again, _ = self._beyond_doubt(slot, program, source, preset, artifact, closer=False)
             if again.speedup is None:
                 return again, active  # it works at times
             found.append(again.speedup)
@@ -145,6 +145,25 @@ class MeasuringSlot:
         cost = {**judgement.cost, "fresh_processes": time.perf_counter() - start} if len(found) > 1 else judgement.cost
         settled = replace(judgement, speedup=combined(found, spread), findings=tuple(findings.values()), cost=cost)
         return settled, active
+
+    def _beyond_doubt(
+        self,
+        slot: Slot,
+        program: TaskProgram,
+        source: str,
+        preset: Preset,
+        artifact: Artifact | None,
+        *,
+        closer: bool = True,
+    ) -> tuple[Judgement, tuple[str, ...]]:
+        """The judgement of one pair of processes, or where it is doubtful of another, whatever that one says."""
+        start = time.perf_counter()
+        judgement, active = self._once(slot, program, source, preset, artifact, closer=closer)
+        if judgement.is_doubtful:
+            seconds = time.perf_counter() - start
+            judgement, active = self._once(slot, program, source, preset, artifact, closer=closer)
+            judgement = replace(judgement, cost={**judgement.cost, "first_pair": seconds})
+        return judgement, active
 
     def _once(
         self,
