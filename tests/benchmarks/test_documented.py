@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-RUNS = [("copies", "coder", 8), ("copies", "right-alone", 8), ("judging", "coder", 6)]
+RUNS = [("copies", "coder", 8), ("copies", "right-alone", 8), ("judging", "coder", 9), ("course", "coder", 9)]
 
 
 @pytest.mark.parametrize(("module", "run", "count"), RUNS)

@@ -1,0 +1,82 @@
+"""The course of a published run's contrastive RL: what its rollouts were, by blocks of steps.
+
+python -m benchmarks.course docs/results/coder
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from evaluators.records import Outcome
+from evaluators.reward import FASTER
+
+COLUMNS = ["phase", "step", "candidate_digest", "outcome", "copy_of", "response"]
+
+
+def speedups(folder: Path) -> dict[str, tuple[float, float]]:
+    """The speed-ups over eager and over the best baseline of a published run's right programs, by digest.
+
+    Raises OSError without its rows."""
+    rows = pq.read_table(folder / "verdicts.parquet", columns=["candidate", "speedups"]).to_pylist()
+    values = {row["candidate"]: {name: one["value"] for name, one in row["speedups"]} for row in rows}
+    return {digest: (found["eager"], min(found.values())) for digest, found in values.items() if found}
+
+
+def by_steps(folder: Path, every: int) -> Table:
+    """A row for `every` steps: their rollouts; shares of these that are right, right and a copy, faster than eager and
+    than the best baseline; geometric means over the right ones; of the responses whose text is published, the share
+    that asks for torch.compile; and how long a step took, in the median."""
+    rows = pq.read_table(folder / "samples.parquet", columns=COLUMNS).to_pylist()
+    blocks: dict[int, list[dict[str, Any]]] = {}
+    for row in rows:
+        if row["phase"].endswith("-contrastive_rl") and "/" not in row["phase"]:
+            blocks.setdefault(row["step"] // every, []).append(row)
+    known = speedups(folder)
+    metrics = pq.read_table(folder / "metrics.parquet").to_pylist()
+    took = {
+        row["step"]: row["value"]
+        for row in metrics
+        if row["name"] == "step_seconds" and row["phase"].endswith("-contrastive_rl")
+    }
+    head = ("steps", "rollouts", "right", "copies", "over eager", "over the best")
+    table = Table(*head, "vs eager", "vs the best", "torch.compile", "step, s", box=box.SIMPLE_HEAD, pad_edge=False)
+    for block, group in sorted(blocks.items()):
+        right = [row for row in group if row["outcome"] == Outcome.OK]
+        eager, best = np.array([known[row["candidate_digest"]] for row in right]).reshape(-1, 2).T
+        texts = [row["response"] for row in group if row["response"]]
+        table.add_row(
+            f"{block * every + 1} to {1 + max(row['step'] for row in group)}",
+            str(len(group)),
+            f"{len(right) / len(group):.1%}",
+            f"{sum(bool(row['copy_of']) for row in right) / len(group):.1%}",
+            *(f"{np.sum(one > FASTER) / len(group):.1%}" for one in (eager, best)),
+            *(_geometric_mean(one) for one in (eager, best)),
+            f"{sum('torch.compile' in text for text in texts) / len(texts):.0%} of {len(texts)}" if texts else "",
+            f"{np.median([took[step] for step in {row['step'] for row in group}]):.1f}",
+        )
+    return table
+
+
+def _geometric_mean(values: Sequence[float]) -> str:
+    return f"{np.exp(np.mean(np.log(values))):.2f}x" if len(values) else ""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="what `warpsmith report RUN --publish FOLDER` wrote")
+    parser.add_argument("--every", type=int, default=5, help="steps a row")
+    given = parser.parse_args()
+    Console(width=140).print(by_steps(given.folder, given.every))
+
+
+if __name__ == "__main__":
+    main()
