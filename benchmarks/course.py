@@ -19,6 +19,7 @@ from rich.table import Table
 from evaluators.records import Outcome
 from evaluators.reward import FASTER
 
+PHASE = "-contrastive_rl"  # behind the number of its cycle
 COLUMNS = ["phase", "step", "candidate_digest", "outcome", "copy_of", "response"]
 
 
@@ -32,28 +33,26 @@ def speedups(folder: Path) -> dict[str, tuple[float, float]]:
 
 
 def by_steps(folder: Path, every: int) -> Table:
-    """A row for `every` steps: their rollouts; shares of these that are right, right and a copy, faster than eager and
-    than the best baseline; geometric means over the right ones; of the responses whose text is published, the share
-    that asks for torch.compile; and how long a step took, in the median."""
+    """A row for `every` steps of a cycle: their rollouts; shares of these that are right, right and a copy, faster than
+    eager and than the best baseline; geometric means over the right ones; of the responses whose text is published, the
+    share that asks for torch.compile; and how long a step took, in the median."""
     rows = pq.read_table(folder / "samples.parquet", columns=COLUMNS).to_pylist()
-    blocks: dict[int, list[dict[str, Any]]] = {}
+    blocks: dict[tuple[int, int], list[dict[str, Any]]] = {}
     for row in rows:
-        if row["phase"].endswith("-contrastive_rl") and "/" not in row["phase"]:
-            blocks.setdefault(row["step"] // every, []).append(row)
+        number = row["phase"].removesuffix(PHASE)
+        if number.isdecimal():
+            blocks.setdefault((int(number), row["step"] // every), []).append(row)
     known = speedups(folder)
     metrics = pq.read_table(folder / "metrics.parquet").to_pylist()
-    took = {
-        row["step"]: row["value"]
-        for row in metrics
-        if row["name"] == "step_seconds" and row["phase"].endswith("-contrastive_rl")
-    }
-    head = ("steps", "rollouts", "right", "copies", "over eager", "over the best")
+    took = {(row["phase"], row["step"]): row["value"] for row in metrics if row["name"] == "step_seconds"}
+    head = ("cycle", "steps", "rollouts", "right", "copies", "over eager", "over the best")
     table = Table(*head, "vs eager", "vs the best", "torch.compile", "step, s", box=box.SIMPLE_HEAD, pad_edge=False)
-    for block, group in sorted(blocks.items()):
+    for (cycle, block), group in sorted(blocks.items()):
         right = [row for row in group if row["outcome"] == Outcome.OK]
         eager, best = np.array([known[row["candidate_digest"]] for row in right]).reshape(-1, 2).T
         texts = [row["response"] for row in group if row["response"]]
         table.add_row(
+            str(cycle),
             f"{block * every + 1} to {1 + max(row['step'] for row in group)}",
             str(len(group)),
             f"{len(right) / len(group):.1%}",
@@ -61,7 +60,7 @@ def by_steps(folder: Path, every: int) -> Table:
             *(f"{np.sum(one > FASTER) / len(group):.1%}" for one in (eager, best)),
             *(_geometric_mean(one) for one in (eager, best)),
             f"{sum('torch.compile' in text for text in texts) / len(texts):.0%} of {len(texts)}" if texts else "",
-            f"{np.median([took[step] for step in {row['step'] for row in group}]):.1f}",
+            f"{np.median([took[key] for key in {(row['phase'], row['step']) for row in group}]):.1f}",
         )
     return table
 
