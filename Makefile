@@ -9,11 +9,12 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 RUN := runs/demo
 HALVES ?= 2
+SELECTED = -m "not slow"
 OTHERS := $(filter-out tests/evaluators,$(patsubst %/,%,$(wildcard tests/*/))) tests/evaluators/build
 
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: install demo test test-evaluators test-others test-cuda gauntlet lint format report mlflow bench-learning bench-tasks bench-evaluator bench-build clean
+.PHONY: install demo test test-all test-evaluators test-others test-cuda gauntlet lint format report mlflow bench-learning bench-tasks bench-evaluator bench-build clean
 
 install: $(INSTALLED)
 
@@ -29,15 +30,18 @@ demo: $(INSTALLED)
 	$(BIN)/warpsmith run local name=demo
 
 # Two halves side by side (HALVES=1: one after the other), each printed when it is done: most tests wait for processes.
-# `pytest` alone runs them all.
+# `make test` leaves out those marked slow, a whole run among them; `make test-all`, like `pytest` alone, runs them, too.
 test: $(INSTALLED)
 	$(MAKE) -j$(HALVES) --output-sync=target test-evaluators test-others
 
+test-all:
+	$(MAKE) test SELECTED=
+
 test-evaluators: $(INSTALLED)
-	$(BIN)/python -m pytest tests/evaluators --ignore=tests/evaluators/build
+	$(BIN)/python -m pytest $(SELECTED) tests/evaluators --ignore=tests/evaluators/build
 
 test-others: $(INSTALLED)
-	$(BIN)/python -m pytest $(OTHERS)
+	$(BIN)/python -m pytest $(SELECTED) $(OTHERS)
 
 test-cuda: $(INSTALLED)
 	$(BIN)/python -m pytest -m cuda
