@@ -10,9 +10,10 @@ import logging
 import math
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -130,14 +131,15 @@ class MeasuringSlot:
     ) -> tuple[Judgement, tuple[str, ...]]:
         """The judgement of one pair of processes, or of several where it is close. The speed-up's interval holds what
         differs between pairs."""
-        judgement, active = self._beyond_doubt(slot, program, source, preset, artifact)
+        pair = partial(self._once, slot, program, source, preset, artifact)
+        judgement, active = _beyond_doubt(pair)
         if judgement.speedup is None or judgement.timing is None or preset.paper:
             return judgement, active
         spread = self.device.spread(judgement.timing.reference_seconds.value)
         found, findings = [judgement.speedup], {_name(finding): finding for finding in judgement.findings}
         start = time.perf_counter()
         while len(found) < preset.pairs_of_processes and _is_close(judgement.speedup, spread):
-            again, _ = self._beyond_doubt(slot, program, source, preset, artifact, closer=False)
+            again, _ = _beyond_doubt(partial(pair, closer=False))
             if again.speedup is None:
                 return again, active  # it works at times
             found.append(again.speedup)
@@ -145,25 +147,6 @@ class MeasuringSlot:
         cost = {**judgement.cost, "fresh_processes": time.perf_counter() - start} if len(found) > 1 else judgement.cost
         settled = replace(judgement, speedup=combined(found, spread), findings=tuple(findings.values()), cost=cost)
         return settled, active
-
-    def _beyond_doubt(
-        self,
-        slot: Slot,
-        program: TaskProgram,
-        source: str,
-        preset: Preset,
-        artifact: Artifact | None,
-        *,
-        closer: bool = True,
-    ) -> tuple[Judgement, tuple[str, ...]]:
-        """The judgement of one pair of processes, or where it is doubtful of another, whatever that one says."""
-        start = time.perf_counter()
-        judgement, active = self._once(slot, program, source, preset, artifact, closer=closer)
-        if judgement.is_doubtful:
-            seconds = time.perf_counter() - start
-            judgement, active = self._once(slot, program, source, preset, artifact, closer=closer)
-            judgement = replace(judgement, cost={**judgement.cost, "first_pair": seconds})
-        return judgement, active
 
     def _once(
         self,
@@ -228,6 +211,17 @@ class MeasuringSlot:
             start = time.perf_counter()
             self.device.check_health()
             judgement.cost["health"] = time.perf_counter() - start
+
+
+def _beyond_doubt(pair: Callable[[], tuple[Judgement, tuple[str, ...]]]) -> tuple[Judgement, tuple[str, ...]]:
+    """The judgement of one pair of processes, or where it is doubtful of another, whatever that one says."""
+    start = time.perf_counter()
+    judgement, active = pair()
+    if judgement.is_doubtful:
+        seconds = time.perf_counter() - start
+        judgement, active = pair()
+        judgement = replace(judgement, cost={**judgement.cost, "first_pair": seconds})
+    return judgement, active
 
 
 def _name(finding: Finding) -> tuple[str, str]:
