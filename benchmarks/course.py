@@ -34,8 +34,8 @@ def speedups(folder: Path) -> dict[str, tuple[float, float]]:
 
 def by_steps(folder: Path, every: int) -> Table:
     """A row for `every` steps of a cycle: their rollouts; shares of these that are right, right and a copy, faster than
-    eager and than the best baseline; geometric means over the right ones; of the responses whose text is published, the
-    share that asks for torch.compile; and how long a step took, in the median."""
+    eager and than the best baseline; of the right ones geometric means against both, and the median against the best;
+    of the responses whose text is published, the share that asks for torch.compile; the median seconds of a step."""
     rows = pq.read_table(folder / "samples.parquet", columns=COLUMNS).to_pylist()
     blocks: dict[tuple[int, int], list[dict[str, Any]]] = {}
     for row in rows:
@@ -46,7 +46,9 @@ def by_steps(folder: Path, every: int) -> Table:
     metrics = pq.read_table(folder / "metrics.parquet").to_pylist()
     took = {(row["phase"], row["step"]): row["value"] for row in metrics if row["name"] == "step_seconds"}
     head = ("cycle", "steps", "rollouts", "right", "copies", "over eager", "over the best")
-    table = Table(*head, "vs eager", "vs the best", "torch.compile", "step, s", box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(
+        *head, "vs eager", "vs the best", "median", "torch.compile", "step, s", box=box.SIMPLE_HEAD, pad_edge=False
+    )
     for (cycle, block), group in sorted(blocks.items()):
         right = [row for row in group if row["outcome"] == Outcome.OK]
         eager, best = np.array([known[row["candidate_digest"]] for row in right]).reshape(-1, 2).T
@@ -59,6 +61,7 @@ def by_steps(folder: Path, every: int) -> Table:
             f"{sum(bool(row['copy_of']) for row in right) / len(group):.1%}",
             *(f"{np.sum(one > FASTER) / len(group):.1%}" for one in (eager, best)),
             *(_geometric_mean(one) for one in (eager, best)),
+            f"{np.median(best):.2f}x" if right else "",
             f"{sum('torch.compile' in text for text in texts) / len(texts):.0%} of {len(texts)}" if texts else "",
             f"{np.median([took[key] for key in {(row['phase'], row['step']) for row in group}]):.1f}",
         )

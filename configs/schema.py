@@ -173,7 +173,7 @@ class ContrastiveConfig:
     tasks_per_step: int = bounded(8, 1)
     group_size: int = bounded(16, 2)  # G responses to one prompt
     contrastive_share: float = bounded(1.0, 0.0, 1.0)  # share of prompts that show exemplars
-    learning_rate: float = bounded(1e-6, 0.0)  # 1e-5 with LoRA
+    learning_rate: float = bounded(1e-6, 0.0)  # of all weights; adapters take more
     epochs: int = bounded(1, 1)  # optimiser passes over a step's rollouts
     minibatches: int = bounded(1, 1)  # optimiser steps a pass
     clip_low: float = bounded(0.2, 0.0, 1.0)

@@ -1,7 +1,8 @@
 """Judgements in a device's measuring slot: fresh processes for each, more of them where it is close.
 
 Two processes that run the same short kernel differ by a little, whatever is measured within them (`Device.spread`).
-Where a preset asks for it, a close call is therefore made on several pairs of processes.
+Where a preset asks for it, a close call is therefore made on several pairs of processes. So is a doubt that may be
+noise: another pair settles it.
 """
 
 from __future__ import annotations

@@ -93,6 +93,13 @@ def test_a_small_doubt_is_settled_by_another_pair(slot, monkeypatch, doubts) -> 
     assert "first_pair" in found.cost
 
 
+def test_a_small_doubt_of_a_later_pair_is_settled_by_one_more(slot, monkeypatch) -> None:
+    doubtful = replace(judgement(1.0, DOUBT), is_doubtful=True)
+    found, asked = judge(slot, monkeypatch, judgement(1.0), doubtful, judgement(1.0), judgement(1.0))
+    assert asked == 4
+    assert not found.findings
+
+
 def test_what_fails_after_a_small_doubt_has_failed(slot, monkeypatch) -> None:
     doubtful, wrong = replace(judgement(4.0, DOUBT), is_doubtful=True), Judgement(Outcome.WRONG, "relative error 1")
     found, asked = judge(slot, monkeypatch, doubtful, wrong)
