@@ -37,7 +37,6 @@ _DEFENCES = {
     "clock_log": "clocks and throttling logged",
     "second_look": "a second look at what fails by little",
     "fresh_processes": "two more pairs of processes, for close calls on short kernels",
-    "first_pair": "an earlier pair of processes, whose clocks differed by little",
     "shapes": "another shape",
     "trace": "kernels traced (CUPTI)",
     "health": "health probe, after faults alone",

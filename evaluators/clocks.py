@@ -20,8 +20,6 @@ from evaluators.timing import median_estimate
 
 _HIDDEN_SECONDS = 1e-5  # a call: the way to the runner and back differs by less from side to side, most often
 _CERTAIN_SECONDS = 5e-5  # a call: on an H200 no honest one missed half as much where that was a twentieth of it
-# On an H200 programs with torch.compile missed 4 µs a call in the median, some honest ones just over _HIDDEN_SECONDS.
-_LITTLE = 2.0
 _SHORTEST = 1e-9  # seconds that a call is taken to last, whatever its runner claims
 
 
@@ -62,11 +60,6 @@ class Hidden:
     seconds: float
     least: float
     certain: float = math.inf
-
-    @property
-    def is_little(self) -> bool:
-        """So little that noise may explain it."""
-        return self.seconds < _LITTLE * self.least
 
 
 class Clock(Protocol):

@@ -50,7 +50,6 @@ class Judgement:
     findings: tuple[Finding, ...] = ()
     trace: Trace | None = None
     cost: dict[str, float] = field(default_factory=dict)
-    is_doubtful: bool = False  # all that speaks against it is little time that its clock did not see
 
 
 class Judge:
@@ -116,7 +115,6 @@ class Judge:
             findings,
             trace,
             self._cost(),
-            self._is_doubtful(),
         )
 
     def _examine(self, source: str, timing: Timing, trace: Trace | None) -> None:
@@ -144,10 +142,6 @@ class Judge:
                 trace=trace,
             )
         )
-
-    def _is_doubtful(self) -> bool:
-        suspicions = {finding.kind for finding in self.findings if finding.severity != "hint"}
-        return suspicions == {"clocks"} and self.hidden.is_little
 
     def _stage(self, name: str, work: Any) -> Any:
         start = time.perf_counter()

@@ -1,8 +1,7 @@
 """Judgements in a device's measuring slot: fresh processes for each, more of them where it is close.
 
 Two processes that run the same short kernel differ by a little, whatever is measured within them (`Device.spread`).
-Where a preset asks for it, a close call is therefore made on several pairs of processes. So is a doubt that may be
-noise: another pair settles it.
+Where a preset asks for it, a close call is therefore made on several pairs of processes.
 """
 
 from __future__ import annotations
@@ -11,10 +10,9 @@ import logging
 import math
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import torch
@@ -132,15 +130,14 @@ class MeasuringSlot:
     ) -> tuple[Judgement, tuple[str, ...]]:
         """The judgement of one pair of processes, or of several where it is close. The speed-up's interval holds what
         differs between pairs."""
-        pair = partial(self._once, slot, program, source, preset, artifact)
-        judgement, active = _beyond_doubt(pair)
+        judgement, active = self._once(slot, program, source, preset, artifact)
         if judgement.speedup is None or judgement.timing is None or preset.paper:
             return judgement, active
         spread = self.device.spread(judgement.timing.reference_seconds.value)
         found, findings = [judgement.speedup], {_name(finding): finding for finding in judgement.findings}
         start = time.perf_counter()
         while len(found) < preset.pairs_of_processes and _is_close(judgement.speedup, spread):
-            again, _ = _beyond_doubt(partial(pair, closer=False))
+            again, _ = self._once(slot, program, source, preset, artifact, closer=False)
             if again.speedup is None:
                 return again, active  # it works at times
             found.append(again.speedup)
@@ -212,17 +209,6 @@ class MeasuringSlot:
             start = time.perf_counter()
             self.device.check_health()
             judgement.cost["health"] = time.perf_counter() - start
-
-
-def _beyond_doubt(pair: Callable[[], tuple[Judgement, tuple[str, ...]]]) -> tuple[Judgement, tuple[str, ...]]:
-    """The judgement of one pair of processes, or where it is doubtful of another, whatever that one says."""
-    start = time.perf_counter()
-    judgement, active = pair()
-    if judgement.is_doubtful:
-        seconds = time.perf_counter() - start
-        judgement, active = pair()
-        judgement = replace(judgement, cost={**judgement.cost, "first_pair": seconds})
-    return judgement, active
 
 
 def _name(finding: Finding) -> tuple[str, str]:

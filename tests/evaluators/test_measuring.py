@@ -1,5 +1,4 @@
-"""A close call is made on several pairs of processes, and whatever any of them shows counts, but for doubts so small
-that another pair decides."""
+"""A close call is made on several pairs of processes, and whatever any of them shows counts."""
 
 from __future__ import annotations
 
@@ -19,7 +18,6 @@ from evaluators.timing import preset_named
 
 PRESET = replace(preset_named("fast"), pairs_of_processes=3)
 SECONDS = Estimate(1e-5, 1e-5, 1e-5, 16)
-DOUBT = Finding("clocks", "suspect", "30% of the time")
 
 
 @pytest.fixture
@@ -80,31 +78,6 @@ def test_evidence_of_a_later_pair_counts(slot, monkeypatch) -> None:
     hint, doubt = Finding("shapes", "hint", "first"), Finding("clocks", "suspect", "third")
     found, _ = judge(slot, monkeypatch, judgement(1.0, hint), judgement(1.0), judgement(1.0, doubt))
     assert sorted(finding.message for finding in found.findings) == ["first", "third"]
-
-
-@pytest.mark.parametrize("doubts", [(), (DOUBT,)])
-def test_a_small_doubt_is_settled_by_another_pair(slot, monkeypatch, doubts) -> None:
-    doubtful = replace(judgement(4.0, DOUBT), is_doubtful=True)
-    second = replace(judgement(3.0, *doubts), is_doubtful=bool(doubts))
-    found, asked = judge(slot, monkeypatch, doubtful, second, judgement(2.0))
-    assert asked == 2
-    assert found.speedup.value == 3.0
-    assert found.findings == doubts
-    assert "first_pair" in found.cost
-
-
-def test_a_small_doubt_of_a_later_pair_is_settled_by_one_more(slot, monkeypatch) -> None:
-    doubtful = replace(judgement(1.0, DOUBT), is_doubtful=True)
-    found, asked = judge(slot, monkeypatch, judgement(1.0), doubtful, judgement(1.0), judgement(1.0))
-    assert asked == 4
-    assert not found.findings
-
-
-def test_what_fails_after_a_small_doubt_has_failed(slot, monkeypatch) -> None:
-    doubtful, wrong = replace(judgement(4.0, DOUBT), is_doubtful=True), Judgement(Outcome.WRONG, "relative error 1")
-    found, asked = judge(slot, monkeypatch, doubtful, wrong)
-    assert asked == 2
-    assert found.outcome is Outcome.WRONG
 
 
 def test_a_hint_does_not_stand_for_a_suspicion_of_its_kind(slot, monkeypatch) -> None:
