@@ -18,14 +18,31 @@ from evaluators.records import Artifact, BuildError, Candidate, Task, Verdict
 
 @dataclass(frozen=True)
 class EvaluationRequest:
-    """A candidate to be judged at a preset, with what a builder made of it (None: it compiles nothing), and the
-    extensions that it had asked for in vain as it ran."""
+    """A candidate to be judged at a preset, with what a builder made of it (None: it compiles nothing), the extensions
+    that it had asked for in vain as it ran, and whether a builder has seen it run."""
 
     task: Task
     candidate: Candidate
     preset: str
     artifact: Artifact | BuildError | None = None
     also: tuple[ExtensionRequest, ...] = ()
+    looked: bool = False
+
+
+def evaluator_of(config: EvaluatorConfig, store: str, *, guarded: bool = True) -> Evaluator:
+    """The evaluator of a run, which leaves it to others to build what candidates ask for."""
+    return Evaluator(
+        config.arch,
+        preset=config.preset,
+        threads=config.threads,
+        baselines=config.baselines,
+        limits=config.limits,
+        require_shapes=config.require_shapes,
+        store=Path(store),
+        cache=BuildCache.of(Path(store), config),
+        builds=False,
+        guarded=guarded,
+    )
 
 
 @ray.remote(num_cpus=1)
@@ -33,18 +50,7 @@ class EvaluatorActor(FaultAwareApply):
     """Holds one `Evaluator`, whose processes end with it."""
 
     def __init__(self, config: EvaluatorConfig, store: str, guarded: bool = True) -> None:
-        self._evaluator = Evaluator(
-            config.arch,
-            preset=config.preset,
-            threads=config.threads,
-            baselines=config.baselines,
-            limits=config.limits,
-            require_shapes=config.require_shapes,
-            store=Path(store),
-            cache=BuildCache.of(Path(store), config),
-            builds=False,
-            guarded=guarded,
-        )
+        self._evaluator = evaluator_of(config, store, guarded=guarded)
         self._evaluator.start()
 
     def evaluate(self, request: EvaluationRequest) -> Verdict | Unbuilt:
@@ -57,6 +63,7 @@ class EvaluatorActor(FaultAwareApply):
                 preset=request.preset,
                 author=candidate.author,
                 artifact=request.artifact,
+                looked=request.looked,
             )
         except Unbuilt as missing:
             return missing

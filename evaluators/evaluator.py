@@ -27,7 +27,7 @@ from evaluators.clocks import EventClock
 from evaluators.device import open_device
 from evaluators.failures import InfraError, Unbuilt
 from evaluators.judge import Judgement
-from evaluators.measuring import MeasuringSlot
+from evaluators.measuring import Found, MeasuringSlot
 from evaluators.paper import agree, needs_confirmation
 from evaluators.records import (
     HACK,
@@ -129,12 +129,13 @@ class Evaluator:
         preset: str | None = None,
         author: str = "",
         artifact: Artifact | BuildError | None = None,
+        looked: bool = False,
     ) -> Verdict:
         """Judges `source` (which defines `ModelNew`) against the task's reference.
 
-        `artifact` is what a builder made of it; without one, what needs building is built first. An identical candidate
-        at the same preset is measured once. Never raises for anything a candidate does; a task whose reference fails,
-        or an evaluator that fails three times, gives an `infra` verdict.
+        `artifact` is what a builder made of it; without one, what needs building is built first. `looked`: `look` has
+        found nothing. An identical candidate at the same preset is measured once. Never raises for anything a candidate
+        does; a task whose reference fails, or an evaluator that fails three times, gives an `infra` verdict.
         """
         task = find_task(task, profile_of(self.device.arch)) if isinstance(task, str) else task
         candidate = Candidate.propose(task.id, source, author)
@@ -145,7 +146,7 @@ class Evaluator:
         for attempt in range(1, _ATTEMPTS + 1):
             start = time.perf_counter()
             try:
-                verdict = self._evaluate(task, candidate, chosen, artifact)
+                verdict = self._evaluate(task, candidate, chosen, artifact, looked=looked)
             except _OURS as error:
                 _log.warning("%s: evaluation attempt %d of %d failed: %s", task.id, attempt, _ATTEMPTS, error)
                 verdict = self._verdict(task, candidate, chosen, Judgement(Outcome.INFRA, str(error)))
@@ -155,23 +156,49 @@ class Evaluator:
             return verdict
         return verdict
 
+    def look(self, task: Task, source: str, *, preset: str, artifact: Artifact | None = None) -> Verdict | None:
+        """The verdict on a candidate that certainly does not run, by one process in which nothing is timed; None of any
+        other, which `evaluate` is to judge. Many evaluators may look at once, and none measures meanwhile.
+
+        Raises Unbuilt for an extension that is not in the artifact.
+        """
+        candidate, chosen = Candidate.propose(task.id, source, ""), preset_named(preset, self.device.arch)
+        start = time.perf_counter()
+        unparsed = _unparsed(source)
+        found = (unparsed, ()) if unparsed else self._looked(task, source, artifact)
+        if found is None:
+            return None
+        seconds = time.perf_counter() - start
+        cost = {"build": 0.0, "compile": artifact.seconds if artifact else 0.0, "look": seconds, "total": seconds}
+        return replace(self._verdict(task, candidate, chosen, *found), cost=cost)
+
+    def _looked(self, task: Task, source: str, artifact: Artifact | None) -> Found | None:
+        try:
+            return self._slot.look(self._program(task), source, artifact)
+        except _OURS as error:
+            _log.warning("%s: a look failed: %s", task.id, error)
+            return None
+
     def _evaluate(
-        self, task: Task, candidate: Candidate, preset: Preset, artifact: Artifact | BuildError | None
+        self,
+        task: Task,
+        candidate: Candidate,
+        preset: Preset,
+        artifact: Artifact | BuildError | None,
+        *,
+        looked: bool,
     ) -> Verdict:
         start = time.perf_counter()
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # those that Python has for a candidate are of no use to our user
-                compile(candidate.source, "<candidate>", "exec", dont_inherit=True)
-        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            return self._verdict(task, candidate, preset, Judgement(Outcome.BUILD_ERROR, f"does not parse: {error}"))
+        if unparsed := _unparsed(candidate.source):
+            return self._verdict(task, candidate, preset, unparsed)
         if artifact is None and needs_build(candidate.source):
             artifact = self.builder.build(task, candidate)
         build_seconds = time.perf_counter() - start
         asked: list[ExtensionRequest] = []
         while not isinstance(artifact, BuildError):
             try:
-                judgement, active = self._slot.judge(self._program(task), candidate.source, preset, artifact)
+                program = self._program(task)
+                judgement, active = self._slot.judge(program, candidate.source, preset, artifact, looked=looked)
                 break
             except Unbuilt as missing:
                 if not self._builds:
@@ -291,3 +318,14 @@ class Evaluator:
             evaluator={**about, "containment": " ".join(active)},
             cost=judgement.cost,
         )
+
+
+def _unparsed(source: str) -> Judgement | None:
+    """The judgement of what is no Python; None of what is."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # those that Python has for a candidate are of no use to our user
+            compile(source, "<candidate>", "exec", dont_inherit=True)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        return Judgement(Outcome.BUILD_ERROR, f"does not parse: {error}")
+    return None

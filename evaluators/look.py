@@ -1,11 +1,13 @@
 """A first look at a candidate: whether it runs at all, in a process of its own, before any measurement is prepared.
 
 Most that a policy writes at first does not run. A pair of processes on a GPU is started and calibrated before the
-candidate is loaded, which takes longer than all else there is about such a program; a look takes one process.
+candidate is loaded, which takes longer than all else there is about such a program; a look takes one process. Nothing
+is timed in it, so looks may go on side by side where nobody measures, and fill the caches of compilers as they do.
 """
 
 from __future__ import annotations
 
+import re
 import secrets
 
 from evaluators import tree
@@ -19,6 +21,7 @@ from evaluators.tasks import TaskProgram
 _PAYS = 0.3  # of a look's seconds to those that it spares: it pays where it ends so many programs
 _MEMORY = 0.95  # of the running share, a program
 _DOES_NOT_RUN = (Outcome.RUNTIME_ERROR, Outcome.BUILD_ERROR, Outcome.TIMEOUT)
+_CROWDED = re.compile(r"memory|alloc", re.IGNORECASE)
 
 
 class Looks:
@@ -67,6 +70,12 @@ def look(runner: RunnerHandle, program: TaskProgram, source: str, device: Device
         taken.close()
     if mismatch is not None:
         raise RunnerFailure(Outcome.WRONG, describe_mismatch(expected, mismatch))
+
+
+def is_certain(failure: RunnerFailure) -> bool:
+    """Whether a program would fail like this on a device of its own, too: not for want of time or memory, of which
+    there is less beside others."""
+    return failure.outcome is not Outcome.TIMEOUT and not _CROWDED.search(failure.message)
 
 
 def _region(device: Device, specs: list[tree.Spec]) -> Region:

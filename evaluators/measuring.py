@@ -18,14 +18,14 @@ from pathlib import Path
 import torch
 
 from configs.schema import LimitsConfig
-from evaluators.build.builder import build_environment, prepare_compilers, runner_limits
+from evaluators.build.builder import build_environment, prepare_compilers, runner_limits, slot_of_unmeasured
 from evaluators.build.cache import BuildCache
 from evaluators.build.farm import Extensions
 from evaluators.device import Device, Slot
 from evaluators.failures import RunnerFailure
 from evaluators.incidents import Incidents
 from evaluators.judge import Judge, Judgement
-from evaluators.look import Looks, look
+from evaluators.look import Looks, is_certain, look
 from evaluators.records import Artifact, Estimate, Finding, Outcome
 from evaluators.runner_handle import RunnerHandle
 from evaluators.tasks import TaskProgram
@@ -38,6 +38,10 @@ _SLOT_SECONDS = 600.0
 _ATTEMPTS = 3
 _CLOSE = 0.08  # of a logarithm: nearer to 1 than that, a hundredth matters
 _SPREAD_THAT_MATTERS = 0.0015
+
+
+Found = tuple[Judgement, tuple[str, ...]]
+"""A judgement, and the containment that was active."""
 
 
 class MeasuringSlot:
@@ -63,16 +67,28 @@ class MeasuringSlot:
         """Ends every process that was forked here."""
         self._zygote.close()
 
+    def look(self, program: TaskProgram, source: str, artifact: Artifact | None) -> Found | None:
+        """The judgement of a candidate that certainly does not run, found where nothing is measured meanwhile, and
+        others may look beside; None of any other. What it compiles as it runs it leaves to `judge` in the caches of
+        its artifact. Raises Unbuilt; TimeoutError where there is no end to measurements."""
+        prepare_compilers(self._zygote, source)
+        with self.device.unmeasured(_SLOT_SECONDS):
+            try:
+                return self._look(slot_of_unmeasured(), program, source, artifact, beside_others=True)
+            finally:
+                self.device.trim()
+
     def judge(
-        self, program: TaskProgram, source: str, preset: Preset, artifact: Artifact | None
-    ) -> tuple[Judgement, tuple[str, ...]]:
+        self, program: TaskProgram, source: str, preset: Preset, artifact: Artifact | None, *, looked: bool = False
+    ) -> Found:
         """A judgement, and the containment that was active. While it was made no program may have made another device
-        of this host fail: else it is made again, three times at most. Raises Unbuilt."""
+        of this host fail: else it is made again, three times at most. `looked`: a look has found nothing. Raises
+        Unbuilt."""
         self._learn_health()
         for _ in range(_ATTEMPTS):
             start = time.time()
             with self._held() as slot:
-                found = self._judged(slot, program, source, preset, artifact)
+                found = self._judged(slot, program, source, preset, artifact, looked=looked)
             disturbed = self._incidents.since(start) if self.device.own_memory else []
             if not disturbed:
                 break
@@ -94,15 +110,15 @@ class MeasuringSlot:
             self.device.release()
 
     def _judged(
-        self, slot: Slot, program: TaskProgram, source: str, preset: Preset, artifact: Artifact | None
-    ) -> tuple[Judgement, tuple[str, ...]]:
+        self, slot: Slot, program: TaskProgram, source: str, preset: Preset, artifact: Artifact | None, *, looked: bool
+    ) -> Found:
         """The judgement of a first look, where the candidate does not run, else of pairs of processes."""
-        if artifact is not None or not self.device.looks_first:  # what compiles would do so twice
+        if looked or artifact is not None or not self.device.looks_first:  # what compiles would do so twice
             return self._settled(slot, program, source, preset, artifact)
         found, cost = None, {}
         if self._looks.pay:
             start = time.perf_counter()
-            found = self._look(slot, program, source)
+            found = self._look(slot, program, source, None)
             cost = {"look": time.perf_counter() - start}
             self._looks.looked(found is not None)
         judgement, active = found or self._settled(slot, program, source, preset, artifact)
@@ -110,24 +126,27 @@ class MeasuringSlot:
             self._looks.left_out(judgement.outcome)
         return replace(judgement, cost={**cost, **judgement.cost}), active
 
-    def _look(self, slot: Slot, program: TaskProgram, source: str) -> tuple[Judgement, tuple[str, ...]] | None:
-        """The judgement of a candidate that does not run; None of one that does."""
-        runner = self._fork(slot, 1, None)
+    def _look(
+        self, slot: Slot, program: TaskProgram, source: str, artifact: Artifact | None, *, beside_others: bool = False
+    ) -> Found | None:
+        """The judgement of a candidate that does not run; None of one that does, or may do so when it is alone."""
+        runner = self._fork(slot, 1, artifact)
+        seconds = self.limits.build_seconds if artifact else self.limits.start_seconds
         try:
-            look(runner, program, source, self.device, self.limits.start_seconds)
+            look(runner, program, source, self.device, seconds)
             runner.end()
         except RunnerFailure as failure:
             judgement = Judgement(failure.outcome, failure.message)
             runner.end()
-            self._after_fault(judgement)
-            return judgement, runner.active
+            self._after_fault(judgement, check=not beside_others)
+            return None if beside_others and not is_certain(failure) else (judgement, runner.active)
         finally:
             runner.close()
         return None
 
     def _settled(
         self, slot: Slot, program: TaskProgram, source: str, preset: Preset, artifact: Artifact | None
-    ) -> tuple[Judgement, tuple[str, ...]]:
+    ) -> Found:
         """The judgement of one pair of processes, or of several where it is close. The speed-up's interval holds what
         differs between pairs."""
         judgement, active = self._once(slot, program, source, preset, artifact)
@@ -155,7 +174,7 @@ class MeasuringSlot:
         artifact: Artifact | None,
         *,
         closer: bool = True,
-    ) -> tuple[Judgement, tuple[str, ...]]:
+    ) -> Found:
         """One pair of processes. Without `closer`, what has been seen of the candidate is not looked at again."""
         start = time.perf_counter()
         runners: list[RunnerHandle] = []
@@ -202,10 +221,13 @@ class MeasuringSlot:
             self.device.check_health()
             self._healthy = True
 
-    def _after_fault(self, judgement: Judgement) -> None:
-        """After what may have hurt a device: tells the neighbours, and makes sure that it still works."""
+    def _after_fault(self, judgement: Judgement, *, check: bool = True) -> None:
+        """After what may have hurt a device: tells the neighbours, and makes sure that it still works, unless others
+        are at work there, who make it slow."""
         if self.device.own_memory and judgement.outcome in (Outcome.RUNTIME_ERROR, Outcome.TIMEOUT):
             self._incidents.record()
+            if not check:
+                return
             start = time.perf_counter()
             self.device.check_health()
             judgement.cost["health"] = time.perf_counter() - start

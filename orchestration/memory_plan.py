@@ -17,6 +17,7 @@ from configs.load import ConfigError
 from configs.schema import RunConfig
 from learners.memory import PolicyShape, learner_memory, policy_shape
 from learners.scoring import has_bfloat16
+from orchestration.placement import BUILDER
 
 _GIB = 2**30
 _SPARE = 0.05  # of what is estimated: fragments, buffers of collectives
@@ -64,6 +65,7 @@ def memory_plan(config: RunConfig) -> list[RoleMemory]:
         _learner(config, shape, device, on_gpu=on_gpu),
         _engine(config, shape, device, on_gpu=on_gpu),
         _evaluator(config, device),
+        *([_builder(config, device)] if on_gpu and config.placement.share == "all" else []),
     ]
 
 
@@ -93,7 +95,7 @@ def refuse_what_cannot_fit(config: RunConfig, plan: Sequence[RoleMemory]) -> Non
 
 def _refuse_what_cannot_share(config: RunConfig, plan: Sequence[RoleMemory]) -> None:
     """Raises ConfigError where the roles of one GPU do not fit on it together, as far as they are there at once."""
-    learner, engine, evaluator = plan
+    learner, engine, evaluator, *builders = plan
     share, device = config.placement.share, learner.limit
     if config.evaluator.arch == "cpu" or not device:
         return
@@ -106,16 +108,18 @@ def _refuse_what_cannot_share(config: RunConfig, plan: Sequence[RoleMemory]) -> 
             )
         return
     others = evaluator.needed if share == "all" else 0
+    for builder in builders:  # all of them keep what they need to look at programs
+        others += -(-builder.count // evaluator.count) * builder.needed
     together = learner.needed + engines + others
     remedy = "set rollout.sleep=true, or lower "
     if config.rollout.sleep:
         together, remedy = max(learner.needed, learner.resting + engines) + others, "lower "
     if together > device:
         knob = "rollout.kv_cache_gib" if config.rollout.engines_per_gpu > 1 else "rollout.gpu_memory_utilization"
+        said = f"learner {learner.needed / _GIB:.1f}, engines {engines / _GIB:.1f}, those who judge {others / _GIB:.1f}"
         raise ConfigError(
-            f"placement.share={share}: the roles of one GPU need about {together / _GIB:.1f} GiB at once (learner "
-            f"{learner.needed / _GIB:.1f}, engines {engines / _GIB:.1f}), and it has {device / _GIB:.1f}: {remedy}"
-            f"{knob} or learner.micro_batch_tokens"
+            f"placement.share={share}: the roles of one GPU need about {together / _GIB:.1f} GiB at once ({said}), and "
+            f"it has {device / _GIB:.1f}: {remedy}{knob}, learner.micro_batch_tokens or evaluator.builders"
         )
 
 
@@ -201,6 +205,13 @@ def _evaluator(config: RunConfig, device: int) -> RoleMemory:
     parts = f"without two programs of at most {limits.gpu_memory_gib if on_gpu else limits.memory_gib:g} GiB"
     remedy = "lower evaluator.workers"
     return RoleMemory("evaluator", config.evaluator.workers, 2 * _LIBRARIES_BYTES, device, parts, remedy)
+
+
+def _builder(config: RunConfig, device: int) -> RoleMemory:
+    """One that looks at programs on their GPU: as much as a program's process, and its own."""
+    limits = config.evaluator.limits
+    parts = f"without a program of at most {limits.gpu_memory_gib:g} GiB"
+    return RoleMemory(BUILDER, config.evaluator.builders, _LIBRARIES_BYTES, device, parts, "lower evaluator.builders")
 
 
 def _shape(config: RunConfig) -> PolicyShape:

@@ -56,6 +56,7 @@ class Pipeline:
         self.verdicts: dict[tuple[str, str], Verdict] = {}
         self.on_progress = on_progress or (lambda _: None)
         self._turns = turns
+        self._looks = turns is not None and turns.evaluators_wait
         self._under_way: list[Gathering] = []  # in the order in which they were begun
         self._requests: dict[str, Gathering] = {}  # those who asked the engines, by the request's key
         self._judging: dict[tuple[str, str], list[Gathering]] = {}  # those who wait for a verdict
@@ -160,15 +161,17 @@ class Pipeline:
                     self.engines.submit(request, "generate")
 
     def _take_turns(self) -> None:
-        """Where engines and evaluators share GPUs, those go on who have something to do, once the others have not."""
+        """Where engines, builders and evaluators share GPUs, evaluators have their turn once the others have nothing to
+        do, and those once the evaluators have not."""
         turns = self._turns
         if turns is None or not turns.evaluators_wait or not self._under_way:
             return
         to_ask = self.has_room() and any(gathering.waiting for gathering in self._under_way)
+        others = self.engines.pending or self.builders.pending or to_ask
         if turns.holder == EVALUATOR:
-            if not self.evaluators.pending and not self.builders.pending and (self.engines.pending or to_ask):
+            if others and not self.evaluators.pending:
                 turns.give_to(ENGINE)
-        elif not self.engines.pending and not to_ask and self.evaluators.pending:
+        elif self.evaluators.pending and not others:
             turns.give_to(EVALUATOR)
 
     def _requests_for(self, prompt: Prompt, gathering: Gathering) -> Iterator[GenerationRequest]:
@@ -214,25 +217,34 @@ class Pipeline:
             return
         self._judging[key] = [gathering]
         task = self.tasks[candidate.task_id]
-        if needs_build(candidate.source):
-            self.builders.submit(BuildRequest(task, candidate, preset=gathering.preset), "build")
+        if self._looks or needs_build(candidate.source):
+            self.builders.submit(BuildRequest(task, candidate, preset=gathering.preset), "prepare")
         else:
             self.evaluators.submit(EvaluationRequest(task, candidate, gathering.preset), "evaluate")
 
     def _built(self, request: BuildRequest, outcome: Any) -> None:
-        """What was built goes on to the evaluators."""
+        """What was built goes on to the evaluators, unless it has been judged by a look."""
+        if isinstance(outcome, Unbuilt):
+            self._build_more(request, outcome)
+            return
         if _failed(outcome):
-            self._judged(request.candidate, _infra(request, str(outcome.error)))
+            outcome = _infra(request, str(outcome.error))
+        if isinstance(outcome, Verdict):
+            self._judged(request.candidate, outcome)
             return
         task, candidate = request.task, request.candidate
-        self.evaluators.submit(EvaluationRequest(task, candidate, request.preset, outcome, request.also), "evaluate")
+        judged = EvaluationRequest(task, candidate, request.preset, outcome, request.also, looked=self._looks)
+        self.evaluators.submit(judged, "evaluate")
+
+    def _build_more(self, request: BuildRequest | EvaluationRequest, missing: Unbuilt) -> None:
+        """What a program turned out to lack as it ran: ahead of all others, since somebody has begun with it."""
+        also = (*request.also, missing.request)
+        rebuild = BuildRequest(request.task, request.candidate, also, request.preset)
+        self.builders.submit(rebuild, "prepare", priority=-1)
 
     def _evaluated(self, request: EvaluationRequest, outcome: Any) -> None:
         if isinstance(outcome, Unbuilt):
-            also = (*request.also, outcome.request)
-            # Ahead of all others: an evaluator has begun with it.
-            rebuild = BuildRequest(request.task, request.candidate, also, request.preset)
-            self.builders.submit(rebuild, "build", priority=-1)
+            self._build_more(request, outcome)
             return
         self._judged(request.candidate, _infra(request, str(outcome.error)) if _failed(outcome) else outcome)
 

@@ -19,10 +19,11 @@ from orchestration.mps import MpsServer
 
 _log = logging.getLogger(__name__)
 
-ENGINE, EVALUATOR, LEARNER = "engine", "evaluator", "learner"
+ENGINE, EVALUATOR, LEARNER, BUILDER = "engine", "evaluator", "learner", "builder"
 _SHARING = {"none": (), "training": (ENGINE, LEARNER), "all": (ENGINE, LEARNER, EVALUATOR)}
-# Of a GPU, by Ray's account, for each of up to three roles: it says who stands where, not who gets how much.
-_SHARE = 0.3
+# Of a GPU, by Ray's account, for each of up to three roles, and for all builders: it says who stands where, not who
+# gets how much.
+_SHARE, _SHARE_OF_BUILDERS = 0.3, 0.1
 
 
 class Placement:
@@ -33,6 +34,7 @@ class Placement:
         self._on_gpu = config.evaluator.arch != "cpu"
         self._group: PlacementGroup | None = None
         self._mps: MpsServer | None = None
+        self._builders_per_gpu = 0  # where they stand on GPUs
 
     def reserve(self, *, grows: bool = False) -> None:
         """Takes the GPUs that are shared, and lets their processes work at once where that is asked for. `grows`: GPUs
@@ -52,6 +54,9 @@ class Placement:
         counts = self._gpus()
         gpus = max(counts[role] for role in sharing)
         cpus = len(sharing) - 1 + self._config.rollout.engines_per_gpu
+        if EVALUATOR in sharing:
+            self._builders_per_gpu = -(-self._config.evaluator.builders // gpus)
+            cpus += self._builders_per_gpu
         self._group = placement_group([{"GPU": 1, "CPU": cpus}] * gpus, strategy="PACK")
         limit = self._config.rollout.start_timeout
         try:
@@ -102,6 +107,13 @@ class Placement:
         return options
 
     def _place(self, role: str, index: int) -> dict[str, Any]:
+        if role == BUILDER:
+            if self._group is None or not self._builders_per_gpu:
+                return {}
+            bundle = index // self._builders_per_gpu
+            here = PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=bundle)
+            gpu = int(1e4 * _SHARE_OF_BUILDERS / self._builders_per_gpu) / 1e4  # Ray counts no smaller parts
+            return {"num_gpus": gpu, "num_cpus": 1, "scheduling_strategy": here}
         per_gpu = self._config.rollout.engines_per_gpu if role == ENGINE else 1
         if self._group is not None and role in _SHARING[self._config.placement.share]:
             here = PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=index // per_gpu)

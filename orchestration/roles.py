@@ -22,7 +22,7 @@ from configs.schema import RayConfig, RunConfig
 from evaluators.build.builder import CAPABILITIES
 from orchestration.interrupt import finished_first
 from orchestration.pipeline import Pipeline
-from orchestration.placement import ENGINE, EVALUATOR, LEARNER, Placement
+from orchestration.placement import BUILDER, ENGINE, EVALUATOR, LEARNER, Placement
 from orchestration.run_directory import RunDirectory
 from orchestration.turns import Turns
 from orchestration.weight_push import WeightPush, rank_of_adapters
@@ -115,7 +115,9 @@ class Roles:
             self.engines.wait_ready()  # vLLM takes its share of what it finds free, and must not find it changing
         self.builders = ActorPool(
             "builder",
-            lambda index: BuilderActor.remote(config.evaluator, self.store),
+            lambda index: BuilderActor.options(**self._placement.options(BUILDER, index)).remote(
+                config.evaluator, self.store, config.guard.enabled, config.placement.share == "all"
+            ),
             config.evaluator.builders,
             timeout=config.evaluator.limits.build_seconds * 8,
         )
@@ -131,6 +133,7 @@ class Roles:
         self.turns = Turns(
             self.engines,
             self.evaluators,
+            self.builders,
             share=config.placement.share,
             sleeps=sleeps,
             on_learner_rest=lambda: self.learner.release_memory(),

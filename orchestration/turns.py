@@ -1,4 +1,5 @@
-"""Who may use GPUs that roles share: one role at a time, so that no kernel is timed while anything else runs.
+"""Who may use GPUs that roles share: one role at a time, so that no kernel is timed while anything else runs. Builders,
+who time nothing, look at programs in the turns of all others.
 
 Turns pass between roles that are idle; nothing is interrupted. Where roles have GPUs of their own, all go on at once.
 """
@@ -22,18 +23,19 @@ class Turns:
         self,
         engines: ActorPool,
         evaluators: ActorPool,
+        builders: ActorPool,
         *,
         share: str,
         sleeps: bool,
         on_learner_rest: Callable[[], None] = lambda: None,
     ) -> None:
         """`share` is `placement.share`. `on_learner_rest` is called before engines take their memory again."""
-        self._engines, self._evaluators = engines, evaluators
+        self._engines, self._evaluators, self._builders = engines, evaluators, builders
         self._sleeps = sleeps and share != "none"
         self._on_learner_rest = on_learner_rest
         self.holder = ENGINE
         self.evaluators_wait = share == "all"
-        """Whether verdicts have to wait until nothing is generated."""
+        """Whether verdicts have to wait until nothing is generated, and builders look at programs until then."""
         if self.evaluators_wait:
             evaluators.pause()
 
@@ -48,6 +50,7 @@ class Turns:
         if self.evaluators_wait:
             (self._engines.resume if role == ENGINE else self._engines.pause)()
             (self._evaluators.resume if role == EVALUATOR else self._evaluators.pause)()
+            (self._builders.pause if role == EVALUATOR else self._builders.resume)()
         if sleeps or self.evaluators_wait:
             self._engines.postpone_starts(role != ENGINE)  # of one that is lost in another's turn
         if role != ENGINE and sleeps:

@@ -91,6 +91,11 @@ def prepare_compilers(zygote: ZygoteHandle, source: str) -> None:
         zygote.prepare_inductor()
 
 
+def slot_of_unmeasured() -> Slot:
+    """Where programs of this process run that are not measured: on any cores, as users of their own."""
+    return Slot(_FIRST_SLOT + os.getpid() % 1000, (), ())
+
+
 class Builder:
     """Builds one candidate at a time into a store that several builders may share."""
 
@@ -116,7 +121,7 @@ class Builder:
         self.store = store.absolute() / "artifacts"  # a runner works elsewhere
         self.limits = limits
         self.cache = cache or BuildCache(store / "extensions")
-        slot = self._slot = Slot(_FIRST_SLOT + os.getpid() % 1000, (), ())
+        slot = self._slot = slot_of_unmeasured()
         self._host = CpuDevice()
         self._host_zygote = ZygoteHandle(self._host)
         # A CPU is measured as it is built on; a GPU's processes are not those of a sandbox without one.

@@ -7,6 +7,7 @@ timings depend on. The runner's half (`RunnerDevice`) maps that memory and times
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -64,6 +65,10 @@ class Device(Protocol):
 
     def release(self) -> None:
         """Gives the slot back."""
+
+    def unmeasured(self, timeout: float) -> AbstractContextManager[None]:
+        """As long as it lasts, programs may run on the device that are not measured, and none is. Raises
+        TimeoutError."""
 
     def trim(self) -> None:
         """Gives device memory back that the judge holds and does not use."""

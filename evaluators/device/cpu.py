@@ -7,6 +7,7 @@ import mmap
 import os
 import platform
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,10 @@ class CpuDevice:
 
     def release(self) -> None:
         self._locks.release()
+
+    def unmeasured(self, timeout: float) -> AbstractContextManager[None]:
+        """A measurement has its cores to itself, whatever runs on others."""
+        return nullcontext()
 
     def trim(self) -> None:
         """The host's memory is the allocator's."""

@@ -1,7 +1,7 @@
 """A CUDA GPU as a device, from the judge's side.
 
 The judge has a context of its own on the GPU; a runner's crash does not reach it. One lock per GPU (by UUID) keeps
-other evaluators of the host away while a candidate is measured.
+other evaluators of the host away while a candidate is measured, and whatever else Warpsmith runs there.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from statistics import median
 from typing import Any
 
@@ -67,6 +68,8 @@ class CudaDevice:
         self._about = about
         self._nvml = Nvml(self.uuid)
         self._locks: HostLocks[Slot] = HostLocks()
+        self._shared: HostLocks[None] = HostLocks()
+        self._lock = f"gpu-{self.uuid}"
         self._healthy: tuple[float, float] | None = None
         self._ballast: torch.Tensor | None = None
 
@@ -81,7 +84,15 @@ class CudaDevice:
         index = self._nvml.index() % len(near)
         core = near[-1 - index]  # one for both sides, since no two cores are alike
         slot = Slot(self.ordinal, (core,), tuple(one for one in near if one != core) or (core,))
-        return self._locks.acquire([(slot, [f"gpu-{self.uuid}"])], timeout)
+        return self._locks.acquire([(slot, [self._lock])], timeout)
+
+    @contextmanager
+    def unmeasured(self, timeout: float) -> Iterator[None]:
+        self._shared.acquire([(None, [self._lock])], timeout, shared=True)
+        try:
+            yield
+        finally:
+            self._shared.release()
 
     def release(self) -> None:
         if torch.cuda.memory_reserved(self.ordinal) > _KEPT_SHARE * self._about.total_memory:

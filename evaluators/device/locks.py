@@ -1,4 +1,5 @@
-"""Locks of a host's measuring slots: one file a core or GPU, held by one evaluator of any user at a time."""
+"""Locks of a host's measuring slots: one file a core or GPU, held by one evaluator of any user at a time, or by any
+number of those who measure nothing."""
 
 from __future__ import annotations
 
@@ -29,25 +30,27 @@ class HostLocks(Generic[_Place]):
     def __init__(self) -> None:
         self._held: list[int] = []
 
-    def acquire(self, places: Sequence[tuple[_Place, Sequence[str]]], timeout: float) -> _Place:
-        """The first of the places whose lock files (by name) were all free. Raises TimeoutError after `timeout`
-        seconds."""
+    def acquire(
+        self, places: Sequence[tuple[_Place, Sequence[str]]], timeout: float, *, shared: bool = False
+    ) -> _Place:
+        """The first of the places whose lock files (by name) were all free, or, `shared`, held by others who share.
+        Raises TimeoutError after `timeout` seconds."""
         deadline = time.monotonic() + timeout
         folder = shared_folder()
         while True:
             for place, names in places:
-                if self._lock_all([folder / name for name in names]):
+                if self._lock_all([folder / name for name in names], fcntl.LOCK_SH if shared else fcntl.LOCK_EX):
                     return place
             if time.monotonic() > deadline:
                 raise TimeoutError(f"no free measuring slot on this host after {timeout:.0f} s ({folder})")
             time.sleep(0.02)
 
-    def _lock_all(self, paths: Sequence[Path]) -> bool:
+    def _lock_all(self, paths: Sequence[Path], kind: int) -> bool:
         """All or none."""
         for path in paths:
             try:
                 self._held.append(_open(path))
-                fcntl.flock(self._held[-1], fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(self._held[-1], kind | fcntl.LOCK_NB)
             except BlockingIOError:
                 self.release()
                 return False

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from configs.schema import LimitsConfig
+from evaluators.device.locks import HostLocks
 from evaluators.evaluator import Evaluator
 from evaluators.look import Looks
-from evaluators.records import Outcome
+from evaluators.records import Artifact, Candidate, Outcome
 from evaluators.tasks import find_task
 
 TASK = find_task("level1/softmax")
@@ -110,3 +112,72 @@ def test_what_compiles_is_not_looked_at(always: Evaluator) -> None:
     verdict = always.evaluate(TASK, source)
     assert verdict.outcome is Outcome.OK, verdict.message
     assert "look" not in verdict.cost
+
+
+@pytest.mark.parametrize("name", [*STOPPED, *JUDGED])
+def test_a_look_beside_others_ends_what_certainly_does_not_run(looking: Evaluator, name: str) -> None:
+    outcome, source = (STOPPED | JUDGED)[name]
+    verdict = looking.look(TASK, source, preset="fast")
+    if name in JUDGED or outcome is Outcome.TIMEOUT:  # which may be for want of time
+        assert verdict is None
+        return
+    assert verdict is not None
+    whole = looking.evaluate(TASK, source)
+    assert (verdict.outcome, verdict.message) == (whole.outcome, whole.message)
+    assert verdict.candidate == whole.candidate
+    assert verdict.evaluator == whole.evaluator
+    assert verdict.cost["total"] >= verdict.cost["look"] > 0
+
+
+def test_what_is_no_python_takes_no_process(looking: Evaluator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(looking._slot, "look", None)
+    verdict = looking.look(TASK, "def (", preset="fast")
+    assert verdict is not None
+    assert verdict.outcome is Outcome.BUILD_ERROR
+    assert "does not parse" in verdict.message
+
+
+@pytest.mark.parametrize("message", ["CUDA out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "std::bad_alloc"])
+def test_memory_that_others_have_taken_is_no_verdict(
+    looking: Evaluator, monkeypatch: pytest.MonkeyPatch, message: str
+) -> None:
+    source = RIGHT.replace(FORWARD, f"raise RuntimeError({message!r})")
+    assert looking.look(TASK, source, preset="fast") is None
+    monkeypatch.setattr(looking.device, "looks_first", False)
+    assert looking.evaluate(TASK, source).outcome is Outcome.RUNTIME_ERROR
+
+
+def test_what_has_been_looked_at_is_not_looked_at_again(always: Evaluator) -> None:
+    verdict = always.evaluate(TASK, f"{RIGHT}\nlooked = True\n", looked=True)
+    assert verdict.outcome is Outcome.OK, verdict.message
+    assert "look" not in verdict.cost
+
+
+def test_what_a_look_compiles_is_there_when_it_is_measured(looking: Evaluator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Into the caches of the candidate's artifact, which nobody else has filled."""
+    monkeypatch.setattr(looking.builder, "_warm_up", lambda *_: None)
+    source = f"{RIGHT}\n\nModelNew.forward = torch.compile(ModelNew.forward)\n"
+    artifact = looking.builder.build(TASK, Candidate.propose(TASK.id, source, "test"))
+    assert isinstance(artifact, Artifact)
+    assert looking.look(TASK, source, preset="fast", artifact=artifact) is None
+    compiled = {file for file in Path(artifact.path).rglob("*") if file.is_file() and file.suffix in (".so", ".cubin")}
+    assert compiled
+    verdict = looking.evaluate(TASK, source, artifact=artifact, looked=True)
+    assert verdict.outcome is Outcome.OK, verdict.message
+
+
+def test_nobody_measures_while_others_look() -> None:
+    """The lock of a GPU, which this test only names."""
+    looking: list[HostLocks[None]] = [HostLocks(), HostLocks()]
+    measuring: HostLocks[str] = HostLocks()
+    place = [("place", ["gpu-of-a-test"])]
+    for one in looking:
+        one.acquire([(None, place[0][1])], 1.0, shared=True)
+    for one in looking:
+        with pytest.raises(TimeoutError):
+            measuring.acquire(place, 0.05)
+        one.release()
+    assert measuring.acquire(place, 1.0) == "place"
+    with pytest.raises(TimeoutError):
+        looking[0].acquire([(None, place[0][1])], 0.05, shared=True)
+    measuring.release()

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import ray
 
+from actors.builder import BuilderActor
 from actors.evaluator import EvaluatorActor
 from actors.pool import ActorPool
 from actors.pool_records import PoolExhausted
@@ -87,7 +88,7 @@ def scripted_actors() -> tuple[Any, Any]:
         def apply(self, func: Callable[..., Any], **keywords: Any) -> Any:
             return func(self, **keywords)
 
-        def build(self, request: Any) -> BuildError:
+        def prepare(self, request: Any) -> BuildError:
             self.asked += 1
             if self.asked == 1:
                 raise OSError("no space left on device")
@@ -142,6 +143,7 @@ SHARED: Script = {
     "late": [NEVER, fenced(compiling(20)), fenced(compiling(21)), "Nothing."],
     "again": [fenced(compiling(20)), fenced(compiling(21))],
     "never": [NEVER] * 4,
+    "fails": [fenced(f"{RIGHT}\nassert False, {n}") for n in range(4)],
     **{f"plain{group}": [fenced(f"{WRONG}\nX = {4 * group + n}") for n in range(4)] for group in range(2)},
 }
 
@@ -351,35 +353,44 @@ def test_a_gathering_is_late_from_its_deadline_on() -> None:
     assert not without.is_late
 
 
-def test_evaluators_that_share_a_gpu_wait_until_nothing_is_generated(
+def test_evaluators_that_share_a_gpu_wait_until_nothing_is_generated_or_looked_at(
     pools: list[ActorPool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Programs of the first group are there long before the last response is; a group that is asked for as the others
-    are judged is generated once the evaluators are done."""
+    are judged is generated, and looked at, once the evaluators are done."""
     engines, _, evaluators = pools
-    turns = Turns(engines, evaluators, share="all", sleeps=False)
-    pipeline = Pipeline([SOFTMAX, GELU], *pools, RolloutConfig(), reviewer(tmp_path), turns=turns)
+    store = str(tmp_path / "store")
+    builders = ActorPool("builder", lambda _: BuilderActor.remote(EvaluatorConfig(arch="cpu"), store, looks=True), 1)
+    turns = Turns(engines, evaluators, builders, share="all", sleeps=False)
+    pipeline = Pipeline(
+        [SOFTMAX, GELU], engines, builders, evaluators, RolloutConfig(), reviewer(tmp_path), turns=turns
+    )
     seen = []
 
-    def watched(name: str, pool: ActorPool, other: ActorPool) -> None:
+    def watched(pool: ActorPool, *others: ActorPool) -> None:
         dispatch = pool._manager.call
 
         def call(actor: int, tag: str, *arguments: Any) -> None:
-            seen.append(name)
-            assert not any(member.work for member in other._members.values())
+            seen.append(pool.name)
+            assert not any(other.is_busy for other in others)
             dispatch(actor, tag, *arguments)
 
         monkeypatch.setattr(pool._manager, "call", call)
 
-    watched("engines", engines, evaluators)
-    watched("evaluators", evaluators, engines)
-    further = iter([Prompt(SOFTMAX.id, "nothing", "prompt", (1, 2, 3))])
+    watched(engines, evaluators)
+    watched(builders, evaluators)
+    watched(evaluators, engines, builders)
+    further = iter([Prompt(SOFTMAX.id, "fails", "prompt", (1, 2, 3))])
     wanted = asked("plain0", "plain1", on_group=lambda rollouts, verdicts: next(further, None))
     result = pipeline.finish(pipeline.begin(wanted))
     evaluators.resume()
+    builders.stop()
     assert len(result.rollouts) == 12
-    assert len(result.verdicts) == 8
-    assert seen == ["engines"] * 8 + ["evaluators"] * 8 + ["engines"] * 4
+    outcomes = Counter(verdict.outcome for verdict in result.verdicts.values())
+    assert outcomes == {Outcome.WRONG: 8, Outcome.RUNTIME_ERROR: 4}
+    assert Counter(seen[:16]) == {"rollout": 8, "builder": 8}
+    assert seen[16:24] == ["evaluator"] * 8
+    assert Counter(seen[24:]) == {"rollout": 4, "builder": 4}  # what a look ends is never measured
 
 
 def test_what_is_forgotten_is_not_waited_for(pipeline: Pipeline) -> None:

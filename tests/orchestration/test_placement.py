@@ -14,7 +14,7 @@ import json, sys, time
 import ray
 from configs.load import ConfigError
 from configs.schema import EvaluatorConfig, LearnerConfig, PlacementConfig, RolloutConfig, RunConfig
-from orchestration.placement import ENGINE, EVALUATOR, LEARNER, Placement
+from orchestration.placement import BUILDER, ENGINE, EVALUATOR, LEARNER, Placement
 
 gpus, cases = json.loads(sys.argv[1])
 ray.init(address="local", num_cpus=16, num_gpus=gpus, include_dashboard=False, object_store_memory=100 << 20)
@@ -29,7 +29,7 @@ class Somebody:
 def placed(share, rollout):
     config = RunConfig(
         name="placed",
-        evaluator=EvaluatorConfig(arch="H200", workers=2),
+        evaluator=EvaluatorConfig(arch="H200", workers=2, builders=3),
         rollout=RolloutConfig(start_timeout=20.0, **rollout),
         learner=LearnerConfig(ranks=2),
         placement=PlacementConfig(share=share),
@@ -40,7 +40,7 @@ def placed(share, rollout):
     except ConfigError as error:
         return str(error)
     found, everybody = {}, []
-    for role, count in ((ENGINE, config.rollout.engines), (LEARNER, 2), (EVALUATOR, 2)):
+    for role, count in ((ENGINE, config.rollout.engines), (LEARNER, 2), (EVALUATOR, 2), (BUILDER, 3)):
         actors = [Somebody.options(**placement.options(role, index)).remote() for index in range(count)]
         found[role] = ray.get([actor.gpus.remote() for actor in actors], timeout=60)
         everybody += actors
@@ -89,6 +89,7 @@ def test_several_engines_stand_on_the_learners_gpu(placed: dict[str, Any]) -> No
 @pytest.mark.slow
 @pytest.mark.parametrize("share", ["none", "training", "all"])
 def test_roles_share_gpus_or_have_their_own(placed: dict[str, Any], share: str) -> None:
+    builders = placed[share].pop("builder")
     found = {role: numbers(gpus) for role, gpus in placed[share].items()}
     assert len(set(found["engine"])) == len(set(found["learner"])) == 2
     if share == "none":
@@ -97,8 +98,11 @@ def test_roles_share_gpus_or_have_their_own(placed: dict[str, Any], share: str) 
     assert found["engine"] == found["learner"]  # the n-th of each on the n-th GPU
     if share == "all":
         assert found["evaluator"] == found["engine"]
+        first, second = found["evaluator"]
+        assert numbers(builders) == [first, first, second]
     else:
         assert not set(found["evaluator"]) & set(found["engine"])
+        assert builders == [[]] * 3
 
 
 @pytest.mark.slow

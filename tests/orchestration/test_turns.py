@@ -31,8 +31,8 @@ class Recorder:
 
 
 def turns_of(said: list[str], on_learner_rest=lambda: None, **options) -> Turns:
-    engines, evaluators = Recorder("engines", said), Recorder("evaluators", said)
-    return Turns(engines, evaluators, on_learner_rest=on_learner_rest, **options)  # type: ignore[arg-type]
+    pools = (Recorder(name, said) for name in ("engines", "evaluators", "builders"))
+    return Turns(*pools, on_learner_rest=on_learner_rest, **options)  # type: ignore[arg-type]
 
 
 def test_roles_with_gpus_of_their_own_are_left_alone() -> None:
@@ -59,15 +59,15 @@ def test_evaluators_that_share_have_their_turn_to_themselves() -> None:
     assert said == ["evaluators pause"]
     said.clear()
     turns.give_to(EVALUATOR)
-    assert said == ["engines pause", "evaluators go on", "engines start later"]
+    assert said == ["engines pause", "evaluators go on", "builders pause", "engines start later"]
     said.clear()
     turns.give_to(LEARNER)
-    assert said == ["engines pause", "evaluators pause", "engines start later"]
+    assert said == ["engines pause", "evaluators pause", "builders go on", "engines start later"]
     said.clear()
     turns.give_to(LEARNER)
     assert said == []
     turns.give_to(ENGINE)
-    assert said == ["engines go on", "evaluators pause", "engines start again"]
+    assert said == ["engines go on", "evaluators pause", "builders go on", "engines start again"]
 
 
 def test_a_learner_that_is_lost_leaves_the_turn_where_it_is() -> None:
