@@ -28,6 +28,7 @@ CHANGEABLE: Mapping[str, str] = {
     "sft.epochs": "more epochs extend the phase",
     "self_supervised.max_rounds": "more rounds extend the phase",
     "contrastive_rl.steps": "more steps extend the phase",
+    "contrastive_rl.minutes": "more minutes extend the phase",
     "self_supervised.samples": "the next round draws more or fewer samples",
     "sft.learning_rate": "the steps to come learn at it; each step's metrics have its rate",
     "self_supervised.learning_rate": "the steps to come learn at it; each step's metrics have its rate",

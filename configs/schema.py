@@ -170,6 +170,9 @@ class SelfSupervisedConfig:
 @dataclass
 class ContrastiveConfig:
     steps: int = bounded(100, 1)
+    # The phase ends before `steps` with the first step that is done after so many minutes of it, a resume's included;
+    # 0: never. For a machine that is lent for a time.
+    minutes: float = bounded(0.0, 0.0)
     tasks_per_step: int = bounded(8, 1)
     group_size: int = bounded(16, 2)  # G responses to one prompt
     contrastive_share: float = bounded(1.0, 0.0, 1.0)  # share of prompts that show exemplars

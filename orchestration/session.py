@@ -57,9 +57,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _LENGTHS = {
-    "sft": "sft.epochs",
-    "self_supervised": "self_supervised.max_rounds",
-    "contrastive_rl": "contrastive_rl.steps",
+    "sft": ("sft.epochs",),
+    "self_supervised": ("self_supervised.max_rounds",),
+    "contrastive_rl": ("contrastive_rl.steps", "contrastive_rl.minutes"),
 }
 
 
@@ -355,8 +355,8 @@ class Session:
 def extended(state: RunState, before: RunConfig, now: RunConfig) -> RunState:
     """Where a run goes on whose schedule has grown: in the phase that it stood in last, or in the next cycle."""
     old, new = ({key: value for key, value, _ in leaves(config)} for config in (before, now))
-    length = _LENGTHS.get(state.phase)
-    if length is not None and new[length] > old[length]:
+    lengths = _LENGTHS.get(state.phase, ())
+    if any((new[one] or math.inf) > (old[one] or math.inf) for one in lengths):  # no minutes are no limit
         key = phase_key(state.cycle, state.phase)
         still = {name: [one for one in state.extra.get(name, ()) if one != key] for name in ("completed", "assessed")}
         state = replace(state, finished=False, extra={**state.extra, **still})

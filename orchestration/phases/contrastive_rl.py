@@ -5,7 +5,8 @@ The policy must first say why one exemplar is faster than another; only the meas
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -52,6 +53,7 @@ class ContrastiveRl(Phase):
             config.contrastive_rl.smoothing_decay, per_key=config.reward.per_task_smoothing
         )
         self._under_way: dict[int, tuple[Gathering, _Refill]] = {}  # by step
+        self._since = time.monotonic()
 
     @property
     def steps(self) -> int:
@@ -67,12 +69,29 @@ class ContrastiveRl(Phase):
 
     def restore(self, memory: Mapping[str, object]) -> None:
         super().restore(memory)
+        self._since = time.monotonic()
         self._statistics.load_state_dict(memory.get("statistics", {}))  # type: ignore[arg-type]
 
     def begin(self) -> None:
         """The policy that the phase starts from is the reference of the KL term."""
         if self.session.config.contrastive_rl.kl > 0:
             self.session.learner.set_reference()
+
+    def remaining(self, done: int) -> Iterator[int]:
+        """Ends early once the phase has taken `contrastive_rl.minutes`; what is under way then is given up."""
+        limit = 60.0 * self.session.config.contrastive_rl.minutes
+        for step in range(done, self.steps):
+            if 0.0 < limit <= self._seconds():
+                self.session.pipeline.forget()
+                return
+            yield step
+
+    def _seconds(self) -> float:
+        """What the phase has taken so far; of the time before a resume, its committed steps."""
+        before: float = self.memory.get("seconds", 0.0)  # type: ignore[assignment]
+        self.memory["seconds"] = before + time.monotonic() - self._since
+        self._since = time.monotonic()
+        return self.memory["seconds"]
 
     def gather(self, step: int) -> StepResult:
         """The step's rollouts. So many steps as may be ahead of the learner are under way beside it."""
@@ -156,6 +175,7 @@ class ContrastiveRl(Phase):
 
     def learn(self, step: int, rollouts: Sequence[Rollout]) -> dict[str, float]:
         """Trains on the groups that carry a signal."""
+        self._seconds()
         config = self.session.config
         with_signal = {rollout.group for rollout in rollouts if rollout.advantage}
         samples = [

@@ -257,6 +257,9 @@ class Pipeline:
         self.begun.append([prompt.task_id for prompt in gathering.waiting])
         return gathering
 
+    def forget(self) -> None:
+        self.begun.clear()
+
     def finish(self, gathering: Gathering) -> StepResult:
         waiting, on_group = list(gathering.waiting), gathering.on_group
         assert on_group is not None
@@ -324,6 +327,44 @@ def test_so_many_steps_are_begun_ahead_of_the_learner(staleness: int) -> None:
         seen.append(len(begun))
     assert seen == [min(step + 1 + staleness, 5) for step in range(5)]
     assert begun == [tasks_of(phase, step) for step in range(5)]
+
+
+def test_contrastive_rl_ends_after_its_minutes_those_before_a_resume_included(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Steps of a minute each, on a clock of the test's own; the second before a resume was not committed."""
+    now = [0.0]
+    monkeypatch.setattr("orchestration.phases.contrastive_rl.time.monotonic", lambda: now[0])
+
+    def taken(phase: ContrastiveRl, done: int, most: int = 9) -> list[int]:
+        steps = []
+        for step in phase.remaining(done):
+            steps.append(step)
+            now[0] += 60.0
+            phase.learn(step, [])
+            if len(steps) == most:
+                break
+        return steps
+
+    phase = timed(2.5)
+    assert taken(phase, 0) == [0, 1, 2]
+    assert phase.session.pipeline.begun == []  # type: ignore[attr-defined]
+    assert taken(timed(0.0), 0) == list(range(6))
+
+    phase = timed(2.5)
+    assert taken(phase, 0, most=1) == [0]
+    now[0] += 1000.0
+    resumed = timed(2.5)
+    resumed.restore(json.loads(json.dumps(phase.memory)))
+    assert taken(resumed, 1) == [1, 2]
+
+
+def timed(minutes: float) -> ContrastiveRl:
+    phase = contrastive(tasks=6, tasks_per_step=2)
+    phase.session.config.contrastive_rl.steps, phase.session.config.contrastive_rl.minutes = 6, minutes
+    phase.session.pipeline = Pipeline({})  # type: ignore[assignment]
+    phase.session.pipeline.begun.append(["under way"])  # type: ignore[attr-defined]
+    return phase
 
 
 def test_running_statistics_survive_a_restart() -> None:
@@ -444,8 +485,9 @@ def test_a_batch_that_was_too_long_leaves_the_mean_loss_of_the_others() -> None:
 # The schedule
 
 
-def config_of(**steps: int) -> RunConfig:
+def config_of(minutes: float = 0.0, **steps: int) -> RunConfig:
     config = RunConfig(name="test")
+    config.contrastive_rl.minutes = minutes
     config.contrastive_rl.steps, config.schedule.cycles = steps.get("rl", 5), steps.get("cycles", 1)
     return config
 
@@ -465,6 +507,9 @@ def test_a_longer_schedule_goes_on_where_a_finished_run_ended() -> None:
     assert not longer.finished
     assert longer.step == 5
     assert longer.extra == {"completed": ["1-sft"], "assessed": ["base", "1-sft"]}
+    for more, before in ((30.0, 20.0), (0.0, 20.0)):  # none is no limit
+        assert extended(DONE, config_of(minutes=before), config_of(minutes=more)).extra == longer.extra
+        assert extended(DONE, config_of(minutes=more), config_of(minutes=before)) == DONE
     again = extended(DONE, config_of(), config_of(cycles=2))
     assert not again.finished
     assert again.extra == DONE.extra
