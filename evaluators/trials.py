@@ -3,6 +3,7 @@ these do not exercise."""
 
 from __future__ import annotations
 
+import math
 import secrets
 from dataclasses import dataclass
 from itertools import islice
@@ -51,7 +52,7 @@ class Trials:
 
     `own_errors`: the reference's, on the task's own inputs. `deterministic`: whether the candidate gives the same bits
     twice (None where the reference does not, or nothing was tried). `written`: bytes of the output that a call must
-    write. `reference_seconds`: of one call."""
+    write. `reference_seconds`: of one call; `candidate_seconds`: of its shortest, by its own clock."""
 
     def __init__(
         self,
@@ -66,7 +67,7 @@ class Trials:
         self.own_errors: Errors = []
         self.deterministic: bool | None = None
         self.written = 0
-        self.reference_seconds = limits.start
+        self.reference_seconds, self.candidate_seconds = limits.start, math.inf
         self._program, self._pair, self._device = program, pair, device
         self._weights, self._checks, self._preset, self._limits = weights, checks, preset, limits
         self._before: list[Tensor] | None = None
@@ -128,6 +129,7 @@ class Trials:
                     self._checks.unbiased(expected, unusual.where)
             return
         self.reference_seconds = done.reference.own[0]
+        self.candidate_seconds = min(self.candidate_seconds, done.candidate.own[0])
         first = self._weights.are_new and not self._checks.made
         self._checks.exactly(expected, own, _AFTER_NEW_WEIGHTS if first else "", (values, seed))
         self._compare_closely(expected, own, values, seed)

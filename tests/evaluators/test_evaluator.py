@@ -59,6 +59,20 @@ def test_half_the_work_is_faster_and_double_the_work_slower(evaluator) -> None:
     assert slower.speedups["eager"].high < 0.85
 
 
+def test_bursts_of_what_is_much_slower_are_short(evaluator, monkeypatch) -> None:
+    """A reference so short is called several times in a row, which would take long beside this one."""
+    task = task_of(model("return torch.tanh(x[0])"))
+    asked, calls = [], evaluator.device.calls
+    monkeypatch.setattr(evaluator.device, "calls", lambda seconds, most: asked.append(seconds) or calls(seconds, most))
+    slow = "return torch.tanh(sum(torch.sin(x[0]) for _ in range(300)) * 0 + x[0])"
+    slower = evaluator.evaluate(task, model(slow, name="ModelNew"))
+    alike = evaluator.evaluate(task, reference_of(task))
+    assert slower.outcome is alike.outcome is Outcome.OK, slower.message + alike.message
+    assert slower.speedup < 0.05
+    assert asked[0] > 2 * asked[1]
+    assert asked[0] == pytest.approx(slower.timing.candidate_seconds.value / 10, rel=0.7)
+
+
 HONEST = {
     "a tuple": task_of(model("return torch.tanh(x[0]), x[0].sum(1)")),
     "a dict of lists": task_of(model("return {'a': [torch.tanh(x[0])], 'b': (x[0] * 2, x[0].sum())}")),
