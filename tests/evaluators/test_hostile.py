@@ -71,7 +71,9 @@ def pipe():
     for descriptor in range(3, 1024):
         try:
             if stat.S_ISSOCK(os.fstat(descriptor).st_mode):
-                return socket.socket(fileno=os.dup(descriptor))
+                found = socket.socket(fileno=os.dup(descriptor))
+                found.getpeername()  # CUDA has sockets of its own, which nobody answers
+                return found
         except OSError:
             pass
 

@@ -70,7 +70,7 @@ def made(more: str, forward: str, name: str) -> str:
 @pytest.mark.parametrize("padding", PADDED)
 def test_what_was_folded_is_caught_whatever_else_the_state_holds(evaluator, padding, name) -> None:
     verdict = evaluator.evaluate(TASK, made(f"{COLUMN}; {PADDED[padding]}", FOLDED, name))
-    if (padding, name) == ("same dtype", "layer"):  # too much to look through
+    if (padding, name) == ("same dtype", "layer") and not evaluator.device.own_memory:  # too much to look through
         assert verdict.outcome is Outcome.SUSPECT
         assert [finding.kind for finding in verdict.deciding] == ["weights"]
     else:
