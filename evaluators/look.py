@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import re
 import secrets
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
 
 from evaluators import tree
 from evaluators.device import Device, Region
@@ -16,7 +19,7 @@ from evaluators.failures import RunnerFailure
 from evaluators.pair import describe_mismatch
 from evaluators.records import Outcome
 from evaluators.runner_handle import RunnerHandle
-from evaluators.tasks import TaskProgram
+from evaluators.tasks import ProgramError, TaskProgram
 
 _PAYS = 0.3  # of a look's seconds to those that it spares: it pays where it ends so many programs
 _MEMORY = 0.95  # of the running share, a program
@@ -43,16 +46,37 @@ class Looks:
         self.looked(outcome in _DOES_NOT_RUN)
 
 
-def look(runner: RunnerHandle, program: TaskProgram, source: str, device: Device, timeout: float) -> None:
+def look(
+    runner: RunnerHandle,
+    program: TaskProgram,
+    source: str,
+    device: Device,
+    timeout: float,
+    also: Sequence[dict[str, int]] = (),
+) -> None:
     """Starts the runner, loads the candidate, constructs it and calls it once on the task's inputs; what the output
-    holds is not looked at, only its form. `timeout`: seconds for each of these.
+    holds is not looked at, only its form. `timeout`: seconds for each of these. Then it is called at other sizes of the
+    task, `also`, whatever comes of that: what compiles for them has done so when they are tried.
 
     Raises RunnerFailure, as a judgement of the candidate would; InfraError and Unbuilt, as the runner does.
     """
     runner.begin_start()
     runner.end_start(timeout)
     seed = secrets.randbits(48)
-    init_inputs, inputs = program.init_inputs(seed), program.inputs(secrets.randbits(48))
+    init_inputs = program.init_inputs(seed)
+    runner.load(source, "ModelNew", timeout)
+    runner.construct(seed, init_inputs, timeout)
+    _call(runner, program, init_inputs, device, timeout)
+    for sizes in also:
+        with suppress(ProgramError, RunnerFailure):
+            other = TaskProgram(program.task.with_sizes(**sizes), device.torch_device)
+            _call(runner, other, init_inputs, device, timeout)
+
+
+def _call(runner: RunnerHandle, program: TaskProgram, init_inputs: list[Any], device: Device, timeout: float) -> None:
+    """One call on inputs of a task, whose output has the form of the reference's."""
+    seed = secrets.randbits(48)
+    inputs = program.inputs(secrets.randbits(48))
     expected = program.output_spec(seed, init_inputs, inputs)
     spec, tensors = tree.flatten(inputs)
     given, taken = (_region(device, tree.tensor_specs(one)) for one in (spec, expected))
@@ -62,8 +86,6 @@ def look(runner: RunnerHandle, program: TaskProgram, source: str, device: Device
         device.synchronize()
         runner.bind_inputs(inputs, given, 1, timeout)
         runner.bind_outputs(expected, taken, 1, timeout)
-        runner.load(source, "ModelNew", timeout)
-        runner.construct(seed, init_inputs, timeout)
         mismatch = runner.call([seed], timeout)[1]
     finally:
         given.close()

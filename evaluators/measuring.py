@@ -24,6 +24,7 @@ from evaluators.build.farm import Extensions
 from evaluators.device import Device, Slot
 from evaluators.failures import RunnerFailure
 from evaluators.incidents import Incidents
+from evaluators.inputs import shape_variants
 from evaluators.judge import Judge, Judgement
 from evaluators.look import Looks, is_certain, look
 from evaluators.records import Artifact, Estimate, Finding, Outcome
@@ -58,10 +59,11 @@ class MeasuringSlot:
         self._looks = Looks()
         self._healthy = False
 
-    def start(self) -> None:
+    def start(self, *, measures: bool = True) -> None:
         """Starts the zygote, and learns what a healthy device does."""
         self._zygote.start()
-        self._learn_health()
+        if measures:
+            self._learn_health()
 
     def close(self) -> None:
         """Ends every process that was forked here."""
@@ -133,7 +135,8 @@ class MeasuringSlot:
         runner = self._fork(slot, 1, artifact)
         seconds = self.limits.build_seconds if artifact else self.limits.start_seconds
         try:
-            look(runner, program, source, self.device, seconds)
+            also = shape_variants(program.task)[:1] if artifact else []
+            look(runner, program, source, self.device, seconds, also)
             runner.end()
         except RunnerFailure as failure:
             judgement = Judgement(failure.outcome, failure.message)

@@ -198,11 +198,6 @@ class RunnerPair:
                 _poison(output)
 
 
-def input_bytes(inputs: list[Any]) -> int:
-    """Bytes that one set of inputs takes in a region."""
-    return tree.layout(tree.tensor_specs(tree.flatten(inputs)[0]))[1]
-
-
 def of_reference(task: str, work: Any) -> Any:
     """The reference is ours: when it fails, that is no verdict on the candidate."""
     try:

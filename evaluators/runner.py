@@ -60,7 +60,6 @@ class Runner:
             "set_state": self.set_state,
             "bind_inputs": self.bind_inputs,
             "bind_outputs": self.bind_outputs,
-            "probe": self.probe,
             "call": self.call,
             "trace": self.trace,
             "integrity": self.integrity,
@@ -171,14 +170,6 @@ class Runner:
         size = message["bytes"]
         self.outputs = [tree.views(specs, memory[slot * size : (slot + 1) * size]) for slot in range(message["slots"])]
         return {}
-
-    def probe(self, message: dict[str, Any]) -> dict[str, Any]:
-        """One call on slot 0, for the description of its output."""
-        self.device.seed(message["seed"])
-        with torch.no_grad():
-            spec, _ = tree.flatten(self.model(*self.inputs[0]))
-        self.device.finish()
-        return {"spec": spec}
 
     def call(self, message: dict[str, Any]) -> dict[str, Any]:
         """Calls the model once per seed, on slot 0, 1, ...; copies each output to its slot; reports its own seconds."""

@@ -28,7 +28,8 @@ from evaluators.build.messages import compiler_message
 from evaluators.device import Device, Slot
 from evaluators.device.cpu import CpuDevice
 from evaluators.failures import InfraError, RunnerFailure
-from evaluators.pair import input_bytes
+from evaluators.inputs import shape_variants
+from evaluators.look import look
 from evaluators.records import Artifact, BuildError, Candidate, Outcome, Task, digest_of
 from evaluators.runner_handle import RunnerHandle, RunnerLimits
 from evaluators.tasks import ProgramError, TaskProgram
@@ -252,7 +253,7 @@ class Builder:
     def _warm_up(
         self, device: Device, task: Task, candidate: Candidate, artifact: Artifact, extensions: dict[str, str]
     ) -> None:
-        """One call of the candidate. Raises RunnerFailure."""
+        """A call of the candidate, and one at another shape where the task has one. Raises RunnerFailure."""
         seconds = self.limits.build_seconds
         program = TaskProgram(task, device.torch_device)
         environment = build_environment(artifact)
@@ -269,18 +270,7 @@ class Builder:
             lambda one: self._answer(one, extensions, load=True),
         )
         try:
-            seed = secrets.randbits(48)
-            runner.begin_start()
-            runner.end_start(seconds)
-            runner.load(candidate.source, "ModelNew", seconds)
-            runner.construct(seed, program.init_inputs(seed), seconds)
-            inputs = program.inputs(seed)
-            region = device.allocate(input_bytes(inputs))
-            try:
-                runner.bind_inputs(inputs, region, 1, seconds)
-            finally:
-                region.close()
-            runner.ask({"op": "probe", "seed": seed}, seconds)
+            look(runner, program, candidate.source, device, seconds, shape_variants(task)[:1])
         finally:
             runner.end()
             device.trim()

@@ -7,7 +7,7 @@ import torch
 
 from evaluators import tree
 from evaluators.failures import InfraError, RunnerFailure
-from evaluators.pair import Costs, Slots, input_bytes, of_reference
+from evaluators.pair import Costs, Slots, of_reference
 from evaluators.records import Outcome
 
 EXAMPLE = [torch.randn(3, 5), torch.arange(7), torch.randn(4, 6).t(), torch.tensor(1.5), torch.empty(0)]
@@ -41,12 +41,6 @@ def test_the_bytes_of_some_sets_hold_every_change_to_these_and_none_to_others(sl
             before = made.bytes_of(count).clone()
             view[(-1,) * view.dim()] += 1
             assert torch.equal(before, made.bytes_of(count)) == (slot >= count)
-
-
-def test_a_region_takes_what_a_set_needs() -> None:
-    assert input_bytes(EXAMPLE) >= sum(one.numel() * one.element_size() for one in EXAMPLE)
-    assert input_bytes([EXAMPLE, {"k": EXAMPLE[0]}]) > input_bytes(EXAMPLE)
-    assert input_bytes([3, "word"]) == 0
 
 
 def test_a_reference_that_fails_is_our_failure_and_anything_else_is_passed_on() -> None:
