@@ -24,6 +24,7 @@ from evaluators.tasks import ProgramError, TaskProgram
 _PAYS = 0.3  # of a look's seconds to those that it spares: it pays where it ends so many programs
 _MEMORY = 0.95  # of the running share, a program
 _DOES_NOT_RUN = (Outcome.RUNTIME_ERROR, Outcome.BUILD_ERROR, Outcome.TIMEOUT)
+_OTHER_SECONDS = 20.0  # at most, at another shape
 _CROWDED = re.compile(r"memory|alloc", re.IGNORECASE)
 
 
@@ -70,7 +71,7 @@ def look(
     for sizes in also:
         with suppress(ProgramError, RunnerFailure):
             other = TaskProgram(program.task.with_sizes(**sizes), device.torch_device)
-            _call(runner, other, init_inputs, device, timeout)
+            _call(runner, other, init_inputs, device, min(timeout, _OTHER_SECONDS))
 
 
 def _call(runner: RunnerHandle, program: TaskProgram, init_inputs: list[Any], device: Device, timeout: float) -> None:

@@ -68,7 +68,7 @@ class CpuDevice:
         self._locks.release()
 
     def unmeasured(self, timeout: float) -> AbstractContextManager[None]:
-        """A measurement has its cores to itself, whatever runs on others."""
+        """A CPU is never one program's alone: what runs beside a measurement is part of its noise."""
         return nullcontext()
 
     def trim(self) -> None:
