@@ -42,7 +42,7 @@ class BuilderActor(FaultAwareApply):
         self._builder = Builder(device, Path(store), config.limits, cache=cache, capability=config.capability)
         self._evaluator = evaluator_of(config, store, guarded=guarded) if looks else None
         if self._evaluator:
-            self._evaluator.start(measures=False)
+            self._evaluator.start()
 
     def build(self, request: BuildRequest) -> Artifact | BuildError | None:
         """The artifact (None: it compiles nothing), or why the candidate does not compile."""

@@ -117,10 +117,9 @@ class Evaluator:
         if self._own_store:
             self._own_store.cleanup()
 
-    def start(self, *, measures: bool = True) -> None:
-        """Starts the zygote and, for one that `measures`, learns what a healthy device does: now rather than at the
-        first evaluation, or look."""
-        self._slot.start(measures=measures)
+    def start(self) -> None:
+        """Starts the zygote, now rather than at the first evaluation, or look."""
+        self._slot.start()
 
     def evaluate(
         self,

@@ -59,11 +59,9 @@ class MeasuringSlot:
         self._looks = Looks()
         self._healthy = False
 
-    def start(self, *, measures: bool = True) -> None:
-        """Starts the zygote, and learns what a healthy device does."""
+    def start(self) -> None:
+        """Starts the zygote. What a healthy device does is learnt later, when nothing else starts there."""
         self._zygote.start()
-        if measures:
-            self._learn_health()
 
     def close(self) -> None:
         """Ends every process that was forked here."""

@@ -111,8 +111,9 @@ class Roles:
             on_restart=self._give_weights,
             affinity=lambda request: request.group or None,
         )
-        if shares:
-            self.engines.wait_ready()  # vLLM takes its share of what it finds free, and must not find it changing
+        if shares and (sleeps or config.rollout.engines_per_gpu == 1):
+            # vLLM takes its share of what it finds free, unless it is told how much, and must not find it changing.
+            self.engines.wait_ready()
         self.builders = ActorPool(
             "builder",
             lambda index: BuilderActor.options(**self._placement.options(BUILDER, index)).remote(
