@@ -25,7 +25,10 @@ _PAYS = 0.3  # of a look's seconds to those that it spares: it pays where it end
 _MEMORY = 0.95  # of the running share, a program
 _DOES_NOT_RUN = (Outcome.RUNTIME_ERROR, Outcome.BUILD_ERROR, Outcome.TIMEOUT)
 _OTHER_SECONDS = 20.0  # at most, at another shape
-_CROWDED = re.compile(r"memory|alloc", re.IGNORECASE)
+_CROWDED = re.compile(  # what may be for want of memory, of processes, files or time: the libraries' words for it, too
+    r"memory|alloc|not.initialized|internal.error|execution.failed|resource|unavailable|new thread|no space|too many",
+    re.IGNORECASE,
+)
 
 
 class Looks:

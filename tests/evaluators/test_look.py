@@ -137,8 +137,18 @@ def test_what_is_no_python_takes_no_process(looking: Evaluator, monkeypatch: pyt
     assert "does not parse" in verdict.message
 
 
-@pytest.mark.parametrize("message", ["CUDA out of memory", "CUBLAS_STATUS_ALLOC_FAILED", "std::bad_alloc"])
-def test_memory_that_others_have_taken_is_no_verdict(
+@pytest.mark.parametrize(
+    "message",
+    [
+        "CUDA out of memory",
+        "CUBLAS_STATUS_ALLOC_FAILED",
+        "std::bad_alloc",
+        "cuDNN error: CUDNN_STATUS_NOT_INITIALIZED",
+        "[Errno 11] Resource temporarily unavailable",
+        "can't start new thread",
+    ],
+)
+def test_what_others_have_taken_is_no_verdict(
     looking: Evaluator, monkeypatch: pytest.MonkeyPatch, message: str
 ) -> None:
     source = RIGHT.replace(FORWARD, f"raise RuntimeError({message!r})")
