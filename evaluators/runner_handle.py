@@ -9,6 +9,7 @@ import contextlib
 import io
 import logging
 import os
+import re
 import shutil
 import signal
 import socket
@@ -38,7 +39,7 @@ from evaluators.zygote_handle import ZygoteHandle
 
 _log = logging.getLogger(__name__)
 _FIRST_USER = 61000
-_WORDS_OF_A_RUN = ("CUDA error:", "cuDNN error:")
+_OF_A_RUN = re.compile("(CUDA|cuDNN) error:")
 _COMPILER_WORDS = ("Error building extension", "CppCompileError", "ninja", "error: ", "compiler")
 _FILES_SECONDS = 60.0
 # Solutions of tasks, and of how evaluators are cheated, are not for candidates.
@@ -444,8 +445,7 @@ def _failure_of(reply: Mapping[str, Any], operation: str) -> RunnerFailure:
         return RunnerFailure(Outcome.BUILD_ERROR, message, "parse")
     if kind == "NoEntry":
         return RunnerFailure(Outcome.BUILD_ERROR, message, "import")
-    compiling = kind in ("RuntimeError", "CppCompileError", "InductorError")
-    compiling = compiling and not any(words in message for words in _WORDS_OF_A_RUN)
-    if compiling and any(word in message for word in _COMPILER_WORDS):
+    compiles = kind in ("RuntimeError", "CppCompileError", "InductorError") and not _OF_A_RUN.search(message)
+    if compiles and any(word in message for word in _COMPILER_WORDS):
         return RunnerFailure(Outcome.BUILD_ERROR, message, "compile")
     return RunnerFailure(Outcome.RUNTIME_ERROR, message, operation)
