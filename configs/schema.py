@@ -225,6 +225,9 @@ class RewardConfig:
     resolution: float = bounded(0.0, 0.0, 1.0)
     # Share of its reward that a program keeps which its own prompt shows, the reference or an exemplar (CUDA-L1: 1).
     copies: float = bounded(1.0, 0.0, 1.0)
+    # Speed-ups are over the fastest program that the prompt shows, an exemplar or the reference. Then what is shown,
+    # however it is dressed up, is worth no more than 1, which `offset` takes off (CUDA-L1: over the reference alone).
+    beat_exemplars: bool = False
     per_task_smoothing: bool = True  # running statistics of a task's own rewards; false: one for all
 
 

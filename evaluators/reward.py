@@ -13,9 +13,10 @@ FASTER = 1.01
 _FINEST = 1e-9  # a resolution that rounds nothing
 
 
-def reward_of(verdict: Verdict, config: RewardConfig) -> float | None:
+def reward_of(verdict: Verdict, config: RewardConfig, fastest_shown: float = 1.0) -> float | None:
     """The speed-up for `ok`, rounded to whole powers of 1 + `config.resolution`, cut at `config.max`, less
-    `config.offset`; else 0.
+    `config.offset`; else 0. With `config.beat_exemplars` it is over a program that is `fastest_shown` times as fast as
+    the baseline.
 
     None is neutral: for `suspect`, which must neither gain nor lose, and for `infra`, which is ours.
     """
@@ -26,6 +27,8 @@ def reward_of(verdict: Verdict, config: RewardConfig) -> float | None:
     speedup = verdict.speedup_over(config.baseline)
     if speedup is None:
         return None
+    if config.beat_exemplars:
+        speedup /= fastest_shown
     if config.resolution > _FINEST and speedup > 0:
         step = math.log1p(config.resolution)
         speedup = math.exp(round(math.log(speedup) / step) * step)

@@ -18,6 +18,8 @@ class Rollout:
     rollout engine computed it at the sampling temperature under `policy_version`. `group` is shared by the responses to
     one prompt. `reward` and `advantage` are None until known. `copy_of` says whether its program is one that its
     prompt shows: `REFERENCE`, `EXEMPLAR` or, for neither, empty; None where nobody looked or there is no program.
+    `fastest_shown` is the speed-up of the fastest program that the prompt shows, of which the reference's is 1; None
+    in rows of older runs.
     """
 
     task_id: str
@@ -34,6 +36,7 @@ class Rollout:
     reward: float | None = None
     advantage: float | None = None
     copy_of: str | None = None
+    fastest_shown: float | None = None
 
 
 ROLLOUT_SCHEMA = pa.schema(
@@ -52,6 +55,7 @@ ROLLOUT_SCHEMA = pa.schema(
         ("reward", pa.float64()),
         ("advantage", pa.float64()),
         ("copy_of", pa.string()),
+        ("fastest_shown", pa.float64()),
     ]
 )
 

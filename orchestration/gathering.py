@@ -24,7 +24,8 @@ Judged = Callable[[Sequence[Rollout], Mapping[str, Verdict]], "Prompt | None"]
 @dataclass(frozen=True)
 class Prompt:
     """One prompt on a task; its responses form the group of that name. `reference` is the program to be rewritten,
-    `shown` the digests of the exemplars."""
+    `shown` the digests of the exemplars, `fastest` the speed-up of the fastest of them, or the reference's, which is
+    1."""
 
     task_id: str
     group: str
@@ -32,6 +33,7 @@ class Prompt:
     ids: tuple[int, ...]
     reference: str = ""
     shown: frozenset[str] = frozenset()
+    fastest: float = 1.0
 
 
 @dataclass
@@ -196,6 +198,7 @@ def rollout_of(prompt: Prompt, completion: Completion) -> tuple[Rollout, Candida
         logprobs=tuple(completion.logprobs),
         policy_version=completion.policy_version,
         finish_reason=completion.finish_reason,
+        fastest_shown=prompt.fastest,
     )
     if parsed.code is None:
         return replace(rollout, outcome=str(Outcome.BUILD_ERROR)), None

@@ -224,7 +224,7 @@ class Session:
             prompt = self._prompt(task_id, text)
             if self._fits(prompt):
                 shown = frozenset(Candidate.propose(task_id, one.source, "").digest for one in exemplars)
-                return replace(prompt, shown=shown)
+                return replace(prompt, shown=shown, fastest=max(1.0, *(one.speedup for one in exemplars)))
             # The reference is not printed twice, so leaving it out would win nothing.
             exemplars.remove(max(exemplars, key=lambda one: (one.source != reference, len(one.source))))
         return self.one_shot(task_id)

@@ -52,6 +52,7 @@ class ContrastiveRl(Phase):
         self._statistics = RunningStatistics(
             config.contrastive_rl.smoothing_decay, per_key=config.reward.per_task_smoothing
         )
+        self._signals: dict[str, tuple[int, int]] = {}  # by task: groups with a signal, groups
         self._under_way: dict[int, tuple[Gathering, _Refill]] = {}  # by step
         self._since = time.monotonic()
 
@@ -71,6 +72,7 @@ class ContrastiveRl(Phase):
         super().restore(memory)
         self._since = time.monotonic()
         self._statistics.load_state_dict(memory.get("statistics", {}))  # type: ignore[arg-type]
+        self._signals = {task: (one, all_) for task, (one, all_) in memory.get("signals", {}).items()}  # type: ignore[attr-defined]
 
     def begin(self) -> None:
         """The policy that the phase starts from is the reference of the KL term."""
@@ -106,12 +108,13 @@ class ContrastiveRl(Phase):
 
     def _begin(self, step: int) -> tuple[Gathering, _Refill]:
         """The step's groups, and further ones in place of those whose responses are all rewarded alike: these say
-        nothing of what is better (dynamic sampling, DAPO, arXiv 2503.14476, section 3.2)."""
+        nothing of what is better (dynamic sampling, DAPO, arXiv 2503.14476, section 3.2). Tasks of which groups were
+        not alike so far are the likeliest further ones."""
         config = self.session.config
         prompts = self.prompts(step)
         asked = {prompt.task_id for prompt in prompts}
         others = [task.id for task in self.session.tasks if task.id not in asked]
-        further = self.rng(step).permutation(others)[: config.contrastive_rl.refill].tolist()
+        further = self._likely(others, self.rng(step))[: config.contrastive_rl.refill]
         refill = _Refill(self, self._with_kinds(further, self.rng(step, "refill")))
         wanted = Gathering(
             prompts,
@@ -123,12 +126,23 @@ class ContrastiveRl(Phase):
         )
         return self.session.pipeline.begin(wanted), refill
 
+    def _likely(self, tasks: Sequence[str], rng: np.random.Generator) -> list[str]:
+        """The tasks as drawn one after the other, each with a weight that is the share of its groups that carried a
+        signal; one half for a task that had none yet (as the largest of weights with Gumbel noise: Efraimidis and
+        Spirakis, 2006)."""
+        seen = [self._signals.get(task, (0, 0)) for task in tasks]
+        weights = np.array([(carried + 0.5) / (groups + 1.0) for carried, groups in seen])
+        return [tasks[index] for index in np.argsort(-np.log(weights) - rng.gumbel(size=len(tasks)))]
+
     def rewards(self, rollouts: Sequence[Rollout], verdicts: Mapping[str, Verdict]) -> list[float | None]:
         """None is neutral; 0 stands for a response without a program, too. Copies of what their prompt shows keep the
-        share `reward.copies`."""
+        share `reward.copies`; with `reward.beat_exemplars` the fastest program shown is what speed-ups are over."""
         judged = [verdicts.get(rollout.candidate_digest or "") for rollout in rollouts]
         config = self.session.config.reward
-        known = [reward_of(verdict, config) if verdict else 0.0 for verdict in judged]
+        known = [
+            reward_of(verdict, config, rollout.fastest_shown or 1.0) if verdict else 0.0
+            for rollout, verdict in zip(rollouts, judged, strict=True)
+        ]
         return [
             reward * config.copies if reward is not None and rollout.copy_of else reward
             for rollout, reward in zip(rollouts, known, strict=True)
@@ -163,7 +177,10 @@ class ContrastiveRl(Phase):
         keys = [group[0].task_id for group in groups.values()]
         rl = config.contrastive_rl
         advantages = advantages_of(rewards, keys, self._statistics, rl.smoothing_clip, scale=rl.scale_advantages)
-        self.memory["statistics"] = self._statistics.state_dict()
+        for task, values in zip(keys, advantages, strict=True):
+            carried, asked = self._signals.get(task, (0, 0))
+            self._signals[task] = carried + any(values), asked + 1
+        self.memory |= {"statistics": self._statistics.state_dict(), "signals": self._signals}
         known = [reward for group in rewards for reward in group if reward is not None]
         result.metrics["reward"] = float(np.mean(known)) if known else 0.0
         result.metrics["groups_with_signal"] = sum(map(any, advantages)) / max(len(advantages), 1)

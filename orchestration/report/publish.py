@@ -28,7 +28,7 @@ from orchestration.run_directory import RunDirectory
 FONT = "system-ui, sans-serif"
 SAMPLE_COLUMNS = [
     "task_id", "group", "response", "policy_version", "finish_reason", "candidate_digest", "outcome", "reward",
-    "advantage", "copy_of",
+    "advantage", "copy_of", "fastest_shown",
 ]  # fmt: skip
 _ABOUT = ("gpu", "processor", "torch", "cuda", "driver", "preset", "containment")
 

@@ -141,6 +141,16 @@ def test_speedups_that_differ_by_noise_are_one_reward() -> None:
     assert len({reward_of(verdict_of(speedup), config) for speedup in (28.8, 29.0, 29.2)}) == 1, "noise is relative"
 
 
+def test_with_beat_exemplars_what_the_prompt_shows_is_worth_one_however_it_is_dressed_up() -> None:
+    config = RewardConfig(beat_exemplars=True, resolution=0.02)
+    assert reward_of(verdict_of(2.4), config, 2.4) == 1.0
+    assert reward_of(verdict_of(2.41), config, 2.4) == 1.0, "noise"
+    assert reward_of(verdict_of(4.8), config, 2.4) == pytest.approx(2.0, rel=0.01)
+    assert reward_of(verdict_of(1.2), config, 2.4) == pytest.approx(0.5, rel=0.01)
+    assert reward_of(verdict_of(2.4), RewardConfig(beat_exemplars=True, offset=1.0), 2.4) == 0.0
+    assert reward_of(verdict_of(2.4), RewardConfig(), 2.4) == 2.4, "off by default, as in the paper"
+
+
 def traced() -> Verdict:
     """As a GPU gives them: with its clocks, and the kernels that ran."""
     full = verdicts()[0]

@@ -224,6 +224,17 @@ def test_a_copy_of_what_its_prompt_shows_keeps_a_share_of_its_reward() -> None:
     assert phase.rewards(rollouts, result.verdicts) == [2.0, 1.0, 1.5, None]
 
 
+def test_speedups_may_be_over_the_fastest_program_that_the_prompt_shows() -> None:
+    phase = contrastive(tasks=1, tasks_per_step=1)
+    result = step_result([(Outcome.OK, 2.0), (Outcome.OK, 3.0), (Outcome.OK, 1.5), (Outcome.WRONG, 0.0)])
+    shown = (2.0, 2.0, 1.0, None)
+    rollouts = [replace(rollout, fastest_shown=one) for rollout, one in zip(result.rollouts, shown, strict=True)]
+    phase.session.config.reward.beat_exemplars = True
+    assert phase.rewards(rollouts, result.verdicts) == [1.0, 1.5, 1.5, 0.0]
+    phase.session.config.reward.beat_exemplars = False
+    assert phase.rewards(rollouts, result.verdicts) == [2.0, 3.0, 1.5, 0.0]
+
+
 def test_a_group_of_equal_rewards_has_no_advantage_and_a_suspect_is_neutral() -> None:
     ok, wrong, suspect = Outcome.OK, Outcome.WRONG, Outcome.SUSPECT
     phase = contrastive(tasks=3, tasks_per_step=3)
@@ -291,6 +302,22 @@ def test_a_group_with_signal_is_not_replaced() -> None:
     phase.session.pipeline = Pipeline(rewards)  # type: ignore[assignment]
     assert phase.gather(0).metrics["groups_refilled"] == 1
     assert phase.session.pipeline.sampled[:2] == [first, second]  # type: ignore[attr-defined]
+
+
+def test_tasks_whose_groups_carried_a_signal_come_first_and_a_resume_knows_them() -> None:
+    phase = contrastive(tasks=3, tasks_per_step=1)
+    ok, wrong = Outcome.OK, Outcome.WRONG
+    for _ in range(30):
+        phase.credit(step_result([(ok, 1.0), (ok, 2.0)], [(wrong, 0.0), (wrong, 0.0)]))
+    again = ContrastiveRl(phase.session, 1)
+    again.restore(json.loads(json.dumps(phase.memory)))
+    tasks = [task.id for task in phase.session.tasks]
+    drawn = [again._likely(tasks, np.random.default_rng(seed)) for seed in range(200)]
+    assert drawn == [phase._likely(tasks, np.random.default_rng(seed)) for seed in range(200)]
+    assert all(sorted(order) == tasks for order in drawn)
+    first = Counter(order[0] for order in drawn)
+    assert first[tasks[0]] > first[tasks[2]] > first[tasks[1]], "with a signal, unknown, without"
+    assert Counter(order[2] for order in drawn)[tasks[1]] > 180
 
 
 @pytest.mark.parametrize(("share", "kinds"), [(0.0, {"one shot"}), (0.5, {"one shot", "shown"}), (1.0, {"shown"})])

@@ -180,10 +180,11 @@ def run(pipeline: Pipeline, *groups: str, samples: int = 4) -> StepResult:
 def test_a_rollout_says_whether_its_program_is_one_that_its_prompt_shows() -> None:
     copy = SOFTMAX.source.replace("class Model(", "class ModelNew(")
     shown = Candidate.propose(SOFTMAX.id, WRONG, "another").digest
-    prompt = Prompt(SOFTMAX.id, SOFTMAX.id, "prompt", (1,), SOFTMAX.source, frozenset([shown]))
+    prompt = Prompt(SOFTMAX.id, SOFTMAX.id, "prompt", (1,), SOFTMAX.source, frozenset([shown]), 2.5)
     sources = {copy: "reference", f"# again\n{WRONG}": "exemplar", RIGHT: ""}
     made = [rollout_of(prompt, Completion(fenced(one), (1, 2), (0.0, 0.0), "stop", 3))[0] for one in sources]
     assert [rollout.copy_of for rollout in made] == list(sources.values())
+    assert {rollout.fastest_shown for rollout in made} == {2.5}
     unknown = rollout_of(replace(prompt, reference=""), Completion(fenced(copy), (1, 2), (0.0, 0.0), "stop", 3))[0]
     assert unknown.copy_of is None
     right = [replace(rollout, outcome="ok") for rollout in (made[0], made[2])]
