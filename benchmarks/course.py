@@ -6,7 +6,7 @@ python -m benchmarks.course docs/results/coder
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from evaluators.records import Outcome
 from evaluators.reward import FASTER
 
 PHASE = "-contrastive_rl"  # behind the number of its cycle
-COLUMNS = ["phase", "step", "candidate_digest", "outcome", "copy_of", "response"]
+COLUMNS = ["phase", "step", "candidate_digest", "outcome", "copy_of", "response", "advantage"]
 
 
 def speedups(folder: Path) -> dict[str, tuple[float, float]]:
@@ -35,7 +35,8 @@ def speedups(folder: Path) -> dict[str, tuple[float, float]]:
 def by_steps(folder: Path, every: int) -> Table:
     """A row for `every` steps of a cycle: their rollouts; shares of these that are right, right and a copy, faster than
     eager and than the best baseline; of the right ones geometric means against both, and the median against the best;
-    of the responses whose text is published, the share that asks for torch.compile; the median seconds of a step."""
+    of all positive advantage, the share that went to programs faster than eager; of the responses whose text is
+    published, the share that asks for torch.compile; the median seconds of a step."""
     rows = pq.read_table(folder / "samples.parquet", columns=COLUMNS).to_pylist()
     blocks: dict[tuple[int, int], list[dict[str, Any]]] = {}
     for row in rows:
@@ -45,10 +46,8 @@ def by_steps(folder: Path, every: int) -> Table:
     known = speedups(folder)
     metrics = pq.read_table(folder / "metrics.parquet").to_pylist()
     took = {(row["phase"], row["step"]): row["value"] for row in metrics if row["name"] == "step_seconds"}
-    head = ("cycle", "steps", "rollouts", "right", "copies", "over eager", "over the best")
-    table = Table(
-        *head, "vs eager", "vs the best", "median", "torch.compile", "step, s", box=box.SIMPLE_HEAD, pad_edge=False
-    )
+    head = ("cycle", "steps", "rollouts", "right", "copies", "over eager", "over the best", "vs eager", "vs the best")
+    table = Table(*head, "median", "for speed", "compiled", "step, s", box=box.SIMPLE_HEAD, pad_edge=False)
     for (cycle, block), group in sorted(blocks.items()):
         right = [row for row in group if row["outcome"] == Outcome.OK]
         eager, best = np.array([known[row["candidate_digest"]] for row in right]).reshape(-1, 2).T
@@ -62,10 +61,17 @@ def by_steps(folder: Path, every: int) -> Table:
             *(f"{np.sum(one > FASTER) / len(group):.1%}" for one in (eager, best)),
             *(_geometric_mean(one) for one in (eager, best)),
             f"{np.median(best):.2f}x" if right else "",
+            _for_speed(group, known),
             f"{sum('torch.compile' in text for text in texts) / len(texts):.0%} of {len(texts)}" if texts else "",
             f"{np.median([took[key] for key in {(row['phase'], row['step']) for row in group}]):.1f}",
         )
     return table
+
+
+def _for_speed(rollouts: Sequence[dict[str, Any]], known: Mapping[str, tuple[float, float]]) -> str:
+    rewarded = [row for row in rollouts if (row["advantage"] or 0.0) > 0.0]
+    fast = sum(row["advantage"] for row in rewarded if known[row["candidate_digest"]][0] > FASTER)
+    return f"{fast / sum(row['advantage'] for row in rewarded):.0%}" if rewarded else ""
 
 
 def _geometric_mean(values: Sequence[float]) -> str:
@@ -77,7 +83,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="what `warpsmith report RUN --publish FOLDER` wrote")
     parser.add_argument("--every", type=int, default=5, help="steps a row")
     given = parser.parse_args()
-    Console(width=140).print(by_steps(given.folder, given.every))
+    Console(width=160).print(by_steps(given.folder, given.every))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -232,6 +233,17 @@ def test_every_rollout_carries_the_policy_version_that_made_it(
     learners = {step: first + step for step in range(3)}  # the versions that learnt from these steps
     ages = {learners[step] - version for step in learners for version in by_stage["1-contrastive_rl", step]}
     assert ages == {0, 1}  # contrastive_rl.max_staleness=1
+
+
+@pytest.mark.slow
+def test_every_rollout_says_how_fast_the_fastest_program_in_its_prompt_is(finished: Finished) -> None:
+    shown: dict[bool, list[float]] = {True: [], False: []}  # by whether it was in an assessment
+    for row in finished.run.read_samples(columns=["prompt", "fastest_shown"]).to_pylist():
+        printed = [float(one) for one in re.findall(r"^Implementation \d+, ([\d.]+)x:$", row["prompt"], re.MULTILINE)]
+        assert row["fastest_shown"] == pytest.approx(max([1.0, *printed]), abs=0.006)
+        shown[row["phase"].startswith("assess/")].append(max(printed, default=0.0))
+    assert max(shown[False]) > 1.0, "some show programs faster than the reference"
+    assert set(shown[True]) == {0.0}, "assessments show none"
 
 
 @pytest.mark.slow
