@@ -9,7 +9,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-RUNS = [("copies", "coder", 8), ("copies", "right-alone", 8), ("judging", "coder", 9), ("course", "coder", 9)]
+RUNS = [
+    ("copies", "coder", 8),
+    ("copies", "right-alone", 8),
+    ("copies", "half-hour", 9),
+    ("judging", "coder", 9),
+    ("course", "coder", 9),
+    ("course", "half-hour", 6),
+]
 
 
 @pytest.mark.parametrize(("module", "run", "count"), RUNS)
