@@ -174,6 +174,8 @@ class ContrastiveConfig:
     # 0: never. For a machine that is lent for a time.
     minutes: float = bounded(0.0, 0.0)
     tasks_per_step: int = bounded(8, 1)
+    # A step's tasks: the next of shuffled rounds over all; or drawn, tasks whose groups carried a signal more often.
+    draw: str = one_of("rounds", "rounds", "signal")
     group_size: int = bounded(16, 2)  # G responses to one prompt
     contrastive_share: float = bounded(1.0, 0.0, 1.0)  # share of prompts that show exemplars
     learning_rate: float = bounded(1e-6, 0.0)  # of all weights; adapters take more

@@ -149,14 +149,22 @@ class ContrastiveRl(Phase):
         ]
 
     def prompts(self, step: int) -> list[Prompt]:
-        """The next tasks of a shuffled round over all of them, most or all with exemplars drawn from the buffer."""
-        tasks, wanted = self.session.tasks, self.session.config.contrastive_rl.tasks_per_step
+        """The next tasks, most or all with exemplars drawn from the buffer."""
+        config, tasks = self.session.config.contrastive_rl, [task.id for task in self.session.tasks]
+        if config.draw == "signal":
+            chosen = self._likely(tasks, self.rng(step, "tasks"))[: config.tasks_per_step]
+        else:
+            chosen = self._of_rounds(tasks, step, config.tasks_per_step)
+        return [self.prompt(*one) for one in self._with_kinds(chosen, self.rng(step, "exemplars"))]
+
+    def _of_rounds(self, tasks: Sequence[str], step: int, wanted: int) -> Iterable[str]:
+        """The next tasks of shuffled rounds over all of them, none twice."""
         chosen = []
         for position in range(step * wanted, (step + 1) * wanted):
             turn, index = divmod(position, len(tasks))
             order = np.random.default_rng([self.session.config.seed, turn, *self.key.encode()]).permutation(len(tasks))
-            chosen.append(tasks[order[index]].id)
-        return [self.prompt(*one) for one in self._with_kinds(dict.fromkeys(chosen), self.rng(step, "exemplars"))]
+            chosen.append(tasks[order[index]])
+        return dict.fromkeys(chosen)
 
     def _with_kinds(self, tasks: Iterable[str], rng: np.random.Generator) -> list[tuple[str, bool]]:
         """Each task with whether its prompt shows exemplars, as the share of such prompts is."""

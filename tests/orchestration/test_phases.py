@@ -205,6 +205,21 @@ def test_a_step_that_is_done_again_after_a_restart_has_the_same_prompts() -> Non
     assert phase.prompts(1) != lost, "exemplars are drawn anew for every step"
 
 
+def test_tasks_may_be_drawn_by_the_signal_that_their_groups_carried() -> None:
+    phase = contrastive(tasks=6, tasks_per_step=2)
+    phase.session.config.contrastive_rl.draw = "signal"
+    first = Counter(task for step in range(60) for task in tasks_of(phase, step))
+    assert len(first) == 6, "none is left out"
+    assert min(first.values()) > 8
+    ok, wrong = Outcome.OK, Outcome.WRONG
+    for _ in range(10):
+        phase.credit(step_result(*([[(ok, 1.0), (ok, 2.0)]] * 2), *([[(wrong, 0.0), (wrong, 0.0)]] * 4)))
+    later = Counter(task for step in range(60) for task in tasks_of(phase, step))
+    assert sum(later.values()) == 120
+    assert later["level1/0"] + later["level1/1"] > 80
+    assert tasks_of(phase, 3) == tasks_of(phase, 3)
+
+
 def test_a_share_of_the_prompts_shows_exemplars_and_a_redone_step_repeats_which() -> None:
     phase = contrastive(tasks=6, tasks_per_step=6)
     phase.session.config.contrastive_rl.contrastive_share = 0.5
