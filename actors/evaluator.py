@@ -19,7 +19,7 @@ from evaluators.records import Artifact, BuildError, Candidate, Task, Verdict
 @dataclass(frozen=True)
 class EvaluationRequest:
     """A candidate to be judged at a preset, with what a builder made of it (None: it compiles nothing), the extensions
-    that it had asked for in vain as it ran, and whether a builder has seen it run."""
+    that it had asked for in vain as it ran, and whether a builder has looked at it."""
 
     task: Task
     candidate: Candidate

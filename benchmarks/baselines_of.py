@@ -20,7 +20,6 @@ from evaluators.baselines import BaselineResult, BaselineStore, existing_baselin
 from evaluators.records import Estimate
 from orchestration.baselines import tasks_named
 
-_ABSENT = "absent when it was measured"
 _VERSIONS = ("arch", "gpu", "torch", "cuda", "driver")
 _EAGER = "eager"
 
@@ -67,19 +66,19 @@ def _width(one: Estimate) -> float:
 
 
 def fill(store: BaselineStore, source: str, folders: Sequence[Path]) -> tuple[int, list[str], Mapping[str, str]]:
-    """Puts the baselines of the tasks of `source` into a store; returns how many, the tasks without any, and the
-    versions."""
+    """Puts the baselines of the tasks of `source` into a store that lacks them; returns how many, the tasks of which no
+    row tells, and the versions."""
     found, versions = baselines_in(folders)
-    names = [name for name in existing_baselines(versions["arch"]) if name != _EAGER]
+    names = set(existing_baselines(versions["arch"]))
     put, missing = 0, []
     for task in tasks_named(source, "cuda"):
         if task.digest not in found:
             missing.append(task.id)
             continue
-        for name in names:
-            one = found[task.digest].get(name)
-            store.put(task, name, versions, BaselineResult(one, "" if one else _ABSENT))
-            put += 1
+        for name in names & found[task.digest].keys():
+            if store.get(task, name, versions) is None:
+                store.put(task, name, versions, BaselineResult(found[task.digest][name]))
+                put += 1
     return put, missing, versions
 
 

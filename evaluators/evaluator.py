@@ -134,7 +134,7 @@ class Evaluator:
         """Judges `source` (which defines `ModelNew`) against the task's reference.
 
         `artifact` is what a builder made of it; without one, what needs building is built first. `looked`: `look` has
-        found nothing. An identical candidate at the same preset is measured once. Never raises for anything a candidate
+        left it to this. An identical candidate at the same preset is measured once. Never raises for what a candidate
         does; a task whose reference fails, or an evaluator that fails three times, gives an `infra` verdict.
         """
         task = find_task(task, profile_of(self.device.arch)) if isinstance(task, str) else task

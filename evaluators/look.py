@@ -7,8 +7,10 @@ is timed in it, so looks may go on side by side where nobody measures, and fill 
 
 from __future__ import annotations
 
+import math
 import re
 import secrets
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
@@ -25,8 +27,10 @@ _PAYS = 0.3  # of a look's seconds to those that it spares: it pays where it end
 _MEMORY = 0.95  # of the running share, a program
 _DOES_NOT_RUN = (Outcome.RUNTIME_ERROR, Outcome.BUILD_ERROR, Outcome.TIMEOUT)
 _OTHER_SECONDS = 20.0  # at most, at another shape
+_LEAST_SECONDS = 0.1
 _CROWDED = re.compile(  # what may be for want of memory, of processes, files or time: the libraries' words for it, too
-    r"memory|alloc|not.initialized|internal.error|execution.failed|resource|unavailable|new thread|no space|too many",
+    r"memory|alloc|not.initialized|internal.error|execution.failed|unable.to.find|resource|unavailable|new thread"
+    r"|no space|too many|launch.failure|signal 9\b",
     re.IGNORECASE,
 )
 
@@ -57,24 +61,32 @@ def look(
     device: Device,
     timeout: float,
     also: Sequence[dict[str, int]] = (),
+    *,
+    within: float = math.inf,
 ) -> None:
     """Starts the runner, loads the candidate, constructs it and calls it once on the task's inputs; what the output
-    holds is not looked at, only its form. `timeout`: seconds for each of these. Then it is called at other sizes of the
-    task, `also`, whatever comes of that: what compiles for them has done so when they are tried.
+    holds is not looked at, only its form. `timeout`: seconds for each of these, `within`: for all of this. Then it is
+    called at other sizes of the task, `also`, whatever comes of that: what compiles for them has done so when they are
+    tried.
 
     Raises RunnerFailure, as a judgement of the candidate would; InfraError and Unbuilt, as the runner does.
     """
+    end = time.monotonic() + within
+
+    def left() -> float:
+        return max(min(timeout, end - time.monotonic()), _LEAST_SECONDS)
+
     runner.begin_start()
-    runner.end_start(timeout)
+    runner.end_start(left())
     seed = secrets.randbits(48)
     init_inputs = program.init_inputs(seed)
-    runner.load(source, "ModelNew", timeout)
-    runner.construct(seed, init_inputs, timeout)
-    _call(runner, program, init_inputs, device, timeout)
+    runner.load(source, "ModelNew", left())
+    runner.construct(seed, init_inputs, left())
+    _call(runner, program, init_inputs, device, left())
     for sizes in also:
         with suppress(ProgramError, RunnerFailure):
             other = TaskProgram(program.task.with_sizes(**sizes), device.torch_device)
-            _call(runner, other, init_inputs, device, min(timeout, _OTHER_SECONDS))
+            _call(runner, other, init_inputs, device, min(left(), _OTHER_SECONDS))
 
 
 def _call(runner: RunnerHandle, program: TaskProgram, init_inputs: list[Any], device: Device, timeout: float) -> None:

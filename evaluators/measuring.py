@@ -35,6 +35,7 @@ from evaluators.trials import CallLimits
 from evaluators.zygote_handle import ZygoteHandle
 
 _log = logging.getLogger(__name__)
+_LOOK_SECONDS = 60.0  # of one beside others: all evaluators wait for the last, and judge what takes longer
 _SLOT_SECONDS = 600.0
 _ATTEMPTS = 3
 _CLOSE = 0.08  # of a logarithm: nearer to 1 than that, a hundredth matters
@@ -73,16 +74,18 @@ class MeasuringSlot:
         its artifact. Raises Unbuilt; TimeoutError where there is no end to measurements."""
         prepare_compilers(self._zygote, source)
         with self.device.unmeasured(_SLOT_SECONDS):
+            start = time.time()
             try:
-                return self._look(slot_of_unmeasured(), program, source, artifact, beside_others=True)
+                found = self._look(slot_of_unmeasured(), program, source, artifact, beside_others=True)
             finally:
                 self.device.trim()
+        return None if self.device.own_memory and self._incidents.since(start) else found
 
     def judge(
         self, program: TaskProgram, source: str, preset: Preset, artifact: Artifact | None, *, looked: bool = False
     ) -> Found:
         """A judgement, and the containment that was active. While it was made no program may have made another device
-        of this host fail: else it is made again, three times at most. `looked`: a look has found nothing. Raises
+        of this host fail: else it is made again, three times at most. `looked`: `look` has left it to this. Raises
         Unbuilt."""
         self._learn_health()
         for _ in range(_ATTEMPTS):
@@ -134,7 +137,8 @@ class MeasuringSlot:
         seconds = self.limits.build_seconds if artifact else self.limits.start_seconds
         try:
             also = shape_variants(program.task)[:1] if artifact else []
-            look(runner, program, source, self.device, seconds, also)
+            within = _LOOK_SECONDS if beside_others else math.inf
+            look(runner, program, source, self.device, seconds, also, within=within)
             runner.end()
         except RunnerFailure as failure:
             judgement = Judgement(failure.outcome, failure.message)

@@ -112,17 +112,15 @@ class RunnerHandle:
                 },
                 [theirs.fileno()],
             )
+            self.pid = int(reply["pid"])
+            if not self.pid:
+                raise InfraError("the zygote could not fork a runner")
         except InfraError:
             ours.close()
             shutil.rmtree(self._folder, ignore_errors=True)
             raise
         finally:
             theirs.close()
-        self.pid = int(reply["pid"])
-        if not self.pid:
-            ours.close()
-            shutil.rmtree(self._folder, ignore_errors=True)
-            raise InfraError("the zygote could not fork a runner")
         self._zygote_start = zygote.starts
         self._group = ProcessGroup(self.pid)
         self._left = 0  # processes of it that could not be ended

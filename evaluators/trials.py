@@ -17,7 +17,7 @@ from evaluators.device import Device
 from evaluators.expectation import Errors, Expectation
 from evaluators.floor import LEAST_SECONDS, bytes_written
 from evaluators.inputs import distributions, rounding_alike
-from evaluators.pair import RunnerPair
+from evaluators.pair import Round, RunnerPair
 from evaluators.tasks import TaskProgram
 from evaluators.timing import Preset
 from evaluators.weights import Weights
@@ -52,7 +52,7 @@ class Trials:
 
     `own_errors`: the reference's, on the task's own inputs. `deterministic`: whether the candidate gives the same bits
     twice (None where the reference does not, or nothing was tried). `written`: bytes of the output that a call must
-    write. `reference_seconds`: of one call; `candidate_seconds`: of its shortest, by its own clock."""
+    write. `reference_seconds`: of one call; `candidate_seconds`: of the shortest, since the first may compile."""
 
     def __init__(
         self,
@@ -128,8 +128,7 @@ class Trials:
                 if unusual.unbiased:
                     self._checks.unbiased(expected, unusual.where)
             return
-        self.reference_seconds = done.reference.own[0]
-        self.candidate_seconds = min(self.candidate_seconds, done.candidate.own[0])
+        self._took(done)
         first = self._weights.are_new and not self._checks.made
         self._checks.exactly(expected, own, _AFTER_NEW_WEIGHTS if first else "", (values, seed))
         self._compare_closely(expected, own, values, seed)
@@ -138,6 +137,11 @@ class Trials:
         self._measure_output(values)
         if self.deterministic is None:
             self._repeat(values, seed, timeouts)
+
+    def _took(self, done: Round) -> None:
+        """Takes the seconds of one call in: of the candidate's what it says that it took, but no more than it can."""
+        self.reference_seconds = done.reference.own[0]
+        self.candidate_seconds = min(self.candidate_seconds, done.candidate.own[0], done.candidate.judged)
 
     def _compare_closely(self, expected: list[Tensor], own: Errors, values: list[Any], seed: int) -> None:
         """Where an output depends on few numbers, no sum explains an error of many roundings."""
@@ -178,7 +182,7 @@ class Trials:
         """The same call again: whether the candidate's bits are the same, unless the reference keeps a state."""
         with self._pair.costs("determinism"):
             before = [[one.clone() for one in self._pair.outputs(which)] for which in (0, 1)]
-            self._pair.round([values], [seed], timeouts)
+            self._took(self._pair.round([values], [seed], timeouts))
             same = [all(map(same_bits, one, self._pair.outputs(which))) for which, one in enumerate(before)]
             self.deterministic = same[1] if same[0] else None
             if same[0] and not same[1]:

@@ -65,7 +65,7 @@ class Placement:
             self.release()
             raise ConfigError(
                 f"placement.share: {gpus} GPU(s) with {cpus} CPUs each were not to be had in {limit:.0f} s; "
-                "lower rollout.engines, learner.ranks and evaluator.workers, or add GPUs to the cluster"
+                "lower rollout.engines, learner.ranks, evaluator.workers and evaluator.builders, or add to the cluster"
             ) from None
 
     def _gpus(self) -> dict[str, int]:

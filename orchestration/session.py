@@ -333,7 +333,7 @@ class Session:
             policy_version=version,
             checkpoint=self.run.publish_checkpoint(local, name),
             buffer=self.run.write_buffer(self.buffer.to_table(), version),
-            extra={**self.state.extra, phase.key: dict(phase.memory)},
+            extra={**self.state.extra, phase.key: phase.to_commit()},
         )
 
     def commit_assessment(self, stage: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -47,6 +48,10 @@ class Phase(ABC):
     def restore(self, memory: Mapping[str, object]) -> None:
         """Continues with what was committed."""
         self.memory = dict(memory)
+
+    def to_commit(self) -> dict[str, object]:
+        """What a resume is given: a copy of the memory, which the phase goes on with."""
+        return deepcopy(self.memory)
 
     def begin(self) -> None:  # noqa: B027 - a phase may have nothing to begin with
         """Called before the first step, and never on a resume in the middle."""

@@ -88,8 +88,13 @@ class ContrastiveRl(Phase):
                 return
             yield step
 
+    def to_commit(self) -> dict[str, object]:
+        """With the seconds up to this commit."""
+        self._seconds()
+        return super().to_commit()
+
     def _seconds(self) -> float:
-        """What the phase has taken so far; of the time before a resume, its committed steps."""
+        """What the phase has taken so far; of the time before a resume, up to the last commit."""
         before: float = self.memory.get("seconds", 0.0)  # type: ignore[assignment]
         self.memory["seconds"] = before + time.monotonic() - self._since
         self._since = time.monotonic()
@@ -200,7 +205,6 @@ class ContrastiveRl(Phase):
 
     def learn(self, step: int, rollouts: Sequence[Rollout]) -> dict[str, float]:
         """Trains on the groups that carry a signal."""
-        self._seconds()
         config = self.session.config
         with_signal = {rollout.group for rollout in rollouts if rollout.advantage}
         samples = [

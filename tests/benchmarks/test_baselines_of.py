@@ -41,6 +41,7 @@ def test_verdicts_over_restored_baselines_are_those_published(tmp_path: Path) ->
     tasks = {task.digest: task for task in load_tasks("bundled", "cuda")}
     assert put == 4 * (len(tasks) - len(missing))
     assert versions["arch"] == "H200"
+    assert fill(store, "bundled", [folder])[0] == 0, "what is known stays"
     rows = pq.read_table(folder / "verdicts.parquet", columns=["speedups", "evaluator"]).to_pylist()
     compared = 0
     for row in rows:

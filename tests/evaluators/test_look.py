@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -146,6 +147,7 @@ def test_what_is_no_python_takes_no_process(looking: Evaluator, monkeypatch: pyt
         "cuDNN error: CUDNN_STATUS_NOT_INITIALIZED",
         "[Errno 11] Resource temporarily unavailable",
         "can't start new thread",
+        "GET was unable to find an engine to execute this computation",
     ],
 )
 def test_what_others_have_taken_is_no_verdict(
@@ -155,6 +157,17 @@ def test_what_others_have_taken_is_no_verdict(
     assert looking.look(TASK, source, preset="fast") is None
     monkeypatch.setattr(looking.device, "looks_first", False)
     assert looking.evaluate(TASK, source).outcome is Outcome.RUNTIME_ERROR
+
+
+def test_a_look_beside_others_is_short_whatever_it_is_that_takes_long(
+    looking: Evaluator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody measures until it is over. Each of its parts may take as long as all of it."""
+    monkeypatch.setattr("evaluators.measuring._LOOK_SECONDS", 4.0)
+    slow = f"import time\ntime.sleep(2.5)\n{RIGHT.replace(FORWARD, 'time.sleep(2.5); time.sleep(2.5); ' + FORWARD)}"
+    start = time.monotonic()
+    assert looking.look(TASK, slow, preset="fast") is None
+    assert time.monotonic() - start < 6.5
 
 
 def test_what_has_been_looked_at_is_not_looked_at_again(always: Evaluator) -> None:

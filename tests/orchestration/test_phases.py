@@ -374,16 +374,19 @@ def test_so_many_steps_are_begun_ahead_of_the_learner(staleness: int) -> None:
 def test_contrastive_rl_ends_after_its_minutes_those_before_a_resume_included(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Steps of a minute each, on a clock of the test's own; the second before a resume was not committed."""
+    """Steps of a minute each, on a clock of the test's own; what came after the last commit is not counted."""
     now = [0.0]
+    committed: list[dict[str, object]] = []
     monkeypatch.setattr("orchestration.phases.contrastive_rl.time.monotonic", lambda: now[0])
 
     def taken(phase: ContrastiveRl, done: int, most: int = 9) -> list[int]:
         steps = []
         for step in phase.remaining(done):
             steps.append(step)
-            now[0] += 60.0
+            now[0] += 20.0
             phase.learn(step, [])
+            now[0] += 40.0  # a push of weights, a checkpoint
+            committed.append(phase.to_commit())
             if len(steps) == most:
                 break
         return steps
@@ -397,8 +400,9 @@ def test_contrastive_rl_ends_after_its_minutes_those_before_a_resume_included(
     assert taken(phase, 0, most=1) == [0]
     now[0] += 1000.0
     resumed = timed(2.5)
-    resumed.restore(json.loads(json.dumps(phase.memory)))
+    resumed.restore(json.loads(json.dumps(committed[-1])))
     assert taken(resumed, 1) == [1, 2]
+    assert committed[-1]["seconds"] == 180.0
 
 
 def timed(minutes: float) -> ContrastiveRl:
