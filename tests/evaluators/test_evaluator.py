@@ -75,7 +75,7 @@ def test_bursts_of_what_is_much_slower_are_short(evaluator, monkeypatch) -> None
     monkeypatch.setattr(evaluator, "preset", replace(evaluator.preset, trials=1))
     once = "if not hasattr(self, 'n'): self.n = 1; __import__('time').sleep(0.5)\n        return torch.tanh(x[0])"
     evaluator.evaluate(task, model(once, name="ModelNew"))
-    assert beside_slower > 2 * asked[-1], "its first call may compile"
+    assert asked[-1] < 0.01, "not a tenth of what its first call took, which may compile"
 
 
 HONEST = {
