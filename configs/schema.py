@@ -183,7 +183,7 @@ class ContrastiveConfig:
     minibatches: int = bounded(1, 1)  # optimiser steps a pass
     clip_low: float = bounded(0.2, 0.0, 1.0)
     clip_high: float = bounded(0.28, 0.0)  # clip-higher (DAPO)
-    kl: float = bounded(0.005, 0.0)  # weight of the k3 estimate against the reference policy
+    kl: float = bounded(0.005, 0.0)  # weight of the k3 estimate against the policy that the phase began with
     importance_cap: float = bounded(2.0, 0.0)  # truncated importance sampling, vLLM against trainer; 0 turns it off
     # The ratio of each token, or of whole responses (GSPO; clip_low and clip_high are then about 3e-4).
     ratio: str = one_of("token", "token", "sequence")

@@ -6,7 +6,7 @@ Writes inside the given folder only. Making a folder appear all at once (rename)
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ _REFERENCE = "reference.safetensors"
 
 
 def save(
-    engine: Any, folder: Path, rank: int, policy_version: int, reference: PreTrainedModel | None, frozen: float
+    engine: Any, folder: Path, rank: int, policy_version: int, reference: Mapping[str, Tensor] | None, frozen: float
 ) -> None:
     """Writes weights that are trained, optimiser, step counts, random states and the reference policy (rank 0) to
     `folder`. Frozen weights stay out, being those that the policy was loaded with; `frozen` is their `size_of_frozen`.
@@ -32,8 +32,7 @@ def save(
         random_state["cuda"] = torch.cuda.get_rng_state()
     torch.save(random_state, _random_file(folder, rank))
     if reference is not None and rank == 0:
-        weights = {name: parameter.detach().contiguous() for name, parameter in reference.named_parameters()}
-        save_file(weights, folder / _REFERENCE)
+        save_file({name: weight.contiguous() for name, weight in reference.items()}, folder / _REFERENCE)
     # Last: DeepSpeed ends with a barrier, after which every rank's part is there.
     about = {"policy_version": policy_version, "frozen": frozen}
     hook = engine.module.register_state_dict_post_hook(_leave_out_frozen)

@@ -29,7 +29,7 @@ from learners.batching import Batch, Plan, Row, collate, plan_batches
 from learners.deepspeed_config import deepspeed_config, import_deepspeed, join_process_group, require_nvme
 from learners.disk_adam import DiskAdamW
 from learners.frozen import FrozenPolicy, freeze, frozen_dtype
-from learners.lora import adapter_settings, adapter_weights, attach_lora, merged_weights, without_adapters
+from learners.lora import FrozenAdapters, adapter_settings, adapter_weights, attach_lora, merged_weights
 from learners.losses import LossInputs, LossOutputs, Objective, cross_entropy_loss, grpo_loss
 from learners.policy import compile_layers, load_policy
 from learners.records import Sample
@@ -102,7 +102,7 @@ class LearnerEngine:
         scorer = TokenScorer(self.model, autocast=config.autocast, cache_casts=config.zero_stage < 3).to(self.device)
         self._frozen_size = checkpoints.size_of_frozen(scorer)
         self._engine = self._wrap(scorer)
-        self._reference: FrozenPolicy | None = None
+        self._reference: FrozenPolicy | FrozenAdapters | None = None
         self._gradient_norm = 0.0
 
     def train_cross_entropy(self, samples: Sequence[Sample], learning_rate: float) -> dict[str, float]:
@@ -135,8 +135,6 @@ class LearnerEngine:
         LearnerError when `config.kl` asks for a reference policy and `set_reference` was not called.
         """
         started = time.perf_counter()
-        if config.kl > 0 and self._reference is None and self._adapters is None:
-            raise LearnerError("contrastive_rl.kl > 0 needs a reference policy: call set_reference() before the phase")
         # Every n-th sample, so that the responses to one prompt spread over the minibatches.
         plans = [self._plan(samples[start :: config.minibatches]) for start in range(config.minibatches)]
         minibatches = [(plan, self._work(plan)) for plan in plans if plan.response_tokens]
@@ -161,13 +159,10 @@ class LearnerEngine:
         return {**_mean_of(steps), **scored, **_counts(plans, started)}
 
     def set_reference(self) -> None:
-        """Freezes a copy of the current policy for the KL term, whole on every rank. All ranks must call it.
-
-        With LoRA nothing is copied: the reference is then the policy without its adapters.
-        """
-        if self._adapters is None:
-            self._forget_reference()  # the one before makes room first
-            self._reference = self._frozen(self.named_weights())
+        """Freezes a copy of the current policy for the KL term, whole on every rank; with LoRA, of its adapters alone.
+        All ranks must call it."""
+        self._forget_reference()  # the one before makes room first
+        self._reference = self._frozen(self.named_weights() if self._adapters is None else self.named_adapters())
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         """Hugging Face names and whole float32 weights on the engine's device, LoRA merged, tied weights once.
@@ -191,7 +186,7 @@ class LearnerEngine:
     def save(self, folder: str | Path) -> None:
         """Writes all that `load` needs to continue as if never stopped, but for weights that are frozen. All ranks must
         call it, on a shared folder."""
-        reference = self._reference.model if self._reference is not None else None
+        reference = self._reference.weights() if self._reference is not None else None
         checkpoints.save(self._engine, Path(folder), self.rank, self.policy_version, reference, self._frozen_size)
 
     def load(self, folder: str | Path) -> None:
@@ -355,17 +350,15 @@ class LearnerEngine:
     def _logprobs(self, scorer: Any, batch: Batch, temperature: float) -> Tensor:
         return scorer(batch=batch, temperature=temperature)[0]
 
-    @contextlib.contextmanager
-    def _reference_scorer(self) -> Iterator[Any]:
-        if self._reference is not None:
-            with self._reference.at_hand() as scorer:
-                yield scorer
-        else:
-            with without_adapters(self._adapters):
-                yield self._engine
+    def _reference_scorer(self) -> contextlib.AbstractContextManager[Any]:
+        if self._reference is None:
+            raise LearnerError("contrastive_rl.kl > 0 needs a reference policy: call set_reference() before the phase")
+        return self._reference.at_hand()
 
-    def _frozen(self, weights: Iterable[tuple[str, Tensor]]) -> FrozenPolicy:
+    def _frozen(self, weights: Iterable[tuple[str, Tensor]]) -> FrozenPolicy | FrozenAdapters:
         autocast, offload = self.config.autocast, self.config.offload_reference
+        if self._adapters is not None:
+            return FrozenAdapters(self.model, dict(weights), self._engine, device=self.device, offload=offload)
         place = torch.device("cpu") if offload else self.device
         held = {name: weight.to(place, frozen_dtype(weight, autocast=autocast)) for name, weight in weights}
         frozen = FrozenPolicy(self.model, held, device=self.device, autocast=autocast, offload=offload)

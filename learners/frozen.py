@@ -6,7 +6,7 @@ Never holds what an optimiser steps on: those weights stay float32 (`learners/en
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -36,6 +36,19 @@ def freeze(model: PreTrainedModel, *, autocast: bool) -> None:
 
 def _in_float32(_module: nn.Module, _inputs: tuple[Any, ...], output: Tensor) -> Tensor:
     return output.float()
+
+
+@contextlib.contextmanager
+def on_device(parameters: Iterable[nn.Parameter], device: torch.device) -> Iterator[None]:
+    """Parameters of host memory lie on the device for as long as the context lasts; they must not be changed there."""
+    home = {parameter: parameter.data for parameter in parameters}
+    try:
+        for parameter, host in home.items():
+            parameter.data = host.to(device, non_blocking=True)
+        yield
+    finally:
+        for parameter, host in home.items():
+            parameter.data = host
 
 
 class FrozenPolicy:
@@ -72,14 +85,9 @@ class FrozenPolicy:
     @contextlib.contextmanager
     def at_hand(self) -> Iterator[TokenScorer]:
         """The scorer, with its weights on the device for as long as the context lasts."""
-        if not self._offload:
+        with on_device(self.model.parameters(), self._device) if self._offload else contextlib.nullcontext():
             yield self._scorer
-            return
-        home = {parameter: parameter.data for parameter in self.model.parameters()}
-        try:
-            for parameter, host in home.items():
-                parameter.data = host.to(self._device, non_blocking=True)
-            yield self._scorer
-        finally:
-            for parameter, host in home.items():
-                parameter.data = host
+
+    def weights(self) -> dict[str, Tensor]:
+        """What it is made of again, by Hugging Face's names, tied weights once."""
+        return {name: parameter.detach() for name, parameter in self.model.named_parameters()}

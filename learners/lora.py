@@ -19,8 +19,10 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from configs.schema import LoraConfig
+from learners.frozen import on_device
 
 _ADAPTER = "default"
+_FACTORS = ("lora_A", "lora_B")
 _GATHER_ELEMENTS = 1 << 26  # weights gathered at once: 256 MiB in float32
 
 
@@ -51,9 +53,50 @@ def attach_lora(model: PreTrainedModel, config: LoraConfig, autocast: bool) -> P
     return adapters
 
 
-def without_adapters(adapters: PeftModel | None) -> contextlib.AbstractContextManager[object]:
-    """The base model, for as long as the context lasts: the reference policy of a LoRA run."""
-    return adapters.disable_adapter() if adapters is not None else contextlib.nullcontext()
+class FrozenAdapters:
+    """A copy of the adapters as they once were, whole on every rank: with the weights under them, a policy of then."""
+
+    def __init__(
+        self, model: nn.Module, factors: Mapping[str, Tensor], scorer: Any, *, device: torch.device, offload: bool
+    ) -> None:
+        """`factors`: as `adapter_weights(model)` names them. `scorer` computes log-probabilities with `model`.
+        `offload`: they lie in host memory except in the context of `at_hand`."""
+        self._scorer, self._device = scorer, device
+        self._offload = offload and device.type != "cpu"
+        self._factors: dict[str, nn.Linear] = {}
+        self._copies: list[tuple[nn.ModuleDict, nn.Module]] = []
+        for prefix, module in model.named_modules():
+            if isinstance(module, LoraLayer):
+                for kind in _FACTORS:
+                    name = _factor_name(prefix, kind)
+                    linear = self._factors[name] = _frozen_linear(factors[name].to("cpu" if self._offload else device))
+                    self._copies.append((getattr(module, kind), linear))
+                self._copies.append((module.lora_dropout, nn.Identity()))
+
+    @contextlib.contextmanager
+    def at_hand(self) -> Iterator[Any]:
+        """The scorer, which computes with the copies, and without dropout, for as long as the context lasts."""
+        parameters = [weight for linear in self._factors.values() for weight in linear.parameters()]
+        trained = [(slot, slot[_ADAPTER]) for slot, _ in self._copies]
+        with on_device(parameters, self._device) if self._offload else contextlib.nullcontext():
+            try:
+                for slot, copy in self._copies:
+                    slot[_ADAPTER] = copy
+                yield self._scorer
+            finally:
+                for slot, module in trained:
+                    slot[_ADAPTER] = module
+
+    def weights(self) -> dict[str, Tensor]:
+        """The factors that it is made of again."""
+        return {name: linear.weight.detach() for name, linear in self._factors.items()}
+
+
+def _frozen_linear(weight: Tensor) -> nn.Linear:
+    with torch.device("meta"):
+        linear = nn.Linear(weight.shape[1], weight.shape[0], bias=False)
+    linear.weight = nn.Parameter(weight, requires_grad=False)
+    return linear
 
 
 def adapter_settings(adapters: PeftModel) -> str:
@@ -69,11 +112,11 @@ def adapter_weights(model: nn.Module, gather: Any) -> Iterator[tuple[str, Tensor
     for prefix, module in model.named_modules():
         if isinstance(module, LoraLayer):
             layer = cast(_Adapted, module)
-            factors = {"lora_A": layer.lora_A[_ADAPTER].weight, "lora_B": layer.lora_B[_ADAPTER].weight}
+            factors = {kind: getattr(layer, kind)[_ADAPTER].weight for kind in _FACTORS}
             with gather(list(factors.values())), torch.no_grad():
                 whole = {name: factor.detach().to(torch.float32, copy=True) for name, factor in factors.items()}
             for name, factor in whole.items():
-                yield f"base_model.model.{prefix}.{name}.weight", factor
+                yield _factor_name(prefix, name), factor
 
 
 def merged_weights(model: nn.Module, gather: Any) -> Iterator[tuple[str, Tensor]]:
@@ -115,6 +158,11 @@ def _value(parameter: Tensor, layer: _Adapted | None) -> Tensor:
 def _parameters_of(layer: _Adapted) -> list[Tensor]:
     """The base weight first, then the adapter's two factors."""
     return [layer.get_base_layer().weight, layer.lora_A[_ADAPTER].weight, layer.lora_B[_ADAPTER].weight]
+
+
+def _factor_name(prefix: str, kind: str) -> str:
+    """As peft saves it."""
+    return f"base_model.model.{prefix}.{kind}.weight"
 
 
 def _plain(*parts: str) -> str:

@@ -94,7 +94,7 @@ def learner_memory(
     shape: PolicyShape, config: LearnerConfig, *, responses: int, reference: bool, device_bytes: int = 0
 ) -> LearnerMemory:
     """Of a step on micro-batches of `config.micro_batch_tokens`, of which at most `responses` are scored at once.
-    `reference`: a KL term asks for a reference policy, which adapters do without a copy. `device_bytes`: of
+    `reference`: a KL term asks for a reference policy, a copy of the adapters where there are any. `device_bytes`: of
     the GPU's memory, 0 for a CPU."""
     trained = trainable(shape, config.lora)
     frozen = shape.parameters if config.lora.rank else 0
@@ -121,7 +121,8 @@ def learner_memory(
         host += (3 + (stage < 3) + (2 if config.offload_optimizer == "cpu" else 0)) * of_states
         optimizer = 0
     activations = _activations(shape, config) + _logits(responses * shape.vocabulary, held, device_bytes)
-    frozen_copy = held * shape.parameters if reference and not config.lora.rank else 0
+    copied = _FULL * trained if config.lora.rank else held * shape.parameters
+    frozen_copy = copied if reference else 0
     if config.offload_reference:
         # Its own passes need no gradients and next to no activations.
         host, frozen_copy = host + frozen_copy, max(frozen_copy - gradients - activations, 0)

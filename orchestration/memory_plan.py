@@ -154,7 +154,7 @@ def _learner(config: RunConfig, shape: PolicyShape, device: int, *, on_gpu: bool
     states = f"raise learner.zero_stage and learner.ranks, or {adapters}"
     remedies = {
         "off-loaded": "set learner.offload_optimizer=nvme",
-        "reference": f"set contrastive_rl.kl=0, or {adapters}, which need no copy",
+        "reference": f"set contrastive_rl.kl=0, or {adapters}, of which the copy is small",
         "activations": "lower learner.micro_batch_tokens"
         + ("" if learner.gradient_checkpointing else ", or set learner.gradient_checkpointing=true"),
     }

@@ -60,7 +60,7 @@ def test_a_learner_is_measured_by_stage(tmp_path: Path) -> None:
     found = run(tmp_path / "found.json", "peak", "--model", "random-tiny", *sizes, "learner.lora.rank=4")
     assert set(STAGES) <= found["measured"].keys()
     assert found["measured"]["optimiser"] >= found["measured"]["weights"]
-    assert found["parts"]["reference"] == 0, "adapters need no copy"
+    assert 0 < found["parts"]["reference"] < found["parts"]["weights"], "a copy of the adapters"
 
 
 @pytest.mark.slow

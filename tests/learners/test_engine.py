@@ -17,6 +17,7 @@ from torch import Tensor
 
 from configs.schema import ContrastiveConfig, LearnerConfig, LoraConfig
 from learners.engine import LearnerEngine, LearnerError
+from learners.losses import k3_divergence
 from learners.policy import PolicyError, load_policy
 from learners.records import Sample
 from tests.learners.plain import logprobs_of, train_plainly
@@ -200,13 +201,10 @@ def test_lora_trains_adapters_and_exports_merged_weights(
 ) -> None:
     lora = LoraConfig(rank=4, alpha=8.0)
     with engine_for(policy_folder, learner_config, zero_stage=stage, lora=lora) as engine:
-        contrastive = ContrastiveConfig(kl=0.1)
-        assert engine.train_grpo(samples, 0.0, contrastive)["kl"] == 0.0, "adapters start as nothing"
         for _ in range(5):
             engine.train_cross_entropy(samples, 1e-2)
         engine.export(tmp_path)
         final = engine.train_cross_entropy(samples, 0.0)
-        assert engine.train_grpo(samples, 0.0, contrastive)["kl"] > 0.01, "the reference is the base model"
     merged, tokenizer = load_policy(tmp_path, torch.float32)
     base, _ = load_policy(policy_folder, torch.float32)
     with torch.no_grad():
@@ -215,6 +213,57 @@ def test_lora_trains_adapters_and_exports_merged_weights(
     assert torch.equal(merged.get_input_embeddings().weight, base.get_input_embeddings().weight)
     assert not torch.equal(merged.model.layers[0].mlp.up_proj.weight, base.model.layers[0].mlp.up_proj.weight)
     assert tokenizer.eos_token_id == base.config.eos_token_id
+
+
+@pytest.mark.parametrize("stage", [0, 1, 3])
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+def test_the_reference_of_adapters_is_the_policy_that_the_phase_began_with(
+    policy_folder: Path,
+    samples: list[Sample],
+    learner_config: LearnerConfig,
+    tmp_path: Path,
+    stage: int,
+    dropout: float,
+) -> None:
+    """Not the model without adapters: that would pull back to before SFT."""
+    contrastive, lora = ContrastiveConfig(kl=0.1), LoraConfig(rank=4, alpha=8.0, dropout=dropout)
+
+    def grown(engine: LearnerEngine) -> None:
+        for _ in range(5):
+            engine.train_cross_entropy(samples, 1e-2)
+
+    with engine_for(policy_folder, learner_config, zero_stage=stage, lora=lora) as engine:
+        grown(engine)
+        engine.set_reference()
+        began = dict(engine.named_weights())
+        if dropout == 0.0:
+            assert engine.train_grpo(samples, 0.0, contrastive)["kl"] == 0.0
+        grown(engine)
+        then = dict(engine.named_weights())
+        assert any(not torch.equal(then[name], began[name]) for name in began)
+        distance = engine.train_grpo(samples, 0.0, contrastive)["kl"]
+        torch.testing.assert_close(dict(engine.named_weights()), then, atol=0, rtol=0)
+        engine.save(tmp_path)
+    if dropout == 0.0:
+        assert distance == pytest.approx(_divergence(policy_folder, samples, then, began), rel=1e-3)
+    assert distance > 0.001
+    with engine_for(policy_folder, learner_config, zero_stage=stage, lora=replace(lora, dropout=0.0)) as engine:
+        engine.load(tmp_path)
+        expected = _divergence(policy_folder, samples, then, began)
+        assert engine.train_grpo(samples, 0.0, contrastive)["kl"] == pytest.approx(expected, rel=1e-3)
+
+
+def _divergence(
+    folder: Path, samples: list[Sample], policy: dict[str, torch.Tensor], reference: dict[str, torch.Tensor]
+) -> float:
+    """The mean k3 of two plain models with these weights."""
+    model, _ = load_policy(folder, torch.float32)
+    found = []
+    for weights in (policy, reference):
+        model.load_state_dict(weights, strict=False)
+        with torch.no_grad():
+            found.append(torch.cat([logprobs_of(model, sample) for sample in samples]))
+    return k3_divergence(*found).mean().item()
 
 
 def test_gradient_checkpointing_changes_nothing(
