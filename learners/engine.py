@@ -357,10 +357,10 @@ class LearnerEngine:
 
     def _frozen(self, weights: Iterable[tuple[str, Tensor]]) -> FrozenPolicy | FrozenAdapters:
         autocast, offload = self.config.autocast, self.config.offload_reference
-        if self._adapters is not None:
-            return FrozenAdapters(self.model, dict(weights), self._engine, device=self.device, offload=offload)
         place = torch.device("cpu") if offload else self.device
         held = {name: weight.to(place, frozen_dtype(weight, autocast=autocast)) for name, weight in weights}
+        if self._adapters is not None:
+            return FrozenAdapters(self.model, held, self._engine, device=self.device, offload=offload)
         frozen = FrozenPolicy(self.model, held, device=self.device, autocast=autocast, offload=offload)
         if self._packed and self.device.type == "cuda":
             use_packed_attention(frozen.model)

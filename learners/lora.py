@@ -59,17 +59,16 @@ class FrozenAdapters:
     def __init__(
         self, model: nn.Module, factors: Mapping[str, Tensor], scorer: Any, *, device: torch.device, offload: bool
     ) -> None:
-        """`factors`: as `adapter_weights(model)` names them. `scorer` computes log-probabilities with `model`.
-        `offload`: they lie in host memory except in the context of `at_hand`."""
-        self._scorer, self._device = scorer, device
-        self._offload = offload and device.type != "cpu"
+        """`factors`: as `adapter_weights(model)` names them, on the device. `scorer` computes log-probabilities with
+        `model`. `offload`: they lie in host memory instead, except in the context of `at_hand`."""
+        self._scorer, self._device, self._offload = scorer, device, offload
         self._factors: dict[str, nn.Linear] = {}
         self._copies: list[tuple[nn.ModuleDict, nn.Module]] = []
         for prefix, module in model.named_modules():
             if isinstance(module, LoraLayer):
                 for kind in _FACTORS:
                     name = _factor_name(prefix, kind)
-                    linear = self._factors[name] = _frozen_linear(factors[name].to("cpu" if self._offload else device))
+                    linear = self._factors[name] = _frozen_linear(factors[name])
                     self._copies.append((getattr(module, kind), linear))
                 self._copies.append((module.lora_dropout, nn.Identity()))
 

@@ -121,8 +121,7 @@ def learner_memory(
         host += (3 + (stage < 3) + (2 if config.offload_optimizer == "cpu" else 0)) * of_states
         optimizer = 0
     activations = _activations(shape, config) + _logits(responses * shape.vocabulary, held, device_bytes)
-    copied = _FULL * trained if config.lora.rank else held * shape.parameters
-    frozen_copy = copied if reference else 0
+    frozen_copy = held * (trained if config.lora.rank else shape.parameters) if reference else 0
     if config.offload_reference:
         # Its own passes need no gradients and next to no activations.
         host, frozen_copy = host + frozen_copy, max(frozen_copy - gradients - activations, 0)

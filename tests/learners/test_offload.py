@@ -105,13 +105,14 @@ def test_a_folder_that_cannot_be_made_is_named(
         pass
 
 
+@pytest.mark.parametrize("rank", [0, 4])
 def test_a_reference_of_half_the_width_says_nearly_the_same(
-    policy_folder: Path, samples: list[Sample], learner_config: LearnerConfig, tmp_path: Path
+    policy_folder: Path, samples: list[Sample], learner_config: LearnerConfig, tmp_path: Path, rank: int
 ) -> None:
     """Its matrices are those that products are computed with anyway, so it differs in the embedding alone."""
     found = {}
     for autocast in (True, False):
-        with engine_for(policy_folder, learner_config, autocast=autocast) as engine:
+        with engine_for(policy_folder, learner_config, autocast=autocast, lora=LoraConfig(rank=rank)) as engine:
             engine.set_reference()
             start = engine.train_grpo(samples, 0.0, WITH_KL)["kl"]
             for _ in range(3):
