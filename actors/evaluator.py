@@ -42,6 +42,7 @@ def evaluator_of(config: EvaluatorConfig, store: str, *, guarded: bool = True) -
         cache=BuildCache.of(Path(store), config),
         builds=False,
         guarded=guarded,
+        verdicts_of=config.verdicts_of,
     )
 
 

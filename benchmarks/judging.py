@@ -26,6 +26,8 @@ def verdict_costs(folder: Path) -> dict[tuple[str, bool], list[dict[str, float]]
     seen = set()
     for row in rows:
         cost = dict(row["cost"])
+        if not cost:
+            continue  # taken over from another run
         if (row["candidate"], cost.get("total")) not in seen:
             seen.add((row["candidate"], cost.get("total")))
             found[row["outcome"], "look" in cost].append(cost)

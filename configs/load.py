@@ -61,6 +61,7 @@ CHANGEABLE: Mapping[str, str] = {
     "evaluator.workers": "speed only",
     "evaluator.builders": "speed only",
     "evaluator.store": "baselines and artifacts are named by what went into them",
+    "evaluator.verdicts_of": "verdicts that are taken over say so",
     "tracking": "where the run is shown, not what it does",
     "ray": "where the run runs",
 }

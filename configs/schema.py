@@ -262,6 +262,9 @@ class EvaluatorConfig:
     baselines: list[str] = words_of(("eager",), BASELINES)
     require_shapes: bool = False  # a candidate that fails at other shapes than the task's is wrong, not only noted
     store: str = ""  # folder of baselines and build artifacts shared by runs; empty puts it in the run directory
+    # Run directories, or what `warpsmith report RUN --publish FOLDER` wrote: where a program was right or wrong there,
+    # on the same task, sizes, GPU and versions, its verdict is taken over, and says so (evaluating.md).
+    verdicts_of: list[str] = field(default_factory=list)
     # URI of a folder on any file system that pyarrow knows (`s3://...`) that nodes share compiled extensions by; empty
     # where `store` itself is shared.
     build_cache: str = ""

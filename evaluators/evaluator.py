@@ -27,6 +27,7 @@ from evaluators.clocks import EventClock
 from evaluators.device import open_device
 from evaluators.failures import InfraError, Unbuilt
 from evaluators.judge import Judgement
+from evaluators.known import known_verdicts
 from evaluators.measuring import Found, MeasuringSlot
 from evaluators.paper import agree, needs_confirmation
 from evaluators.records import (
@@ -69,6 +70,7 @@ class Evaluator:
         cache: BuildCache | None = None,
         builds: bool = True,
         guarded: bool = True,
+        verdicts_of: Sequence[str] = (),
     ) -> None:
         """`require_shapes`: a candidate that fails at other shapes than the task's is wrong, not only specialised.
         `confirm` gives the speed-up of a program on another device of this kind (None without one), which the preset
@@ -78,8 +80,11 @@ class Evaluator:
         that asks for an extension which is not in its artifact, so that the caller can have it built elsewhere.
         Without `guarded` a program is believed: its own clock decides, and findings are only noted. That is for showing
         what the guard is worth, never for rewards that anybody trusts.
+        `verdicts_of`: folders of earlier runs, whose verdicts are taken over where they would be measured alike
+        (`evaluators.known`).
 
-        Raises ValueError for an architecture, preset or baseline that does not exist.
+        Raises ValueError for an architecture, preset or baseline that does not exist, FileNotFoundError for a folder
+        without verdicts.
         """
         self.device = open_device(arch, threads=threads)
         self.guarded = guarded
@@ -102,7 +107,7 @@ class Evaluator:
         self._builds = builds
         self._slot = MeasuringSlot(self.device, self.limits, self.builder.cache, require_shapes=require_shapes)
         self._programs: OrderedDict[str, TaskProgram] = OrderedDict()
-        self._verdicts: dict[tuple[str, str, str], Verdict] = {}
+        self._verdicts = known_verdicts(verdicts_of if guarded else (), self.device.versions(), self.baselines)
 
     def __enter__(self) -> Evaluator:
         return self
@@ -157,12 +162,15 @@ class Evaluator:
         return verdict
 
     def look(self, task: Task, source: str, *, preset: str, artifact: Artifact | None = None) -> Verdict | None:
-        """The verdict on a candidate that certainly does not run, by one process in which nothing is timed; None of any
-        other, which `evaluate` is to judge. Many evaluators may look at once, and none measures meanwhile.
+        """The verdict on a candidate that certainly does not run, by one process in which nothing is timed, or one that
+        is taken over; None of any other, which `evaluate` is to judge. Many evaluators may look at once, and none
+        measures meanwhile.
 
         Raises Unbuilt for an extension that is not in the artifact.
         """
         candidate, chosen = Candidate.propose(task.id, source, ""), preset_named(preset, self.device.arch)
+        if known := self._verdicts.get((task.digest, candidate.digest, chosen.name)):
+            return known
         start = time.perf_counter()
         unparsed = _unparsed(source)
         found = (unparsed, ()) if unparsed else self._looked(task, source, artifact)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
@@ -9,14 +10,20 @@ from pathlib import Path
 
 from transformers import AutoConfig
 
+from configs.checks import leaves
+from configs.load import ConfigError, parse_config
 from configs.schema import HeldOutConfig, RunConfig, TasksConfig
 from evaluators.marks import Mark, MarkError, marked_among, read_marks, shipped_marks
 from evaluators.records import Task, digest_of
 from evaluators.tasks import TaskError, load_tasks, program_source
 from evaluators.tasks.loader import load_variants
 from learners.policy import PolicyError, load_tokenizer, make_policy
+from orchestration.storage import Storage
 from orchestration.teachers import file_teachers
 from prompts.render import Exemplar, PromptRenderer
+
+_JUDGED_BY = ("evaluator.limits.", "evaluator.require_shapes", "guard.enabled")
+"""What a verdict depends on beside what it says itself."""
 
 
 def select_tasks(config: TasksConfig) -> list[Task]:
@@ -104,6 +111,22 @@ def said_of_marked(marks: Mapping[str, Mark], config: TasksConfig) -> str:
     names = ", ".join(f"{name} ({' '.join(mark.kinds)})" for name, mark in marks.items())
     done = "kept (tasks.marked)" if config.marked == "keep" else "left out (tasks.marked=keep keeps them)"
     return f"{len(marks)} tasks that cannot tell a good program from a cheat are {done}: {names}"
+
+
+def check_verdicts_of(config: RunConfig) -> None:
+    """Whether the runs whose verdicts are to be taken over judged as this one does. Raises ConfigError where not."""
+    for folder in config.evaluator.verdicts_of:
+        place = Storage.at(*os.path.split(folder.rstrip("/")))
+        if not place.is_file("config.yaml"):
+            raise ConfigError(f"evaluator.verdicts_of: {folder} holds no config.yaml; give a run, or published results")
+        other = parse_config(place.read("config.yaml").decode(), f"{folder}/config.yaml")
+        judged = {key: value for key, value, _ in leaves(other)}
+        for key, value, _ in leaves(config):
+            if key.startswith(_JUDGED_BY) and judged[key] != value:
+                raise ConfigError(
+                    f"evaluator.verdicts_of: {folder} was judged with {key}={judged[key]}, which is {value} here; "
+                    f"leave it out, or set the same"
+                )
 
 
 def check_policy(model: str) -> None:

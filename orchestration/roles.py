@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,8 @@ class Roles:
         self._policy = policy
         local = run.local_path or Path("runs") / config.name
         self.store = str(Path(config.evaluator.store or local / "store").absolute())
+        known = [one if "://" in one else str(Path(one).absolute()) for one in config.evaluator.verdicts_of]
+        self._evaluator = replace(config.evaluator, verdicts_of=known)
         self._placement = Placement(config)
         self._pushed = self._started = False
         self._busy: tuple[float, dict[str, float]] = (time.monotonic(), {})
@@ -117,7 +120,7 @@ class Roles:
         self.builders = ActorPool(
             "builder",
             lambda index: BuilderActor.options(**self._placement.options(BUILDER, index)).remote(
-                config.evaluator, self.store, config.guard.enabled, config.placement.share == "all"
+                self._evaluator, self.store, config.guard.enabled, config.placement.share == "all"
             ),
             config.evaluator.builders,
             timeout=config.evaluator.limits.build_seconds * 8,
@@ -125,7 +128,7 @@ class Roles:
         self.evaluators = ActorPool(
             "evaluator",
             lambda index: EvaluatorActor.options(**self._placement.options(EVALUATOR, index)).remote(
-                config.evaluator, self.store, config.guard.enabled
+                self._evaluator, self.store, config.guard.enabled
             ),
             config.evaluator.workers,
             timeout=600.0 + 10 * config.evaluator.limits.start_seconds,

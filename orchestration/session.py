@@ -29,6 +29,7 @@ from learners.policy import encode_prompt, encode_response, load_tokenizer
 from learners.records import Rollout
 from orchestration.bootstrap import (
     check_policy,
+    check_verdicts_of,
     draw_held_out,
     marks_of_tasks,
     prepare_policy,
@@ -75,6 +76,7 @@ class Session:
         self.progress = progress
         named = select_tasks(config.tasks)
         check_policy(config.policy.model)
+        check_verdicts_of(config)
         if "sft" in config.schedule.phases:
             make_teachers(config.sft, config.seed)
         self.renderer = PromptRenderer()

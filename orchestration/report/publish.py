@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from evaluators.known import TAKEN_OVER
 from evaluators.records import VERDICT_SCHEMA, Estimate
 from evaluators.tasks import load_tasks
 from orchestration.report import format as fmt
@@ -56,7 +58,7 @@ def publish(report: Report, run: RunDirectory, folder: Path) -> Path:
     page = folder / "README.md"
     state = run.read_state()
     changed = state.extra.get("changed", ()) if state else ()
-    page.write_text(_page(report, list(drawn), _about(verdicts), metrics, changed), encoding="utf-8")
+    page.write_text(_page(report, list(drawn), _about(verdicts), metrics, changed, _taken_over(verdicts)), "utf-8")
     return page
 
 
@@ -66,8 +68,9 @@ def _page(
     about: Mapping[str, str],
     metrics: pa.Table,
     changed: Sequence[Mapping[str, Any]],
+    taken_over: Sequence[str],
 ) -> str:
-    parts = [f"# {report.name}", *_setting(report, about, metrics), *_changes(changed)]
+    parts = [f"# {report.name}", *_setting(report, about, metrics), *taken_over, *_changes(changed)]
     if not report.stages:
         return "\n\n".join([*parts, "No stage has been assessed yet."]) + "\n"
     for group in report.groups:
@@ -227,6 +230,17 @@ def _about(verdicts: pa.Table) -> dict[str, str]:
             if facts.get(name) and facts[name] not in values:
                 values.append(facts[name])
     return {name: " or ".join(values) for name, values in seen.items() if values}
+
+
+def _taken_over(verdicts: pa.Table) -> list[str]:
+    """How many programs were not judged by this run, and by which instead."""
+    facts = [dict(row) for row in verdicts["evaluator"].to_pylist()]
+    programs = dict(zip(verdicts["candidate"].to_pylist(), facts, strict=True))
+    found = Counter(about[TAKEN_OVER] for about in programs.values() if about.get(TAKEN_OVER))
+    said = " and ".join(f"{count} from {name}" for name, count in found.items())
+    return [f"Verdicts that were taken over, of {len(programs)} programs: {said} (`evaluator.verdicts_of`)."] * bool(
+        said
+    )
 
 
 def _plots(report: Report) -> dict[str, str]:

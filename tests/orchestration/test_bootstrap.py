@@ -11,7 +11,7 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
-from configs.load import load_config
+from configs.load import ConfigError, dump_config, load_config
 from configs.schema import RunConfig
 from evaluators import marks
 from evaluators.audit_records import AuditFinding, FindingKind, TaskAudit
@@ -205,3 +205,15 @@ def test_a_users_own_audit_leaves_its_marks_out(folder: Path, warpsmith: Callabl
     assert names(session) == ["level1/1", "level1/3"]
     resized = replace(load_tasks("tasks.jsonl")[1], sizes={"batch": 64})
     assert list(marks.marked_among([resized], list(session.marks.values()))) == ["level1/2"]
+
+
+def test_verdicts_are_taken_over_only_of_runs_that_judged_alike(folder: Path) -> None:
+    with pytest.raises(ConfigError, match=r"verdicts_of: earlier holds no config\.yaml"):
+        opened("evaluator.verdicts_of=[earlier]")
+    (folder / "earlier").mkdir()
+    (folder / "earlier" / "config.yaml").write_text(dump_config(config_of("evaluator.limits.call_seconds=5")))
+    with pytest.raises(
+        ConfigError, match=r"earlier/ was judged with evaluator\.limits\.call_seconds=5\.0, which is 10"
+    ):
+        opened("evaluator.verdicts_of=[earlier/]")
+    opened("evaluator.verdicts_of=[earlier]", "evaluator.limits.call_seconds=5", "contrastive_rl.steps=7")

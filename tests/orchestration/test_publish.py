@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -15,6 +16,7 @@ from typer.testing import CliRunner
 
 from configs.load import load_config
 from configs.schema import RunConfig
+from evaluators.known import TAKEN_OVER
 from evaluators.records import Candidate, Estimate, Finding, Outcome, Verdict
 from learners.records import Rollout
 from orchestration.cli import app
@@ -126,6 +128,17 @@ def test_a_page_says_what_changed_when_its_run_was_resumed(published: Path, run:
     text = published.read_text()
     assert "- `contrastive_rl.learning_rate`: 2e-05 to step 1 of 1-contrastive_rl, then 0.0003\n" in text
     assert "/there" not in text
+
+
+def test_a_page_says_which_verdicts_are_of_other_runs(published: Path, run: RunDirectory) -> None:
+    assert "taken over" not in published.read_text()
+    (row, *_) = run.read_verdicts("assess/base").to_pylist()
+    verdict = Verdict.from_row(row)
+    taken = replace(verdict, evaluator={**verdict.evaluator, TAKEN_OVER: "earlier"})
+    run.write_verdicts("assess/base", 0, [taken])
+    run.write_verdicts("assess/base", 1, [taken])  # of two steps, and one program
+    assert report(run, published.parent).exit_code == 0
+    assert "taken over, of 7 programs: 1 from earlier (`evaluator.verdicts_of`)" in published.read_text()
 
 
 def test_the_terminal_and_the_html_page_show_both_groups_too(run: RunDirectory) -> None:
