@@ -238,9 +238,7 @@ def _taken_over(verdicts: pa.Table) -> list[str]:
     programs = dict(zip(verdicts["candidate"].to_pylist(), facts, strict=True))
     found = Counter(about[TAKEN_OVER] for about in programs.values() if about.get(TAKEN_OVER))
     said = " and ".join(f"{count} from {name}" for name, count in found.items())
-    return [f"Verdicts that were taken over, of {len(programs)} programs: {said} (`evaluator.verdicts_of`)."] * bool(
-        said
-    )
+    return [f"Verdicts taken over, of {len(programs)} programs: {said} (`evaluator.verdicts_of`)."] if said else []
 
 
 def _plots(report: Report) -> dict[str, str]:
