@@ -27,7 +27,7 @@ from evaluators.clocks import EventClock
 from evaluators.device import open_device
 from evaluators.failures import InfraError, Unbuilt
 from evaluators.judge import Judgement
-from evaluators.known import known_verdicts
+from evaluators.known import TAKEN_OVER, known_verdicts
 from evaluators.measuring import Found, MeasuringSlot
 from evaluators.paper import agree, needs_confirmation
 from evaluators.records import (
@@ -169,7 +169,8 @@ class Evaluator:
         Raises Unbuilt for an extension that is not in the artifact.
         """
         candidate, chosen = Candidate.propose(task.id, source, ""), preset_named(preset, self.device.arch)
-        if known := self._verdicts.get((task.digest, candidate.digest, chosen.name)):
+        known = self._verdicts.get((task.digest, candidate.digest, chosen.name))
+        if known is not None and TAKEN_OVER in known.evaluator:
             return known
         start = time.perf_counter()
         unparsed = _unparsed(source)
