@@ -29,6 +29,7 @@ from learners.batching import Batch, Plan, Row, collate, plan_batches
 from learners.deepspeed_config import deepspeed_config, import_deepspeed, join_process_group, require_nvme
 from learners.disk_adam import DiskAdamW
 from learners.frozen import FrozenPolicy, freeze, frozen_dtype
+from learners.host_memory import trim
 from learners.lora import FrozenAdapters, adapter_settings, adapter_weights, attach_lora, merged_weights
 from learners.losses import LossInputs, LossOutputs, Objective, cross_entropy_loss, grpo_loss
 from learners.policy import compile_layers, load_policy
@@ -304,6 +305,8 @@ class LearnerEngine:
             outputs.append(result.metrics)
         self._engine.step()
         metrics = self._merge(outputs)
+        if self.device.type == "cpu":
+            trim()
         norm = self._gradient_norm if self.config.zero_stage == 0 else float(self._engine.get_global_grad_norm())
         return {
             **metrics,
