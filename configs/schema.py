@@ -178,6 +178,10 @@ class ContrastiveConfig:
     draw: str = one_of("rounds", "rounds", "signal")
     group_size: int = bounded(16, 2)  # G responses to one prompt
     contrastive_share: float = bounded(1.0, 0.0, 1.0)  # share of prompts that show exemplars
+    # These are slower than the task's best known program, by a step of reward.resolution, so that something faster than
+    # all of them is known to exist (CUDA-L1: whatever is drawn). With reward.beat_exemplars hardly any response to a
+    # prompt that shows the best is rewarded.
+    hide_best: bool = False
     learning_rate: float = bounded(1e-6, 0.0)  # of all weights; adapters take more
     epochs: int = bounded(1, 1)  # optimiser passes over a step's rollouts
     minibatches: int = bounded(1, 1)  # optimiser steps a pass

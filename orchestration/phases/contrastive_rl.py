@@ -5,6 +5,7 @@ The policy must first say why one exemplar is faster than another; only the meas
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -178,7 +179,18 @@ class ContrastiveRl(Phase):
 
     def prompt(self, task_id: str, shows_exemplars: bool) -> Prompt:
         """A prompt on a task, its exemplars drawn now."""
-        return self.session.contrastive(task_id) if shows_exemplars else self.session.one_shot(task_id)
+        if not shows_exemplars:
+            return self.session.one_shot(task_id)
+        return self.session.contrastive(task_id, self._bound(task_id))
+
+    def _bound(self, task_id: str) -> float:
+        """What exemplars are slower than. Infinite where nothing known is clearly faster than the reference, too, which
+        is then among them."""
+        config, best = self.session.config, self.session.buffer.best(task_id)
+        step = 1.0 + config.reward.resolution
+        if not config.contrastive_rl.hide_best or best is None or best.speedup <= step:
+            return math.inf
+        return best.speedup / step
 
     def credit(self, result: StepResult) -> list[Rollout]:
         """Rewards from verdicts; advantages by smoothing and group normalisation."""

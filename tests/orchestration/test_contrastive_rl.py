@@ -13,7 +13,7 @@ from evaluators.records import Outcome
 from orchestration.gathering import Gathering, Prompt, StepResult
 from orchestration.phases import ContrastiveRl
 from prompts.buffer import ExemplarBuffer
-from tests.orchestration.phase_session import Session, step_result
+from tests.orchestration.phase_session import Session, judged, step_result
 
 
 def contrastive(tasks: int, tasks_per_step: int) -> ContrastiveRl:
@@ -76,6 +76,29 @@ def test_a_share_of_the_prompts_shows_exemplars_and_a_redone_step_repeats_which(
     texts = [[prompt.text == "one shot" for prompt in phase.prompts(step)] for step in range(40)]
     assert 80 <= sum(map(sum, texts)) <= 160
     assert [prompt.text == "one shot" for prompt in phase.prompts(7)] == texts[7]
+
+
+def shown_by(phase: ContrastiveRl) -> set[float]:
+    """The speed-ups of all exemplars in many steps."""
+    return {float(one) for step in range(40) for prompt in phase.prompts(step) for one in prompt.text.split()}
+
+
+def test_the_best_program_may_be_hidden_so_that_what_is_shown_can_be_beaten() -> None:
+    phase = contrastive(tasks=3, tasks_per_step=3)
+    assert shown_by(phase) == {0.8, 1.2, 1.9, 2.4}, "the reference has no place beside four"
+    phase.session.config.contrastive_rl.hide_best = True
+    assert shown_by(phase) == {0.8, 1.2, 1.9}
+    phase.session.config.reward.resolution = 0.3
+    assert shown_by(phase) == {0.8, 1.2}, "1.9 is not slower by a step"
+
+
+def test_where_nothing_is_faster_than_the_reference_it_is_shown() -> None:
+    phase = contrastive(tasks=1, tasks_per_step=1)
+    phase.session.config.contrastive_rl.hide_best = True
+    phase.session.buffer = ExemplarBuffer(phase.session.config.buffer, "cpu", 0)
+    assert shown_by(phase) == {1.0}
+    phase.session.buffer.add(*judged("level1/0", "x = 1", Outcome.OK, 0.9), 0)
+    assert shown_by(phase) == {0.9, 1.0}
 
 
 def test_a_copy_of_what_its_prompt_shows_keeps_a_share_of_its_reward() -> None:
