@@ -203,6 +203,9 @@ class ContrastiveConfig:
     # Seconds from a step's first request, after which it goes on without what is missing; 0 waits for all.
     deadline: float = bounded(0.0, 0.0)
     scale_advantages: bool = True  # divide a group's advantages by their deviation
+    # What advantages below 0 are multiplied by. Pushing long failures down takes probability from what they share with
+    # successes, too, and entropy rises; 0 learns from what is better than its group alone (arXiv 2506.01347).
+    negative_weight: float = bounded(1.0, 0.0)
     smoothing_clip: float = bounded(1.5, 0.0)  # clip((r - mu) / sigma, -c, c) (CUDA-L1 section 2.4.4)
     smoothing_decay: float = bounded(0.9, 0.0, 1.0)  # of the running mean and deviation
 

@@ -121,11 +121,13 @@ def advantages_of(
     clip: float,
     *,
     scale: bool = True,
+    negative_weight: float = 1.0,
 ) -> list[list[float]]:
     """Advantages of one step's groups, in the shape of `rewards`; `keys[i]` names the task of group i.
 
     `statistics` first takes the step's rewards in, failures' zeros too: the first step is normalised by its own.
-    `scale`: see `group_advantages`.
+    `scale`: see `group_advantages`. `negative_weight` is what advantages below 0 are multiplied by: with less than 1,
+    what is better than its group counts for more than what is worse (arXiv 2506.01347 weighs the two against each other).
     A reward of None is neutral (a suspect verdict): it stands for the group's mean, so its advantage is 0, and it tells
     the statistics nothing. Raises ValueError where there is not one key for each group.
     """
@@ -144,6 +146,7 @@ def advantages_of(
             advantages.append([0.0] * len(group))
             continue
         smoothed = torch.tensor([smooth_rewards(values, statistics.of(key), clip)], dtype=torch.float64)
-        normalised = iter(group_advantages(smoothed, scale=scale)[0].tolist())
+        weighed = group_advantages(smoothed, scale=scale)[0]
+        normalised = iter(torch.where(weighed < 0, negative_weight * weighed, weighed).tolist())
         advantages.append([0.0 if reward is None else next(normalised) for reward in group])
     return advantages

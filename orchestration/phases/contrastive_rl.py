@@ -201,7 +201,14 @@ class ContrastiveRl(Phase):
         rewards = [[rollout.reward for rollout in group] for group in groups.values()]
         keys = [group[0].task_id for group in groups.values()]
         rl = config.contrastive_rl
-        advantages = advantages_of(rewards, keys, self._statistics, rl.smoothing_clip, scale=rl.scale_advantages)
+        advantages = advantages_of(
+            rewards,
+            keys,
+            self._statistics,
+            rl.smoothing_clip,
+            scale=rl.scale_advantages,
+            negative_weight=rl.negative_weight,
+        )
         for task, values in zip(keys, advantages, strict=True):
             carried, asked = self._signals.get(task, (0, 0))
             self._signals[task] = carried + any(values), asked + 1

@@ -108,6 +108,16 @@ def test_groups_of_unequal_size_are_normalised_one_by_one() -> None:
     assert advantages == [pytest.approx([-1.0, 1.0]), [0.0, 0.0, 0.0], []]
 
 
+@pytest.mark.parametrize("weight", [0.0, 0.25, 1.0])
+def test_what_is_worse_than_its_group_may_count_less_and_what_is_better_counts_as_ever(weight: float) -> None:
+    groups, keys = [[0.0, 0.0, 1.0, 3.0], [2.0, 2.0]], ["a", "b"]
+    whole = advantages_of(groups, keys, RunningStatistics(0.9), 1.5)
+    weighed = advantages_of(groups, keys, RunningStatistics(0.9), 1.5, negative_weight=weight)
+    for ours, theirs in zip(weighed, whole, strict=True):
+        assert ours == [pytest.approx(one if one > 0 else weight * one) for one in theirs]
+    assert max(whole[0]) > 0 > min(whole[0])
+
+
 def test_a_neutral_reward_gets_no_advantage_and_changes_nobody_elses() -> None:
     with_suspect, without = RunningStatistics(0.9), RunningStatistics(0.9)
     suspect = advantages_of([[0.0, None, 3.0, 1.0]], ["task"], with_suspect, 1.5)[0]
