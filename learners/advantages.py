@@ -126,8 +126,8 @@ def advantages_of(
     """Advantages of one step's groups, in the shape of `rewards`; `keys[i]` names the task of group i.
 
     `statistics` first takes the step's rewards in, failures' zeros too: the first step is normalised by its own.
-    `scale`: see `group_advantages`. `negative_weight` is what advantages below 0 are multiplied by: with less than 1,
-    what is better than its group counts for more than what is worse (arXiv 2506.01347 weighs the two against each other).
+    `scale`: see `group_advantages`. `negative_weight` is what advantages below 0 are multiplied by: with less than 1
+    what is better than its group counts for more than what is worse (arXiv 2506.01347 weighs the two).
     A reward of None is neutral (a suspect verdict): it stands for the group's mean, so its advantage is 0, and it tells
     the statistics nothing. Raises ValueError where there is not one key for each group.
     """
