@@ -1,0 +1,52 @@
+"""Branches go on from one policy, each with settings of its own, and what is finished is not repeated."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from orchestration.run_directory import RunDirectory
+
+TINY = [
+    "tasks.include=[level1/softmax,level1/gelu_tanh]",
+    "policy.scratch.hidden_size=64",
+    "policy.scratch.intermediate_size=128",
+    "policy.scratch.heads=2",
+    "policy.scratch.kv_heads=1",
+    "sft.epochs=1",
+    "sft.tries=1",
+    "self_supervised.max_rounds=1",
+    "self_supervised.samples=1",
+    "contrastive_rl.steps=1",
+    "contrastive_rl.tasks_per_step=2",
+    "contrastive_rl.group_size=2",
+    "contrastive_rl.kl=0",
+    "assessment.samples=1",
+    "rollout.max_tokens=16",
+]
+
+
+@pytest.mark.slow
+def test_branches_share_their_start_and_nothing_else(tmp_path: Path) -> None:
+    branches = ["--branch", "plain", "--branch", "other contrastive_rl.negative_weight=0.25"]
+    command = [sys.executable, "-m", "benchmarks.branches", "--root", str(tmp_path), *branches, *TINY]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=400)
+    assert done.returncode == 0, done.stderr[-3000:]
+    names = [line.split()[0] for line in done.stdout.split("───\n")[-1].splitlines() if line.strip()]
+    assert names == ["start", "plain", "other"]
+    start, plain, other = (RunDirectory(str(tmp_path), name) for name in names)
+    for run in (plain, other):
+        assert run.read_verdicts("1-sft") == start.read_verdicts("1-sft")
+        assert run.read_samples("assess/1-self_supervised") == start.read_samples("assess/1-self_supervised")
+        assert len(run.read_samples("1-contrastive_rl")) == 4
+        state = run.read_state()
+        assert state is not None
+        assert state.finished
+    weights = [run.read_config().contrastive_rl.negative_weight for run in (start, plain, other)]
+    assert weights == [1.0, 1.0, 0.25]
+    again = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    assert again.stdout == done.stdout
+    assert len(again.stderr) < len(done.stderr)
