@@ -64,7 +64,7 @@ def signals(run: RunDirectory) -> tuple[str, str]:
         faster = (row["fastest_shown"] or 0.0) > 1.0
         groups[faster][row["step"], row["group"]].add(round(row["advantage"] or 0.0, 6))
     carried = {faster: [len(values) > 1 for values in found.values()] for faster, found in groups.items()}
-    first, second = (f"{np.mean(carried[faster]):.0%} of {len(carried[faster])}" for faster in (True, False))
+    first, second = (f"{np.mean(one):.0%} of {len(one)}" if one else "" for one in (carried[True], carried[False]))
     return first, second
 
 
