@@ -79,10 +79,10 @@ def table_of(runs: Sequence[RunDirectory]) -> Table:
     head = ("branch", "right", "geo-mean over eager", "signal, shown faster", "signal, others", "entropy")
     table = Table(*head, box=box.SIMPLE_HEAD, pad_edge=False)
     for run in runs:
-        last = build_report(run).stages[-1].summary
-        speed = last.over_eager.geometric_mean
-        row = [run.storage.base.rsplit("/", 1)[-1], shown(last.success, ".1%"), shown(speed, ".2f")]
-        table.add_row(*row, *(("", "", "") if row[0] == START else (*signals(run), entropies(run))))
+        report = build_report(run)
+        last = report.stages[-1].summary
+        row = [report.name, shown(last.success, ".1%"), shown(last.over_eager.geometric_mean, ".2f")]
+        table.add_row(*row, *(("", "", "") if report.name == START else (*signals(run), entropies(run))))
     return table
 
 

@@ -119,6 +119,8 @@ def check_verdicts_of(config: RunConfig) -> None:
         place = Storage.at(*os.path.split(folder.rstrip("/")))
         if not place.is_file("config.yaml"):
             raise ConfigError(f"evaluator.verdicts_of: {folder} holds no config.yaml; give a run, or published results")
+        if not (place.is_file("verdicts.parquet") or place.is_folder("verdicts")):
+            raise ConfigError(f"evaluator.verdicts_of: {folder} holds no verdicts yet; leave it out")
         other = parse_config(place.read("config.yaml").decode(), f"{folder}/config.yaml")
         judged = {key: value for key, value, _ in leaves(other)}
         for key, value, _ in leaves(config):

@@ -74,7 +74,8 @@ class Roles:
         self._policy = policy
         local = run.local_path or Path("runs") / config.name
         self.store = str(Path(config.evaluator.store or local / "store").absolute())
-        known = [one if "://" in one else str(Path(one).absolute()) for one in config.evaluator.verdicts_of]
+        earlier = config.evaluator.verdicts_of
+        known = [one if "://" in one else os.path.abspath(os.path.expanduser(one)) for one in earlier]
         self._evaluator = replace(config.evaluator, verdicts_of=known)
         self._placement = Placement(config)
         self._pushed = self._started = False

@@ -212,6 +212,9 @@ def test_verdicts_are_taken_over_only_of_runs_that_judged_alike(folder: Path) ->
         opened("evaluator.verdicts_of=[earlier]")
     (folder / "earlier").mkdir()
     (folder / "earlier" / "config.yaml").write_text(dump_config(config_of("evaluator.limits.call_seconds=5")))
+    with pytest.raises(ConfigError, match="earlier holds no verdicts yet"):
+        opened("evaluator.verdicts_of=[earlier]")
+    (folder / "earlier" / "verdicts").mkdir()
     with pytest.raises(
         ConfigError, match=r"earlier/ was judged with evaluator\.limits\.call_seconds=5\.0, which is 10"
     ):
