@@ -27,15 +27,15 @@ def run(config: RunConfig, progress: Progress) -> None:
     if session.state.finished:
         progress.report(build_report(session.run))
         return
-    with session:
-        losses = 0
-        while not session.state.finished:
+    with session.early_end, session:
+        losses, is_through = 0, False
+        while not is_through:
             committed = session.state
             try:
                 if losses:
                     session.recover()
                 train(session)
-                session.finish()
+                is_through = True
             except LearnerLost as error:
                 losses = losses + 1 if session.state == committed else 1
                 if losses > _MAX_RECOVERIES:
@@ -45,16 +45,23 @@ def run(config: RunConfig, progress: Progress) -> None:
 
 
 def train(session: Session) -> None:
-    """The schedule: SFT, self-supervised learning and contrastive RL, for as many cycles as configured."""
+    """The schedule: SFT, self-supervised learning and contrastive RL, for as many cycles as configured.
+
+    Asked to end early, it begins no further phase: the same command goes on with that one."""
     assess(session, BASE)
     for phase in schedule(session):
         if phase.key not in session.state.extra.get("completed", ()):
+            if session.early_end.requested:
+                session.progress.note(f"ends early, before {phase.key}; the same command goes on there")
+                return
             take_steps(session, phase)
         assess(session, phase.key)
+    session.finish()
 
 
 def take_steps(session: Session, phase: Phase) -> None:
-    """The steps of a phase that are not committed yet: gather, judge, learn, push the weights."""
+    """The steps of a phase that are not committed yet: gather, judge, learn, push the weights. Asked to end early, the
+    phase is over with the step under way."""
     done = session.steps_done(phase)
     phase.restore(session.state.extra.get(phase.key, {}))
     if done == 0:
@@ -70,6 +77,9 @@ def take_steps(session: Session, phase: Phase) -> None:
         learned["step_seconds"] = time.monotonic() - started
         session.commit(phase, step, {**result.metrics, **learned})
         done = step + 1
+        if session.early_end.requested:
+            session.pipeline.forget()
+            break
     session.complete(phase, done)
 
 

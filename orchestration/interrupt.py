@@ -1,4 +1,4 @@
-"""Ctrl-C that arrives, at a moment when it does no harm.
+"""Ctrl-C that arrives, at a moment when it does no harm; and a signal that asks for an early end.
 
 A signal's handler runs between any two instructions of the main thread. Python's own raises KeyboardInterrupt there,
 and that may be inside a library's destructor or callback, where it is printed and dropped, and the run goes on (3 of
@@ -72,6 +72,29 @@ class Interruptible:
         """Python's report of an exception that it drops: nothing to say about an interrupt, which comes again."""
         if not (self._requested and lost.exc_type is KeyboardInterrupt):
             self._hook(lost)
+
+
+class EarlyEnd:
+    """Within it, SIGUSR1 breaks nothing off: `requested` is true from then on, and whoever works looks at it.
+
+    Schedulers can send such a signal some time before a machine goes back (Slurm: `--signal=B:USR1@300`). Use as a
+    context manager in the main thread.
+    """
+
+    def __init__(self) -> None:
+        self.requested = False
+
+    def __enter__(self) -> EarlyEnd:
+        self._before = signal.signal(signal.SIGUSR1, self._request)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        signal.signal(signal.SIGUSR1, self._before)
+
+    def _request(self, number: int, frame: FrameType | None) -> None:
+        self.requested = True
 
 
 def _is_handled() -> bool:

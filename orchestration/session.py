@@ -40,6 +40,7 @@ from orchestration.bootstrap import (
 )
 from orchestration.checker import POLICY, Background, EndpointChecker, PolicyChecker
 from orchestration.gathering import Prompt, StepResult
+from orchestration.interrupt import EarlyEnd
 from orchestration.phases.base import phase_key
 from orchestration.pipeline import Pipeline
 from orchestration.placement import LEARNER
@@ -68,12 +69,14 @@ class Session:
     """An open run. Use as a context manager: leaving it ends every actor.
 
     `tasks` are those that the phases train on, `held_out` those that only assessments see, `assessed` all of them.
+    `early_end` says whether the run is to end with the step under way and its assessment.
     """
 
     def __init__(self, config: RunConfig, progress: Progress) -> None:
         """Checks what can be checked before anything is written. Raises ConfigError, TaskError or PolicyError."""
         self.config = config
         self.progress = progress
+        self.early_end = EarlyEnd()
         named = select_tasks(config.tasks)
         check_policy(config.policy.model)
         check_verdicts_of(config)

@@ -1,0 +1,132 @@
+"""The schedule as the driver takes it: to its end, or until SIGUSR1 asks for an early one."""
+
+import contextlib
+import os
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from orchestration import driver
+from orchestration.gathering import StepResult
+from orchestration.interrupt import EarlyEnd
+from orchestration.run_directory import RunState
+
+KEYS = ("1-sft", "1-self_supervised", "1-contrastive_rl")
+
+
+class Phase:
+    """Three steps; asks for an early end of the run within one of them, as a scheduler does from outside."""
+
+    def __init__(self, key: str, signalled_at: int = -1) -> None:
+        self.key, self._signalled_at = key, signalled_at
+
+    def restore(self, memory: object) -> None: ...
+
+    def begin(self) -> None: ...
+
+    def remaining(self, done: int) -> Iterator[int]:
+        return iter(range(done, 3))
+
+    def gather(self, step: int) -> StepResult:
+        if step == self._signalled_at:
+            os.kill(os.getpid(), signal.SIGUSR1)
+        return StepResult()
+
+    def credit(self, result: StepResult) -> list[Any]:
+        return []
+
+
+class Session:
+    """Writes down what the driver asks of a run, and keeps what that commits to."""
+
+    def __init__(self, phases: list[Phase], extra: dict[str, list[str]] | None = None) -> None:
+        self.phases = phases
+        self.extra = extra or {}
+        self.state = RunState(extra=self.extra)
+        self.early_end = EarlyEnd()
+        self.done: list[str] = []
+        self.pipeline = self.roles = self.progress = self
+        self.version = 0
+
+    def steps_done(self, phase: Phase) -> int:
+        return 0
+
+    def remember(self, result: StepResult, version: int) -> None: ...
+
+    def storing(self, key: str, step: int, result: StepResult) -> Any:
+        return contextlib.nullcontext()
+
+    def learn(self, phase: Phase, step: int, rollouts: list[Any]) -> dict[str, float]:
+        return {}
+
+    def push_weights(self, version: int, pipeline: object) -> float:
+        return 0.0
+
+    def commit(self, phase: Phase, step: int, metrics: dict[str, float]) -> None:
+        self.done.append(f"{phase.key} {step}")
+
+    def complete(self, phase: Phase, steps: int) -> None:
+        self.extra.setdefault("completed", []).append(phase.key)
+        self.done.append(f"{phase.key} complete with {steps}")
+
+    def assess(self, stage: str) -> None:
+        assessed = self.extra.setdefault("assessed", [])
+        if stage not in assessed:
+            assessed.append(stage)
+            self.done.append(f"assess {stage}")
+
+    def finish(self) -> None:
+        self.done.append("finish")
+
+    def forget(self) -> None:
+        self.done.append("forget what is under way")
+
+    def note(self, text: str) -> None:
+        self.done.append(text)
+
+
+@pytest.fixture(autouse=True)
+def _driven(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(driver, "schedule", lambda session: session.phases)
+    monkeypatch.setattr(driver, "assess", lambda session, stage: session.assess(stage))
+    before = signal.getsignal(signal.SIGUSR1)
+    yield
+    assert signal.getsignal(signal.SIGUSR1) == before
+
+
+def train(session: Session) -> list[str]:
+    with session.early_end:
+        driver.train(session)  # type: ignore[arg-type]
+    return session.done
+
+
+def whole(key: str) -> list[str]:
+    return [f"{key} 0", f"{key} 1", f"{key} 2", f"{key} complete with 3", f"assess {key}"]
+
+
+def test_a_run_goes_through_its_schedule() -> None:
+    done = train(Session([Phase(key) for key in KEYS]))
+    assert done == ["assess base", *whole(KEYS[0]), *whole(KEYS[1]), *whole(KEYS[2]), "finish"]
+
+
+def test_asked_to_end_early_a_phase_is_complete_with_the_step_under_way_and_the_same_command_goes_on_after_it() -> None:
+    first = Session([Phase(KEYS[0]), Phase(KEYS[1], signalled_at=1), Phase(KEYS[2])])
+    assert train(first) == [
+        "assess base",
+        *whole(KEYS[0]),
+        f"{KEYS[1]} 0",
+        f"{KEYS[1]} 1",
+        "forget what is under way",
+        f"{KEYS[1]} complete with 2",
+        f"assess {KEYS[1]}",
+        f"ends early, before {KEYS[2]}; the same command goes on there",
+    ]
+    assert train(Session([Phase(key) for key in KEYS], first.extra)) == [*whole(KEYS[2]), "finish"]
+
+
+def test_asked_to_end_early_in_its_last_phase_a_run_is_finished() -> None:
+    done = train(Session([Phase(KEYS[0]), Phase(KEYS[2], signalled_at=0)]))
+    last = [f"{KEYS[2]} 0", "forget what is under way", f"{KEYS[2]} complete with 1", f"assess {KEYS[2]}", "finish"]
+    assert done == ["assess base", *whole(KEYS[0]), *last]
