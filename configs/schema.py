@@ -206,6 +206,9 @@ class ContrastiveConfig:
     # What advantages below 0 are multiplied by. Pushing long failures down takes probability from what they share with
     # successes, too, and entropy rises; 0 learns from what is better than its group alone (arXiv 2506.01347).
     negative_weight: float = bounded(1.0, 0.0)
+    # Tasks whose best known response, a teacher's or the policy's own, is learnt again after each step, as in SFT: what
+    # is learnt of some tasks makes a small policy forget others (CUDA-L1: 0).
+    rehearsal: int = bounded(0, 0)
     smoothing_clip: float = bounded(1.5, 0.0)  # clip((r - mu) / sigma, -c, c) (CUDA-L1 section 2.4.4)
     smoothing_decay: float = bounded(0.9, 0.0, 1.0)  # of the running mean and deviation
 

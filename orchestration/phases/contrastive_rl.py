@@ -18,7 +18,8 @@ from evaluators.reward import reward_of
 from learners.advantages import RunningStatistics, advantages_of
 from learners.records import Rollout, Sample
 from orchestration.gathering import Gathering, Prompt, StepResult
-from orchestration.phases.base import Phase
+from orchestration.phases.base import Phase, phase_key
+from orchestration.phases.rehearsal import Rehearsal
 
 if TYPE_CHECKING:
     from orchestration.session import Session
@@ -55,6 +56,7 @@ class ContrastiveRl(Phase):
         )
         self._signals: dict[str, tuple[int, int]] = {}  # by task: groups with a signal, groups
         self._under_way: dict[int, tuple[Gathering, _Refill]] = {}  # by step
+        self._rehearsal = Rehearsal({}, config.reward)
         self._since = time.monotonic()
 
     @property
@@ -74,11 +76,18 @@ class ContrastiveRl(Phase):
         self._since = time.monotonic()
         self._statistics.load_state_dict(memory.get("statistics", {}))  # type: ignore[arg-type]
         self._signals = {task: (one, all_) for task, (one, all_) in memory.get("signals", {}).items()}  # type: ignore[attr-defined]
+        self._rehearsal = Rehearsal(dict(memory.get("rehearsal", {})), self.session.config.reward)  # type: ignore[call-overload]
 
     def begin(self) -> None:
-        """The policy that the phase starts from is the reference of the KL term."""
-        if self.session.config.contrastive_rl.kl > 0:
-            self.session.learner.set_reference()
+        """The policy that the phase starts from is the reference of the KL term; what SFT taught may be rehearsed."""
+        session = self.session
+        if session.config.contrastive_rl.kl > 0:
+            session.learner.set_reference()
+        if session.config.contrastive_rl.rehearsal:
+            taught = session.state.extra.get(phase_key(self.cycle, "sft"), {}).get("lessons", ())
+            self._rehearsal.learn_of_lessons(
+                taught, lambda one: session.renderer.response(one["source"], one["analysis"], one["design"])
+            )
 
     def remaining(self, done: int) -> Iterator[int]:
         """Ends early once the phase has taken `contrastive_rl.minutes`; what is under way then is given up."""
@@ -212,6 +221,9 @@ class ContrastiveRl(Phase):
         for task, values in zip(keys, advantages, strict=True):
             carried, asked = self._signals.get(task, (0, 0))
             self._signals[task] = carried + any(values), asked + 1
+        if rl.rehearsal:
+            self._rehearsal.learn_of_rollouts(result.rollouts, result.verdicts)
+            self.memory["rehearsal"] = self._rehearsal.memory
         self.memory |= {"statistics": self._statistics.state_dict(), "signals": self._signals}
         known = [reward for group in rewards for reward in group if reward is not None]
         result.metrics["reward"] = float(np.mean(known)) if known else 0.0
@@ -223,7 +235,7 @@ class ContrastiveRl(Phase):
         ]
 
     def learn(self, step: int, rollouts: Sequence[Rollout]) -> dict[str, float]:
-        """Trains on the groups that carry a signal."""
+        """Trains on the groups that carry a signal, and then rehearses."""
         config = self.session.config
         with_signal = {rollout.group for rollout in rollouts if rollout.advantage}
         samples = [
@@ -234,4 +246,18 @@ class ContrastiveRl(Phase):
         metrics: dict[str, float] = self.session.learner.train_grpo(
             samples, config.contrastive_rl.learning_rate, config.contrastive_rl, config.rollout.temperature
         )
-        return metrics
+        return metrics | self._rehearse(step)
+
+    def _rehearse(self, step: int) -> dict[str, float]:
+        """One optimiser step on the best known responses of some tasks, at the phase's rate; its metrics."""
+        config, rng = self.session.config.contrastive_rl, self.rng(step, "rehearsal")
+        drawn = self._rehearsal.draw(config.rehearsal, rng)
+        if not drawn:
+            return {}
+        kinds = self._with_kinds([task_id for task_id, _ in drawn], rng)
+        lessons = [
+            Sample(self.prompt(*kind).ids, tuple(self.session.encode_response(response)))
+            for kind, (_, response) in zip(kinds, drawn, strict=True)
+        ]
+        learned = self.session.learner.train_cross_entropy(lessons, config.learning_rate)
+        return {f"rehearsal_{name}": learned[name] for name in ("loss", "seconds") if name in learned}

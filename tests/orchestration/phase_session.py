@@ -8,6 +8,7 @@ from configs.schema import RunConfig
 from evaluators.records import Candidate, Estimate, Outcome, Task, Verdict
 from learners.records import Rollout, Sample
 from orchestration.gathering import Prompt, StepResult
+from orchestration.run_directory import RunState
 from prompts.buffer import ExemplarBuffer
 
 
@@ -39,6 +40,7 @@ class Session:
         self.assessed, self.held_out = self.tasks, []
         self.learner = Learner()
         self.renderer = Renderer()
+        self.state = RunState(extra={})
         self.buffer = ExemplarBuffer(config.buffer, "cpu", config.seed)
         for task in self.tasks:
             for speedup in (0.8, 1.2, 1.9, 2.4):
