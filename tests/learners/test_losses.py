@@ -169,6 +169,19 @@ def test_k3_is_never_negative(pairs: list[tuple[float, float]]) -> None:
     assert (k3_divergence(policy, reference) >= 0).all()
 
 
+def test_one_token_that_the_policy_gave_up_does_not_outweigh_the_others() -> None:
+    """Up to a factor of ten it is k3; beyond, a line that goes on where k3 ends, at its slope."""
+    reference = torch.zeros(5, dtype=torch.float64)
+    policy = (-torch.tensor([-3.0, 1.0, math.log(10), math.log(10) + 2, 14.0], dtype=torch.float64)).requires_grad_()
+    divergence = k3_divergence(policy, reference)
+    divergence.sum().backward()
+    assert policy.grad is not None
+    assert policy.grad.tolist() == pytest.approx([1 - math.exp(-3), 1 - math.e, -9.0, -9.0, -9.0])
+    at_ten = 10 - math.log(10) - 1
+    line = [at_ten, at_ten + 9 * 2, at_ten + 9 * (14 - math.log(10))]
+    assert divergence.tolist() == pytest.approx([math.exp(-3) + 3 - 1, math.e - 2, *line])
+
+
 def test_importance_weights_are_truncated_and_neutral_where_the_behaviour_is_unknown() -> None:
     behaviour = torch.tensor([math.log(0.2), math.log(0.1), math.nan], dtype=torch.float64)
     old = logs(0.1, 0.9, 0.5)
