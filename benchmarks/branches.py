@@ -93,6 +93,8 @@ def main() -> None:
     parser.add_argument("--branch", action="append", default=[], help="a name, and key=value ... behind it")
     parser.add_argument("overrides", nargs="*", help="key=value ... of all of them, the start included")
     given = parser.parse_args()
+    if taken := [one for one in given.overrides if one.startswith(("root=", "name="))]:
+        parser.error(f"{taken[0]}: branches have names of their own, below --root")
     shared = ["tracking.enabled=false", *given.overrides]
     warpsmith_run(given.config, f"root={given.root}", f"name={START}", BEFORE, *shared)
     runs = [RunDirectory(str(given.root), START)]

@@ -1,4 +1,5 @@
-"""The course of a published run's contrastive RL: what its rollouts were, by blocks of steps.
+"""The course of a published run's contrastive RL: what its rollouts were, by blocks of steps; and what it did to the
+tasks whose groups carried a signal, and to the others.
 
 python -m benchmarks.course docs/results/coder
 """
@@ -68,6 +69,51 @@ def by_steps(folder: Path, every: int) -> Table:
     return table
 
 
+def by_signal(folder: Path) -> Table:
+    """A row for the tasks of which a group of the last cycle's contrastive RL carried a signal, for those of which none
+    did, and for those held out: their number, their groups, those with a signal, and of fresh samples before and after
+    the phase the share that is right and faster than eager."""
+    rows = pq.read_table(folder / "samples.parquet", columns=[*COLUMNS, "task_id", "group"]).to_pylist()
+    known = speedups(folder)
+    cycle = max(int(row["phase"].removesuffix(PHASE)) for row in rows if _is_rollout(row))
+    stages = {row["phase"] for row in rows}
+    after = f"assess/{cycle}{PHASE}"
+    before = next(
+        one for one in (f"assess/{cycle}-self_supervised", f"assess/{cycle}-sft", "assess/base") if one in stages
+    )
+    groups: dict[str, dict[tuple[int, str], bool]] = {row["task_id"]: {} for row in rows}
+    for row in rows:
+        if row["phase"] == f"{cycle}{PHASE}":
+            of_task, key = groups[row["task_id"]], (row["step"], row["group"])
+            of_task[key] = of_task.get(key, False) or bool(row["advantage"])
+    kinds: dict[str, list[str]] = {"with a signal": [], "without": [], "not drawn, or held out": []}
+    for task, found in groups.items():
+        name = "with a signal" if any(found.values()) else "without" if found else "not drawn, or held out"
+        kinds[name].append(task)
+    table = Table(
+        "tasks", "", "groups", "signal", "before: faster", "after: faster", box=box.SIMPLE_HEAD, pad_edge=False
+    )
+    for name, tasks in kinds.items():
+        fresh = [
+            [row for row in rows if row["phase"] == stage and row["task_id"] in tasks] for stage in (before, after)
+        ]
+        of_kind = [one for task in tasks for one in groups[task].values()]
+        table.add_row(
+            name, str(len(tasks)), str(len(of_kind)), str(sum(of_kind)), *(_faster(one, known) for one in fresh)
+        )
+    return table
+
+
+def _is_rollout(row: Mapping[str, Any]) -> bool:
+    phase: str = row["phase"]
+    return phase.endswith(PHASE) and phase.removesuffix(PHASE).isdecimal()
+
+
+def _faster(samples: Sequence[Mapping[str, Any]], known: Mapping[str, tuple[float, float]]) -> str:
+    fast = sum(row["outcome"] == Outcome.OK and known[row["candidate_digest"]][0] > FASTER for row in samples)
+    return f"{fast} of {len(samples)}" if samples else ""
+
+
 def _for_speed(rollouts: Sequence[dict[str, Any]], known: Mapping[str, tuple[float, float]]) -> str:
     rewarded = [row for row in rollouts if (row["advantage"] or 0.0) > 0.0]
     fast = sum(row["advantage"] for row in rewarded if known[row["candidate_digest"]][0] > FASTER)
@@ -83,7 +129,9 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="what `warpsmith report RUN --publish FOLDER` wrote")
     parser.add_argument("--every", type=int, default=5, help="steps a row")
     given = parser.parse_args()
-    Console(width=160).print(by_steps(given.folder, given.every))
+    console = Console(width=160)
+    console.print(by_steps(given.folder, given.every))
+    console.print(by_signal(given.folder))
 
 
 if __name__ == "__main__":

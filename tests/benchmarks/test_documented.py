@@ -14,8 +14,11 @@ RUNS = [
     ("copies", "right-alone", 8),
     ("copies", "half-hour", 9),
     ("judging", "coder", 9),
-    ("course", "coder", 9),
-    ("course", "half-hour", 6),
+    ("course", "coder", 13),
+    ("course", "half-hour", 10),
+    ("copies", "hour", 9),
+    ("judging", "hour", 9),
+    ("course", "hour", 11),
 ]
 
 
