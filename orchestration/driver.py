@@ -47,21 +47,21 @@ def run(config: RunConfig, progress: Progress) -> None:
 def train(session: Session) -> None:
     """The schedule: SFT, self-supervised learning and contrastive RL, for as many cycles as configured.
 
-    Asked to end early, it begins no further phase: the same command goes on with that one."""
+    Asked to end early, it begins no further phase: the same command goes on where it ended."""
     assess(session, BASE)
     for phase in schedule(session):
-        if phase.key not in session.state.extra.get("completed", ()):
-            if session.early_end.requested:
-                session.progress.note(f"ends early, before {phase.key}; the same command goes on there")
-                return
+        if not session.has_completed(phase) and not session.early_end.requested:
             take_steps(session, phase)
+        if not session.has_completed(phase):
+            session.progress.note(f"ends early; the same command goes on with {phase.key}")
+            return
         assess(session, phase.key)
     session.finish()
 
 
 def take_steps(session: Session, phase: Phase) -> None:
-    """The steps of a phase that are not committed yet: gather, judge, learn, push the weights. Asked to end early, the
-    phase is over with the step under way."""
+    """The steps of a phase that are not committed yet: gather, judge, learn, push the weights. Asked to end early, a
+    phase that can be shorter is complete with the step under way, and another stays where it is."""
     done = session.steps_done(phase)
     phase.restore(session.state.extra.get(phase.key, {}))
     if done == 0:
@@ -77,8 +77,10 @@ def take_steps(session: Session, phase: Phase) -> None:
         learned["step_seconds"] = time.monotonic() - started
         session.commit(phase, step, {**result.metrics, **learned})
         done = step + 1
-        if session.early_end.requested:
+        if session.early_end.requested and done < phase.steps:
             session.pipeline.forget()
+            if not phase.can_be_shorter:
+                return
             break
     session.complete(phase, done)
 

@@ -301,6 +301,10 @@ class Session:
             learned |= {"staleness": sum(stale) / len(stale), "staleness_max": float(max(stale))}
         return learned | self.roles.utilisation()
 
+    def has_completed(self, phase: Phase) -> bool:
+        """Whether the phase is behind the committed state."""
+        return phase.key in self.state.extra.get("completed", ())
+
     def steps_done(self, phase: Phase) -> int:
         """Committed steps of a phase."""
         state = self.state

@@ -25,6 +25,8 @@ class Phase(ABC):
     """One phase of one cycle. Keeps what must survive a restart in `memory`, plain JSON that the state carries."""
 
     name: ClassVar[str]
+    can_be_shorter: ClassVar[bool] = True
+    """Whether the phase is complete where a run that is asked to end early leaves it."""
 
     def __init__(self, session: Session, cycle: int) -> None:
         self.session = session

@@ -27,6 +27,7 @@ class Sft(Phase):
     also enters the buffer."""
 
     name = "sft"
+    can_be_shorter = False  # its learning rate falls to the last epoch
 
     @property
     def steps(self) -> int:

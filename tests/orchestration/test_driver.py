@@ -1,5 +1,7 @@
 """The schedule as the driver takes it: to its end, or until SIGUSR1 asks for an early one."""
 
+from __future__ import annotations
+
 import contextlib
 import os
 import signal
@@ -19,15 +21,17 @@ KEYS = ("1-sft", "1-self_supervised", "1-contrastive_rl")
 class Phase:
     """Three steps; asks for an early end of the run within one of them, as a scheduler does from outside."""
 
-    def __init__(self, key: str, signalled_at: int = -1) -> None:
-        self.key, self._signalled_at = key, signalled_at
+    steps = 3
+
+    def __init__(self, key: str, signalled_at: int = -1, can_be_shorter: bool = True) -> None:
+        self.key, self._signalled_at, self.can_be_shorter = key, signalled_at, can_be_shorter
 
     def restore(self, memory: object) -> None: ...
 
     def begin(self) -> None: ...
 
     def remaining(self, done: int) -> Iterator[int]:
-        return iter(range(done, 3))
+        return iter(range(done, self.steps))
 
     def gather(self, step: int) -> StepResult:
         if step == self._signalled_at:
@@ -41,9 +45,10 @@ class Phase:
 class Session:
     """Writes down what the driver asks of a run, and keeps what that commits to."""
 
-    def __init__(self, phases: list[Phase], extra: dict[str, list[str]] | None = None) -> None:
+    def __init__(self, phases: list[Phase], before: Session | None = None) -> None:
         self.phases = phases
-        self.extra = extra or {}
+        self.extra: dict[str, list[str]] = before.extra if before else {}
+        self.committed: dict[str, int] = before.committed if before else {}
         self.state = RunState(extra=self.extra)
         self.early_end = EarlyEnd()
         self.done: list[str] = []
@@ -51,7 +56,10 @@ class Session:
         self.version = 0
 
     def steps_done(self, phase: Phase) -> int:
-        return 0
+        return self.committed.get(phase.key, 0)
+
+    def has_completed(self, phase: Phase) -> bool:
+        return phase.key in self.extra.get("completed", ())
 
     def remember(self, result: StepResult, version: int) -> None: ...
 
@@ -65,6 +73,7 @@ class Session:
         return 0.0
 
     def commit(self, phase: Phase, step: int, metrics: dict[str, float]) -> None:
+        self.committed[phase.key] = step + 1
         self.done.append(f"{phase.key} {step}")
 
     def complete(self, phase: Phase, steps: int) -> None:
@@ -121,9 +130,20 @@ def test_asked_to_end_early_a_phase_is_complete_with_the_step_under_way_and_the_
         "forget what is under way",
         f"{KEYS[1]} complete with 2",
         f"assess {KEYS[1]}",
-        f"ends early, before {KEYS[2]}; the same command goes on there",
+        f"ends early; the same command goes on with {KEYS[2]}",
     ]
-    assert train(Session([Phase(key) for key in KEYS], first.extra)) == [*whole(KEYS[2]), "finish"]
+    assert train(Session([Phase(key) for key in KEYS], first)) == [*whole(KEYS[2]), "finish"]
+
+
+def test_a_phase_that_cannot_be_shorter_goes_on_where_it_was() -> None:
+    first = Session([Phase(KEYS[0], signalled_at=1, can_be_shorter=False), Phase(KEYS[2])])
+    ended = ["forget what is under way", f"ends early; the same command goes on with {KEYS[0]}"]
+    assert train(first) == ["assess base", f"{KEYS[0]} 0", f"{KEYS[0]} 1", *ended]
+    rest = [f"{KEYS[0]} 2", f"{KEYS[0]} complete with 3", f"assess {KEYS[0]}", *whole(KEYS[2]), "finish"]
+    assert train(Session([Phase(KEYS[0], can_be_shorter=False), Phase(KEYS[2])], first)) == rest
+    last = Session([Phase(KEYS[0], signalled_at=2, can_be_shorter=False), Phase(KEYS[2])])
+    ended = [f"ends early; the same command goes on with {KEYS[2]}"]
+    assert train(last) == ["assess base", *whole(KEYS[0]), *ended], "it was through"
 
 
 def test_asked_to_end_early_in_its_last_phase_a_run_is_finished() -> None:

@@ -265,6 +265,7 @@ def test_a_phase_that_was_completed_but_not_assessed_is_assessed_and_not_repeate
     session.pipeline = session.run = session.tracker = session.roles = Recorder()
     session.store = lambda *_: None
     session.commit_assessment = measured.append
+    session.has_completed = lambda phase: phase.key in session.state.extra["completed"]
     session.finish = lambda: measured.append("finished")
     driver.train(session)
     assert measured == ["1-sft", "finished"]
