@@ -79,12 +79,15 @@ class ContrastiveRl(Phase):
         self._rehearsal = Rehearsal(dict(memory.get("rehearsal", {})), self.session.config.reward)  # type: ignore[call-overload]
 
     def begin(self) -> None:
-        """The policy that the phase starts from is the reference of the KL term; what SFT taught may be rehearsed."""
+        """The policy that the phase starts from is the reference of the KL term; what SFT taught, and
+        the cycle before found, may be rehearsed."""
         session = self.session
         if session.config.contrastive_rl.kl > 0:
             session.learner.set_reference()
         if session.config.contrastive_rl.rehearsal:
+            found = session.state.extra.get(phase_key(self.cycle - 1, self.name), {}).get("rehearsal", {})
             taught = session.state.extra.get(phase_key(self.cycle, "sft"), {}).get("lessons", ())
+            self._rehearsal = Rehearsal(dict(found), session.config.reward)
             self._rehearsal.learn_of_lessons(
                 taught, lambda one: session.renderer.response(one["source"], one["analysis"], one["design"])
             )

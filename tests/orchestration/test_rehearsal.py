@@ -82,6 +82,17 @@ def test_it_goes_on_after_a_restart() -> None:
     assert rehearsed(resumed) == ["found"]
 
 
+def test_the_next_cycle_rehearses_what_was_found_in_this_one() -> None:
+    phase = rehearsing()
+    phase.credit(answered(("found", OK, 2.0), ("wrong", Outcome.WRONG, 0.0)))
+    session: Any = phase.session
+    lessons = [lesson(0, "slower", 1.5), lesson(1, "taught", 1.5)]
+    session.state = replace(session.state, extra={"1-contrastive_rl": phase.to_commit(), "2-sft": {"lessons": lessons}})
+    following = ContrastiveRl(session, 2)
+    following.begin()
+    assert sorted(rehearsed(following)) == ["found", "taught"]
+
+
 def test_a_hack_is_forgotten() -> None:
     phase = rehearsing()
     found = answered(("found", OK, 9.0), ("slower", OK, 1.0))
