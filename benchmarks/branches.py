@@ -2,7 +2,8 @@
 
 Trains up to self-supervised learning once, goes on from copies of that run, a branch each, and prints the last assessed
 stage of all; how many groups carried a signal, of prompts that show something faster than the reference and of others;
-and the entropy per token in the first and in the last five steps. What is finished is read, not repeated.
+the entropy per token in the first and in the last five steps; and how often a step brought a program faster than all
+before it. What is finished is read, not repeated.
 
     python -m benchmarks.branches --branch plain --branch "quarter contrastive_rl.negative_weight=0.25" [key=value ...]
 """
@@ -75,14 +76,22 @@ def entropies(run: RunDirectory) -> str:
     return f"{np.mean(values[:5]):.2f}, {np.mean(values[-5:]):.2f}" if values else ""
 
 
+def improvements(run: RunDirectory) -> str:
+    """How often a step brought a program that was faster than all before it of its task, teachers' included."""
+    found = [row["value"] for row in run.read_metrics(PHASE).to_pylist() if row["name"] == "improved_tasks"]
+    return f"{sum(found):.0f}"
+
+
 def table_of(runs: Sequence[RunDirectory]) -> Table:
-    head = ("branch", "right", "geo-mean over eager", "signal, shown faster", "signal, others", "entropy")
+    head = ("branch", "right", "geo-mean over eager", "signal, shown faster", "signal, others", "entropy", "improved")
     table = Table(*head, box=box.SIMPLE_HEAD, pad_edge=False)
     for run in runs:
         report = build_report(run)
         last = report.stages[-1].summary
         row = [report.name, shown(last.success, ".1%"), shown(last.over_eager.geometric_mean, ".2f")]
-        table.add_row(*row, *(("", "", "") if report.name == START else (*signals(run), entropies(run))))
+        table.add_row(
+            *row, *(("",) * 4 if report.name == START else (*signals(run), entropies(run), improvements(run)))
+        )
     return table
 
 
