@@ -83,7 +83,8 @@ class Gathering:
         self._created = time.monotonic()
         self._started: float | None = None
         self._generated = self._created
-        self._tokens = self._given_up = 0
+        self._tokens = self._given_up = self._sent = 0
+        self.lost: list[str] = []  # why requests came to nothing
 
     @property
     def done(self) -> bool:
@@ -96,10 +97,16 @@ class Gathering:
         started = self._started
         return bool(self._deadline) and started is not None and time.monotonic() - started > self._deadline
 
+    @property
+    def came_to_nothing(self) -> bool:
+        """Whether every request was lost."""
+        return self._sent == len(self.lost) > 0
+
     def sent(self, keys: Sequence[str], prompt: Prompt, each: int) -> None:
         """Requests of `each` responses to a prompt are with the engines, under these keys."""
         self._started = self._started or time.monotonic()
         self._groups[prompt.group] = _Group(prompt, each * len(keys))
+        self._sent += len(keys)
         self._requests.update(dict.fromkeys(keys, (prompt.group, each)))
 
     def received(self, key: str, completions: Sequence[Completion] | None) -> Iterator[Candidate]:

@@ -72,7 +72,7 @@ class Pipeline:
 
         What is lost with an actor for good (a group, a verdict) is left out, or judged as `infra`; what is missing at
         its deadline is given up. Raises PoolExhausted when a pool has no actor left, since nothing could be said of any
-        candidate then.
+        candidate then, or when every response is lost: an engine may die of whatever it is asked.
         """
         return self.finish(self.begin(gathering))
 
@@ -94,6 +94,9 @@ class Pipeline:
         while not gathering.done:
             self.pump()
         self._under_way.remove(gathering)
+        if gathering.came_to_nothing:
+            lost = gathering.lost
+            raise PoolExhausted(f"none of the step's {len(lost)} requests was answered, the last for: {lost[-1]}")
         return gathering.finish()
 
     def meanwhile(self, call: Callable[..., Result], *arguments: Any) -> Result:
@@ -199,6 +202,8 @@ class Pipeline:
             _log.warning("response %s is lost: %s", request.key, outcome.error)
         gathering = self._requests.pop(request.key, None)
         if gathering is not None:
+            if failed:
+                gathering.lost.append(str(outcome.error))
             for candidate in gathering.received(request.key, None if failed else outcome):
                 self._propose(candidate, gathering)
 

@@ -243,6 +243,14 @@ def test_a_group_whose_engine_died_is_left_out_and_the_others_come_back(make_pip
     assert pipeline.engines.pending == pipeline.builders.pending == pipeline.evaluators.pending == 0
 
 
+@pytest.mark.timeout(60)
+def test_engines_that_die_of_whatever_they_are_asked_end_the_run(make_pipeline: Callable[..., Pipeline]) -> None:
+    pipeline = make_pipeline({GELU.id: None, SOFTMAX.id: None}, max_retries=0)
+    with pytest.raises(PoolExhausted, match=r"none of the step's 4 requests was answered, the last for: pool rollout"):
+        run(pipeline, GELU.id, SOFTMAX.id, samples=2)
+    assert pipeline.engines.pending == 0
+
+
 @pytest.mark.parametrize("wanted", [True, False])
 def test_responses_end_behind_their_programs_where_the_config_says_so(
     make_pipeline: Callable[..., Pipeline], wanted: bool
