@@ -41,9 +41,8 @@ def by_steps(folder: Path, every: int) -> Table:
     rows = pq.read_table(folder / "samples.parquet", columns=COLUMNS).to_pylist()
     blocks: dict[tuple[int, int], list[dict[str, Any]]] = {}
     for row in rows:
-        number = row["phase"].removesuffix(PHASE)
-        if number.isdecimal():
-            blocks.setdefault((int(number), row["step"] // every), []).append(row)
+        if cycle := _cycle_of(row):
+            blocks.setdefault((cycle, row["step"] // every), []).append(row)
     known = speedups(folder)
     metrics = pq.read_table(folder / "metrics.parquet").to_pylist()
     took = {(row["phase"], row["step"]): row["value"] for row in metrics if row["name"] == "step_seconds"}
@@ -71,11 +70,11 @@ def by_steps(folder: Path, every: int) -> Table:
 
 def by_signal(folder: Path) -> Table:
     """A row for the tasks of which a group of the last cycle's contrastive RL carried a signal, for those of which none
-    did, and for those held out: their number, their groups, those with a signal, and of fresh samples before and after
-    the phase the share that is right and faster than eager."""
+    did, and for those that had none, as those held out: their number, their groups, those with a signal, and how many
+    fresh samples before and after the phase are right and faster than eager."""
     rows = pq.read_table(folder / "samples.parquet", columns=[*COLUMNS, "task_id", "group"]).to_pylist()
     known = speedups(folder)
-    cycle = max(int(row["phase"].removesuffix(PHASE)) for row in rows if _is_rollout(row))
+    cycle = max(map(_cycle_of, rows))
     stages = {row["phase"] for row in rows}
     after = f"assess/{cycle}{PHASE}"
     before = next(
@@ -83,7 +82,7 @@ def by_signal(folder: Path) -> Table:
     )
     groups: dict[str, dict[tuple[int, str], bool]] = {row["task_id"]: {} for row in rows}
     for row in rows:
-        if row["phase"] == f"{cycle}{PHASE}":
+        if _cycle_of(row) == cycle:
             of_task, key = groups[row["task_id"]], (row["step"], row["group"])
             of_task[key] = of_task.get(key, False) or bool(row["advantage"])
     kinds: dict[str, list[str]] = {"with a signal": [], "without": [], "not drawn, or held out": []}
@@ -104,9 +103,10 @@ def by_signal(folder: Path) -> Table:
     return table
 
 
-def _is_rollout(row: Mapping[str, Any]) -> bool:
-    phase: str = row["phase"]
-    return phase.endswith(PHASE) and phase.removesuffix(PHASE).isdecimal()
+def _cycle_of(row: Mapping[str, Any]) -> int:
+    """The cycle whose contrastive RL a row is of; 0 for those of another phase or of an assessment."""
+    number = row["phase"].removesuffix(PHASE)
+    return int(number) if number.isdecimal() else 0
 
 
 def _faster(samples: Sequence[Mapping[str, Any]], known: Mapping[str, tuple[float, float]]) -> str:

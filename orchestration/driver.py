@@ -28,14 +28,14 @@ def run(config: RunConfig, progress: Progress) -> None:
         progress.report(build_report(session.run))
         return
     with session.early_end, session:
-        losses, is_through = 0, False
-        while not is_through:
+        losses = 0
+        while True:
             committed = session.state
             try:
                 if losses:
                     session.recover()
                 train(session)
-                is_through = True
+                break
             except LearnerLost as error:
                 losses = losses + 1 if session.state == committed else 1
                 if losses > _MAX_RECOVERIES:

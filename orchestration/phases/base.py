@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -93,6 +93,11 @@ class Phase(ABC):
     def rng(self, step: int, purpose: str = "") -> np.random.Generator:
         """Random numbers that depend on seed, phase, step and purpose alone, so that a redone step repeats."""
         return np.random.default_rng([self.session.config.seed, step, *f"{self.key}{purpose}".encode()])
+
+
+def response_of(session: Session, lesson: Mapping[str, Any]) -> str:
+    """The response that a verified program of a teacher is learnt as."""
+    return session.renderer.response(lesson["source"], lesson["analysis"], lesson["design"])
 
 
 def train_in_batches(

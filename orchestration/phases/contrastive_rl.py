@@ -18,7 +18,7 @@ from evaluators.reward import reward_of
 from learners.advantages import RunningStatistics, advantages_of
 from learners.records import Rollout, Sample
 from orchestration.gathering import Gathering, Prompt, StepResult
-from orchestration.phases.base import Phase, phase_key
+from orchestration.phases.base import Phase, phase_key, response_of
 from orchestration.phases.rehearsal import Rehearsal
 
 if TYPE_CHECKING:
@@ -88,9 +88,7 @@ class ContrastiveRl(Phase):
             found = session.state.extra.get(phase_key(self.cycle - 1, self.name), {}).get("rehearsal", {})
             taught = session.state.extra.get(phase_key(self.cycle, "sft"), {}).get("lessons", ())
             self._rehearsal = Rehearsal(dict(found), session.config.reward)
-            self._rehearsal.learn_of_lessons(
-                taught, lambda one: session.renderer.response(one["source"], one["analysis"], one["design"])
-            )
+            self._rehearsal.learn_of_lessons((one, response_of(session, one)) for one in taught)
 
     def remaining(self, done: int) -> Iterator[int]:
         """Ends early once the phase has taken `contrastive_rl.minutes`; what is under way then is given up."""

@@ -8,7 +8,7 @@ responses what self-imitation learning does (arXiv 1806.05635).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,12 +29,12 @@ class Rehearsal:
         self.memory = memory
         self._config = config
 
-    def learn_of_lessons(self, lessons: Iterable[Mapping[str, Any]], text: Callable[[Mapping[str, Any]], str]) -> None:
-        """What SFT taught: `text` makes a lesson's response."""
-        for lesson in lessons:
+    def learn_of_lessons(self, lessons: Iterable[tuple[Mapping[str, Any], str]]) -> None:
+        """What SFT taught: its lessons, each with its response."""
+        for lesson, response in lessons:
             if (lesson["speedup"] or 0.0) >= self._step:
                 digest = Candidate.propose(lesson["task_id"], lesson["source"], "").digest
-                self._know(lesson["task_id"], text(lesson), digest, lesson["speedup"])
+                self._know(lesson["task_id"], response, digest, lesson["speedup"])
 
     def learn_of_rollouts(self, rollouts: Iterable[Rollout], verdicts: Mapping[str, Verdict]) -> None:
         """What the policy found itself; what is a hack by now is forgotten."""

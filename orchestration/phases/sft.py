@@ -15,7 +15,7 @@ from evaluators.records import Candidate, Verdict
 from evaluators.reward import is_success
 from learners.records import Rollout, Sample
 from orchestration.gathering import Prompt, StepResult
-from orchestration.phases.base import Phase, train_in_batches
+from orchestration.phases.base import Phase, response_of, train_in_batches
 from orchestration.teachers import Lesson, Proposal, make_teachers
 
 _log = logging.getLogger(__name__)
@@ -90,8 +90,8 @@ class Sft(Phase):
                 make = partial(self.session.contrastive, below=below) if contrastive[task_id] else self.session.one_shot
                 prompts[task_id, below] = make(task_id)
             prompt = prompts[task_id, below]
-            response = self.session.renderer.response(lesson["source"], lesson["analysis"], lesson["design"])
-            groups.setdefault(prompt.ids, []).append(Sample(prompt.ids, tuple(self.session.encode_response(response))))
+            response = self.session.encode_response(response_of(self.session, lesson))
+            groups.setdefault(prompt.ids, []).append(Sample(prompt.ids, tuple(response)))
         done = int(self.memory.get("optimiser_steps", 0))  # type: ignore[call-overload]
         metrics = train_in_batches(
             self.session,

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -316,6 +317,32 @@ def test_nothing_is_left_running(finished: Finished) -> None:
     run = finished.run
     assert run.local_path is not None
     assert left_of(run.local_path.parent) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_a_run_that_is_asked_to_end_early_is_finished_with_the_step_under_way(
+    finished: Finished, tmp_path: Path
+) -> None:
+    assert finished.run.local_path is not None
+    root = tmp_path / "copy"
+    shutil.copytree(finished.run.local_path.parent, root)
+    run = RunDirectory(str(root), "small")
+    process = start(root, "contrastive_rl.learning_rate=0.002", "contrastive_rl.steps=500")
+    try:
+        wait_for(process, run, "contrastive_rl", 4, 240)
+        process.send_signal(signal.SIGUSR1)
+        output, _ = process.communicate(timeout=120)
+    finally:
+        process.kill()
+    assert process.returncode == 0, output
+    state = run.read_state()
+    assert state is not None
+    assert state.finished
+    assert 4 <= state.step < 500
+    assessed = run.read_samples("assess/1-contrastive_rl", columns=["policy_version"]).to_pylist()
+    assert {row["policy_version"] for row in assessed} == {state.policy_version}
+    assert left_of(root) == []
 
 
 @pytest.mark.slow
