@@ -24,6 +24,7 @@ TINY = [
     "contrastive_rl.tasks_per_step=2",
     "contrastive_rl.group_size=2",
     "contrastive_rl.kl=0",
+    "contrastive_rl.negative_weight=1",  # which a branch overrides
     "assessment.samples=1",
     "rollout.max_tokens=16",
 ]
