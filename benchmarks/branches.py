@@ -1,11 +1,13 @@
 """What other settings of contrastive RL bring, from one and the same policy: whole runs differ by what SFT gave them.
 
-Trains up to self-supervised learning once, goes on from copies of that run, a branch each, and prints the last assessed
-stage of all; how many groups carried a signal, of prompts that show something faster than the reference and of others;
-the entropy per token in the first and in the last five steps; and how often a step brought a program faster than all
-before it. What is finished is read, not repeated.
+For each seed trains up to self-supervised learning once and goes on from copies of that run, a branch each. Prints,
+over all seeds: the last assessed stage; how many groups carried a signal, of prompts that show something faster than
+the reference and of others; the entropy per token in the first and in the last five steps; how often a step brought a
+program faster than all before it; and what each further branch has that the first has not. What is finished is read,
+not repeated.
 
-    python -m benchmarks.branches --branch plain --branch "quarter contrastive_rl.negative_weight=0.25" [key=value ...]
+    python -m benchmarks.branches --branch plain --branch "quarter contrastive_rl.negative_weight=0.25" \
+        [--seeds 0 1 2] [key=value ...]
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import shutil
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,6 +29,7 @@ from rich.table import Table
 from benchmarks.learning import shown
 from configs.load import load_config
 from orchestration.report import build_report
+from orchestration.report.statistics import AssessmentRow, compare_seeds
 from orchestration.run_directory import RunDirectory
 
 START, PHASE = "start", "1-contrastive_rl"
@@ -56,61 +59,87 @@ def branch(root: Path, name: str, config: str, overrides: Sequence[str]) -> RunD
     return run
 
 
-def signals(run: RunDirectory) -> tuple[str, str]:
+def signals(runs: Sequence[RunDirectory]) -> tuple[str, str]:
     """The share of groups whose rewards differ, and their number: of prompts that show something faster than the
     reference, and of the others."""
     columns = ["group", "fastest_shown", "advantage"]
-    groups: dict[bool, dict[tuple[int, str], set[float]]] = {True: defaultdict(set), False: defaultdict(set)}
-    for row in run.read_samples(PHASE, columns=columns).to_pylist():
-        faster = (row["fastest_shown"] or 0.0) > 1.0
-        groups[faster][row["step"], row["group"]].add(round(row["advantage"] or 0.0, 6))
+    groups: dict[bool, dict[tuple[int, int, str], set[float]]] = {True: defaultdict(set), False: defaultdict(set)}
+    for index, run in enumerate(runs):
+        for row in run.read_samples(PHASE, columns=columns).to_pylist():
+            faster = (row["fastest_shown"] or 0.0) > 1.0
+            groups[faster][index, row["step"], row["group"]].add(round(row["advantage"] or 0.0, 6))
     carried = {faster: [len(values) > 1 for values in found.values()] for faster, found in groups.items()}
     first, second = (f"{np.mean(one):.0%} of {len(one)}" if one else "" for one in (carried[True], carried[False]))
     return first, second
 
 
-def entropies(run: RunDirectory) -> str:
+def entropies(runs: Sequence[RunDirectory]) -> str:
     """Of a token, in nats: means over the first and the last five steps that trained."""
-    rows = run.read_metrics(PHASE).to_pylist()
-    values = [value for _, value in sorted((r["step"], r["value"]) for r in rows if r["name"] == "train/entropy")]
-    return f"{np.mean(values[:5]):.2f}, {np.mean(values[-5:]):.2f}" if values else ""
-
-
-def improvements(run: RunDirectory) -> str:
-    """How often a step brought a program that was faster than all before it of its task, teachers' included."""
-    found = [row["value"] for row in run.read_metrics(PHASE).to_pylist() if row["name"] == "improved_tasks"]
-    return f"{sum(found):.0f}"
-
-
-def table_of(runs: Sequence[RunDirectory]) -> Table:
-    head = ("branch", "right", "geo-mean over eager", "signal, shown faster", "signal, others", "entropy", "improved")
-    table = Table(*head, box=box.SIMPLE_HEAD, pad_edge=False)
+    ends = []
     for run in runs:
-        report = build_report(run)
-        last = report.stages[-1].summary
-        row = [report.name, shown(last.success, ".1%"), shown(last.over_eager.geometric_mean, ".2f")]
-        table.add_row(
-            *row, *(("",) * 4 if report.name == START else (*signals(run), entropies(run), improvements(run)))
-        )
+        rows = run.read_metrics(PHASE).to_pylist()
+        values = [value for _, value in sorted((r["step"], r["value"]) for r in rows if r["name"] == "train/entropy")]
+        ends += [(np.mean(values[:5]), np.mean(values[-5:]))] if values else []
+    return ", ".join(f"{value:.2f}" for value in np.mean(ends, axis=0)) if ends else ""
+
+
+def improvements(runs: Sequence[RunDirectory]) -> str:
+    """How often a step brought a program that was faster than all before it of its task, teachers' included."""
+    rows = [row for run in runs for row in run.read_metrics(PHASE).to_pylist()]
+    return f"{sum(row['value'] for row in rows if row['name'] == 'improved_tasks'):.0f}"
+
+
+def last_assessed(runs: Sequence[RunDirectory]) -> list[Sequence[AssessmentRow]]:
+    """The samples of the last assessment, by seed."""
+    return [build_report(run).stages[-1].rows for run in runs]
+
+
+def table_of(found: Mapping[str, Sequence[RunDirectory]]) -> Table:
+    """A row a branch, pooled over its seeds."""
+    head = ("branch", "right", "mean over eager", "signal, shown faster", "signal, others", "entropy", "improved")
+    table = Table(*head, box=box.SIMPLE_HEAD, pad_edge=False)
+    for name, runs in found.items():
+        rows = last_assessed(runs)
+        pooled = compare_seeds(rows, rows).first
+        row = [name, shown(pooled.success, ".1%"), shown(pooled.mean_over_eager, ".2f")]
+        table.add_row(*row, *(("",) * 4 if name == START else (*signals(runs), entropies(runs), improvements(runs))))
     return table
+
+
+def differences(found: Mapping[str, Sequence[RunDirectory]]) -> Iterator[str]:
+    """What each further branch has that the first has not, seed by seed."""
+    first, *others = [name for name in found if name != START]
+    for name in others:
+        difference = compare_seeds(last_assessed(found[first]), last_assessed(found[name])).difference
+        right, mean = shown(difference.success, "+.1%"), shown(difference.mean_over_eager, "+.2f")
+        yield f"{name} minus {first}: right {right}, mean over eager {mean}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--config", default="local")
     parser.add_argument("--root", type=Path, default=Path("runs/branches"))
-    parser.add_argument("--branch", action="append", default=[], help="a name, and key=value ... behind it")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--branch", action="append", required=True, help="a name, and key=value ... behind it")
     parser.add_argument("overrides", nargs="*", help="key=value ... of all of them, the start included")
     given = parser.parse_args()
-    if taken := [one for one in given.overrides if one.startswith(("root=", "name="))]:
-        parser.error(f"{taken[0]}: branches have names of their own, below --root")
-    shared = ["tracking.enabled=false", *given.overrides]
-    warpsmith_run(given.config, f"root={given.root}", f"name={START}", BEFORE, *shared)
-    runs = [RunDirectory(str(given.root), START)]
-    for text in given.branch:
-        name, *own = text.split()
-        runs.append(branch(given.root, name, given.config, [*shared, *own]))
-    Console(width=140).print(table_of(runs))
+    if taken := [one for one in given.overrides if one.startswith(("root=", "name=", "seed="))]:
+        parser.error(f"{taken[0]}: branches have names of their own, below --root, and --seeds")
+    names = [START, *(text.split()[0] for text in given.branch)]
+    if len(set(names)) < len(names):
+        parser.error(f"branches need names of their own, none of them {START}")
+    found: dict[str, list[RunDirectory]] = {name: [] for name in names}
+    for seed in given.seeds:
+        root, shared = given.root / f"seed-{seed}", [f"seed={seed}", "tracking.enabled=false", *given.overrides]
+        warpsmith_run(given.config, f"root={root}", f"name={START}", BEFORE, *shared)
+        found[START].append(RunDirectory(str(root), START))
+        for text in given.branch:
+            name, *own = text.split()
+            found[name].append(branch(root, name, given.config, [*shared, *own]))
+    console = Console(width=140)
+    console.print(table_of(found))
+    for line in differences(found):
+        console.print(line)
 
 
 if __name__ == "__main__":

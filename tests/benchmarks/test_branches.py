@@ -36,9 +36,11 @@ def test_branches_share_their_start_and_nothing_else(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "benchmarks.branches", "--root", str(tmp_path), *branches, *TINY]
     done = subprocess.run(command, capture_output=True, text=True, timeout=400)
     assert done.returncode == 0, done.stderr[-3000:]
-    names = [line.split()[0] for line in done.stdout.rpartition("───")[2].splitlines() if line.strip()]
+    *rows, difference = [line for line in done.stdout.rpartition("───")[2].splitlines() if line.strip()]
+    names = [line.split()[0] for line in rows]
     assert names == ["start", "plain", "other"]
-    start, plain, other = (RunDirectory(str(tmp_path), name) for name in names)
+    assert difference.startswith("other minus plain: right ")
+    start, plain, other = (RunDirectory(str(tmp_path / "seed-0"), name) for name in names)
     for run in (plain, other):
         assert run.read_verdicts("1-sft") == start.read_verdicts("1-sft")
         assert run.read_samples("assess/1-self_supervised") == start.read_samples("assess/1-self_supervised")

@@ -1,4 +1,4 @@
-"""The guide on real models quotes what commands print of the published runs."""
+"""The guide on runs of a real model quotes what commands print of the published runs."""
 
 from __future__ import annotations
 
@@ -27,6 +27,6 @@ def test_the_guide_has_every_line_that_the_command_prints(module: str, run: str,
     command = [sys.executable, "-m", f"benchmarks.{module}", f"docs/results/{run}"]
     printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     lines = {" ".join(line.split()) for line in printed.splitlines() if any(map(str.isalnum, line))}
-    page = (ROOT / "docs" / "guides" / "real-model.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "guides" / "real-runs.md").read_text(encoding="utf-8")
     assert lines <= {" ".join(line.split()) for line in page.splitlines()}
     assert len(lines) == count
