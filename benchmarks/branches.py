@@ -6,8 +6,8 @@ the reference and of others; the entropy per token in the first and in the last 
 program faster than all before it; and what each further branch has that the first has not. What is finished is read,
 not repeated.
 
-    python -m benchmarks.branches --branch plain --branch "quarter contrastive_rl.negative_weight=0.25" \
-        [--seeds 0 1 2] [key=value ...]
+    python -m benchmarks.branches [key=value ...] [--seeds 0 1 2] --branch plain \
+        --branch "quarter contrastive_rl.negative_weight=0.25"
 """
 
 from __future__ import annotations

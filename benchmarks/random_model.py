@@ -1,19 +1,19 @@
 """A randomly initialised model of some size in a folder, as Hugging Face saves it: for figures that no weights change.
 
-Written tensor by tensor from where it is made, so that 15 GB take seconds on a GPU and no more memory than a shard.
+Written tensor by tensor from where it is made, so that 15 GB take seconds on a GPU and no more memory than a file.
 """
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 from transformers import AutoModelForCausalLM, Qwen2Config
 
 from evaluators.tasks import load_tasks, program_source
+from learners.checkpoints import write_weights
 from learners.policy import EOS, PAD, train_tokenizer
 
 SHAPES: dict[str, dict[str, Any]] = {
@@ -46,7 +46,6 @@ SHAPES: dict[str, dict[str, Any]] = {
         "tie_word_embeddings": True,
     },
 }
-_SHARD_BYTES = 4 << 30
 
 
 def write_random_model(shape: str, folder: Path, max_length: int = 32768) -> Path:
@@ -70,29 +69,15 @@ def write_random_model(shape: str, folder: Path, max_length: int = 32768) -> Pat
         empty: Any = AutoModelForCausalLM.from_config(config)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     generator = torch.Generator(device).manual_seed(0)
-    shards: list[dict[str, torch.Tensor]] = [{}]
-    places: dict[str, str] = {}
-    size = total = 0
 
-    def write() -> None:
-        name = f"model-{len(shards):05d}.safetensors"
-        save_file(shards[-1], folder / name, metadata={"format": "pt"})
-        places.update(dict.fromkeys(shards[-1], name))
-        shards[-1] = {}
+    def weights() -> Iterator[tuple[str, torch.Tensor]]:
+        for name, parameter in empty.named_parameters():
+            values = torch.empty(parameter.shape, dtype=torch.bfloat16, device=device)
+            if parameter.dim() > 1:
+                values.normal_(std=config.initializer_range, generator=generator)
+            else:
+                values.fill_(0.0 if name.endswith("bias") else 1.0)
+            yield name, values
 
-    for name, parameter in empty.named_parameters():
-        values = torch.empty(parameter.shape, dtype=torch.bfloat16, device=device)
-        if parameter.dim() > 1:
-            values.normal_(std=config.initializer_range, generator=generator)
-        else:
-            values.fill_(0.0 if name.endswith("bias") else 1.0)
-        shards[-1][name] = values.cpu()
-        size, total = size + values.nbytes, total + values.nbytes
-        if size > _SHARD_BYTES:
-            write()
-            shards.append({})
-            size = 0
-    write()
-    index = {"metadata": {"total_size": total}, "weight_map": places}
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    write_weights(weights(), folder)
     return folder

@@ -5,19 +5,21 @@ Writes inside the given folder only. Making a folder appear all at once (rename)
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from huggingface_hub import save_torch_state_dict
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 
 _TAG = "deepspeed"
 _REFERENCE = "reference.safetensors"
+FILE_BYTES = 1 << 30  # of an export, that are held in memory at once
 
 
 def save(
@@ -93,18 +95,48 @@ def export(
     folder: Path,
     rank: int,
 ) -> None:
-    """Writes a Hugging Face folder from rank 0; the other ranks only take part in gathering `weights`."""
+    """Writes a Hugging Face folder from rank 0; the other ranks only take part in gathering `weights`, of which no more
+    than a file's are held at once."""
     if rank > 0:
         for _ in weights:
             pass
         return
     folder.mkdir(parents=True, exist_ok=True)
-    save_torch_state_dict({name: weight.cpu() for name, weight in weights}, folder)
+    write_weights(weights, folder)
     model.config.dtype = torch.float32  # of what is written, whatever it was loaded in
     model.config.save_pretrained(folder)
     if model.generation_config is not None:
         model.generation_config.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+
+
+def write_weights(weights: Iterable[tuple[str, Tensor]], folder: Path) -> None:
+    """Safetensors files of about `FILE_BYTES`, by the names that Hugging Face knows, and their index where there are
+    several. A file is written as soon as it is full."""
+    held: dict[str, Tensor] = {}
+    files: list[Path] = []
+    places: dict[str, int] = {}
+
+    def write() -> None:
+        files.append(folder / f"{len(files)}.partial")
+        save_file(held, files[-1], metadata={"format": "pt"})
+        held.clear()
+
+    size = total = 0
+    for name, weight in weights:
+        if held and size + weight.nbytes > FILE_BYTES:
+            write()
+            size = 0
+        held[name], places[name] = weight.cpu().contiguous(), len(files)
+        size, total = size + weight.nbytes, total + weight.nbytes
+    write()
+    names = [SAFE_WEIGHTS_NAME]
+    if len(files) > 1:
+        names = [f"model-{index + 1:05d}-of-{len(files):05d}.safetensors" for index in range(len(files))]
+        index = {"metadata": {"total_size": total}, "weight_map": {name: names[at] for name, at in places.items()}}
+        (folder / SAFE_WEIGHTS_INDEX_NAME).write_text(json.dumps(index, indent=2))
+    for file, name in zip(files, names, strict=True):
+        file.replace(folder / name)
 
 
 def _random_file(folder: Path, rank: int) -> Path:

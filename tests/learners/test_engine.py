@@ -195,16 +195,26 @@ def test_a_missing_checkpoint_is_named(policy_folder: Path, learner_config: Lear
         engine.load(tmp_path)
 
 
-@pytest.mark.parametrize("stage", [1, 3])
+@pytest.mark.parametrize(("stage", "file_bytes"), [(1, 1 << 30), (3, 100_000)])
 def test_lora_trains_adapters_and_exports_merged_weights(
-    policy_folder: Path, samples: list[Sample], learner_config: LearnerConfig, tmp_path: Path, stage: int
+    policy_folder: Path,
+    samples: list[Sample],
+    learner_config: LearnerConfig,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    stage: int,
+    file_bytes: int,
 ) -> None:
+    monkeypatch.setattr("learners.checkpoints.FILE_BYTES", file_bytes)
     lora = LoraConfig(rank=4, alpha=8.0)
     with engine_for(policy_folder, learner_config, zero_stage=stage, lora=lora) as engine:
         for _ in range(5):
             engine.train_cross_entropy(samples, 1e-2)
         engine.export(tmp_path)
         final = engine.train_cross_entropy(samples, 0.0)
+    files = {file.name for file in tmp_path.iterdir() if "safetensors" in file.name}
+    assert (files == {"model.safetensors"}) == (stage == 1)
+    assert ("model.safetensors.index.json" in files) == (stage == 3)
     merged, tokenizer = load_policy(tmp_path, torch.float32)
     base, _ = load_policy(policy_folder, torch.float32)
     with torch.no_grad():
