@@ -89,28 +89,26 @@ def improvements(runs: Sequence[RunDirectory]) -> str:
     return f"{sum(row['value'] for row in rows if row['name'] == 'improved_tasks'):.0f}"
 
 
-def last_assessed(runs: Sequence[RunDirectory]) -> list[Sequence[AssessmentRow]]:
-    """The samples of the last assessment, by seed."""
-    return [build_report(run).stages[-1].rows for run in runs]
+Assessed = Mapping[str, Sequence[Sequence[AssessmentRow]]]
+"""The samples of the last assessment, by branch and seed."""
 
 
-def table_of(found: Mapping[str, Sequence[RunDirectory]]) -> Table:
+def table_of(found: Mapping[str, Sequence[RunDirectory]], assessed: Assessed) -> Table:
     """A row a branch, pooled over its seeds."""
     head = ("branch", "right", "mean over eager", "signal, shown faster", "signal, others", "entropy", "improved")
     table = Table(*head, box=box.SIMPLE_HEAD, pad_edge=False)
     for name, runs in found.items():
-        rows = last_assessed(runs)
-        pooled = compare_seeds(rows, rows).first
+        pooled = compare_seeds(assessed[name], assessed[name]).first
         row = [name, shown(pooled.success, ".1%"), shown(pooled.mean_over_eager, ".2f")]
         table.add_row(*row, *(("",) * 4 if name == START else (*signals(runs), entropies(runs), improvements(runs))))
     return table
 
 
-def differences(found: Mapping[str, Sequence[RunDirectory]]) -> Iterator[str]:
+def differences(assessed: Assessed) -> Iterator[str]:
     """What each further branch has that the first has not, seed by seed."""
-    first, *others = [name for name in found if name != START]
+    first, *others = [name for name in assessed if name != START]
     for name in others:
-        difference = compare_seeds(last_assessed(found[first]), last_assessed(found[name])).difference
+        difference = compare_seeds(assessed[first], assessed[name]).difference
         right, mean = shown(difference.success, "+.1%"), shown(difference.mean_over_eager, "+.2f")
         yield f"{name} minus {first}: right {right}, mean over eager {mean}"
 
@@ -137,8 +135,9 @@ def main() -> None:
             name, *own = text.split()
             found[name].append(branch(root, name, given.config, [*shared, *own]))
     console = Console(width=140)
-    console.print(table_of(found))
-    for line in differences(found):
+    assessed = {name: [build_report(run).stages[-1].rows for run in runs] for name, runs in found.items()}
+    console.print(table_of(found, assessed))
+    for line in differences(assessed):
         console.print(line)
 
 
