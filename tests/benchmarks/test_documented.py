@@ -14,11 +14,14 @@ RUNS = [
     ("copies", "right-alone", 8),
     ("copies", "half-hour", 9),
     ("judging", "coder", 9),
-    ("course", "coder", 13),
-    ("course", "half-hour", 10),
+    ("course", "coder", 17),
+    ("course", "half-hour", 15),
     ("copies", "hour", 9),
     ("judging", "hour", 9),
-    ("course", "hour", 11),
+    ("course", "hour", 16),
+    ("copies", "rehearsed", 9),
+    ("judging", "rehearsed", 8),
+    ("course", "rehearsed", 16),
 ]
 
 
