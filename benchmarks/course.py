@@ -120,13 +120,13 @@ def by_stage(folder: Path) -> Table:
             stages.setdefault(row["phase"].removeprefix(ASSESSMENT), []).append(row)
     head = ("fresh samples after", "", "right", "faster", "all, failures as 1x", "times the stage before")
     table = Table(*head, box=box.SIMPLE_HEAD, pad_edge=False)
-    before = None
+    rng, before = np.random.default_rng(0), None
     for stage, group in sorted(stages.items(), key=lambda one: _order(one[0])):
         by_task: dict[str, list[float]] = {}
         for row in group:
             speed = known[row["candidate_digest"]][0] if row["outcome"] == Outcome.OK else 1.0
             by_task.setdefault(row["task_id"], []).append(math.log(speed))
-        own = _drawn_means(list(by_task.values()))
+        own = _drawn_means(list(by_task.values()), rng)
         table.add_row(
             stage,
             str(len(group)),
@@ -145,9 +145,10 @@ def _order(stage: str) -> tuple[int, int]:
     return (0, 0) if not phase else (int(cycle), ("sft", "self_supervised", "contrastive_rl").index(phase))
 
 
-def _drawn_means(by_task: Sequence[Sequence[float]], draws: int = 2000) -> NDArray[np.float64]:
+def _drawn_means(
+    by_task: Sequence[Sequence[float]], rng: np.random.Generator, draws: int = 2000
+) -> NDArray[np.float64]:
     """The mean of the values [draws + 1]: first as they are, then with each task's drawn anew."""
-    rng = np.random.default_rng(0)
     totals = np.array([sum(map(sum, by_task)), *np.zeros(draws)])
     for values in map(np.array, by_task):
         totals[1:] += rng.choice(values, size=(draws, len(values))).sum(axis=1)
