@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from configs.schema import LimitsConfig
 from evaluators.evaluator import Evaluator
 from evaluators.gauntlet import discover
 from evaluators.gauntlet.programs import GauntletProgram
@@ -87,9 +88,8 @@ class Neighbours:
         self.state = json.loads(verdicts[2].message.split("state=")[1].split("=")[0])
 
 
-@pytest.fixture(scope="module")
-def fresh(limits) -> Neighbours:
-    """Of an evaluator that has judged nothing else."""
+def judged_afresh(limits: LimitsConfig) -> Neighbours:
+    """What an evaluator says that has judged nothing else."""
     found = Neighbours()
     with Evaluator(arch="cpu", limits=limits) as evaluator:
         for _ in range(_TRIES):
@@ -98,6 +98,11 @@ def fresh(limits) -> Neighbours:
                 break
     assert found.intervals, found
     return found
+
+
+@pytest.fixture(scope="module")
+def fresh(limits) -> Neighbours:
+    return judged_afresh(limits)
 
 
 COMPILED = "compiled"  # those of any family that compile, which takes its time
@@ -110,19 +115,20 @@ def _exploits(group: str) -> list[GauntletProgram]:
 
 
 @pytest.mark.parametrize("group", GROUPS)
-def test_exploits_change_no_verdict_of_those_that_follow(evaluator, fresh, group) -> None:
+def test_exploits_change_no_verdict_of_those_that_follow(evaluator, fresh, limits, group) -> None:
     if evaluator.device.arch != "cpu":
         pytest.skip("compared with a fresh evaluator of the CPU")
     exploits = _exploits(group)
     assert len(exploits) >= 2
     outcomes = {one.name: evaluator.evaluate(one.task, one.source).outcome for one in exploits}
     assert Outcome.INFRA not in outcomes.values(), outcomes
-    low, high = min(low for low, _ in fresh.intervals), max(high for _, high in fresh.intervals)
     for _ in range(_TRIES):
         after = Neighbours()
         after.judge(evaluator)
         assert after.wrong == [Outcome.WRONG]
         assert after.state == fresh.state
+        low, high = min(low for low, _ in fresh.intervals), max(high for _, high in fresh.intervals)
         if after.intervals and after.intervals[0][0] <= high and low <= after.intervals[0][1]:
             return
+        fresh = judged_afresh(limits)  # the machine may have been busy when the other was measured
     pytest.fail(f"after {group}: {after}, not as {fresh}")
