@@ -71,7 +71,7 @@ SOME = [*STAGES, "optimizer-1", "disk-2", "both-3"]
     ("device", "ranks", "modes"),
     [
         ("cpu", 1, [*MODES]),
-        ("cpu", 2, SOME),
+        pytest.param("cpu", 2, SOME, marks=pytest.mark.slow),
         ("cpu", 4, [*STAGES]),
         *(pytest.param("cuda", ranks, SOME, marks=pytest.mark.cuda) for ranks in (1, 2)),
     ],
