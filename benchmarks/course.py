@@ -7,24 +7,24 @@ python -m benchmarks.course docs/results/coder
 from __future__ import annotations
 
 import argparse
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from evaluators.records import Outcome
+from evaluators.records import Estimate, Outcome
 from evaluators.reward import FASTER
+from orchestration.report.assemble import ASSESSMENT, phase_order
+from orchestration.report.format import share, speed, speed_interval, value_of
+from orchestration.report.statistics import AssessmentRow, overall, overall_gain, summarise
 
 PHASE = "-contrastive_rl"  # behind the number of its cycle
 COLUMNS = ["phase", "step", "candidate_digest", "outcome", "copy_of", "response", "advantage"]
-ASSESSMENT = "assess/"
 
 
 def speedups(folder: Path) -> dict[str, tuple[float, float]]:
@@ -107,58 +107,34 @@ def by_signal(folder: Path) -> Table:
 
 
 def by_stage(folder: Path) -> Table:
-    """A row a stage: of its fresh samples on the tasks trained on, the shares that are right and faster than eager; the
-    geometric mean of the speed-up over eager of all of them, where one that is not right counts as 1, since the
-    reference is kept in its place; and how many times the one of the stage before that is. With 95 % intervals, of
-    samples drawn anew within each task."""
+    """A row a stage: its fresh samples on the tasks trained on; the shares of them that are right and faster than
+    eager; how fast all are, where one that is not right counts as the reference; how many times the stage before."""
     rows = pq.read_table(folder / "samples.parquet", columns=[*COLUMNS, "task_id"]).to_pylist()
     known = speedups(folder)
     trained = {row["task_id"] for row in rows if not row["phase"].startswith(ASSESSMENT)}
-    stages: dict[str, list[dict[str, Any]]] = {}
+    stages: dict[str, list[AssessmentRow]] = {}
     for row in rows:
         if row["phase"].startswith(ASSESSMENT) and row["task_id"] in trained:
-            stages.setdefault(row["phase"].removeprefix(ASSESSMENT), []).append(row)
+            right = row["outcome"] == Outcome.OK
+            over = {"eager": known[row["candidate_digest"]][0]} if right else {}
+            sample = AssessmentRow(row["task_id"], row["outcome"], over)
+            stages.setdefault(row["phase"].removeprefix(ASSESSMENT), []).append(sample)
     head = ("fresh samples after", "", "right", "faster", "all, failures as 1x", "times the stage before")
     table = Table(*head, box=box.SIMPLE_HEAD, pad_edge=False)
-    rng, before = np.random.default_rng(0), None
-    for stage, group in sorted(stages.items(), key=lambda one: _order(one[0])):
-        by_task: dict[str, list[float]] = {}
-        for row in group:
-            speed = known[row["candidate_digest"]][0] if row["outcome"] == Outcome.OK else 1.0
-            by_task.setdefault(row["task_id"], []).append(math.log(speed))
-        own = _drawn_means(list(by_task.values()), rng)
+    before: list[AssessmentRow] = []
+    for stage in sorted(stages, key=phase_order):
+        own = stages[stage]
+        summary = summarise(own, stage)
+        shares = (share(value_of(one)) for one in (summary.success, summary.faster))
         table.add_row(
-            stage,
-            str(len(group)),
-            f"{sum(row['outcome'] == Outcome.OK for row in group) / len(group):.1%}",
-            _faster(group, known),
-            _with_interval(own),
-            "" if before is None else _with_interval(own - before),
+            stage, str(len(own)), *shares, _with_interval(overall(own)), _with_interval(overall_gain(before, own))
         )
         before = own
     return table
 
 
-def _order(stage: str) -> tuple[int, int]:
-    """Stages as a run has them: `base`, then by cycle."""
-    cycle, _, phase = stage.partition("-")
-    return (0, 0) if not phase else (int(cycle), ("sft", "self_supervised", "contrastive_rl").index(phase))
-
-
-def _drawn_means(
-    by_task: Sequence[Sequence[float]], rng: np.random.Generator, draws: int = 2000
-) -> NDArray[np.float64]:
-    """The mean of the values [draws + 1]: first as they are, then with each task's drawn anew."""
-    totals = np.array([sum(map(sum, by_task)), *np.zeros(draws)])
-    for values in map(np.array, by_task):
-        totals[1:] += rng.choice(values, size=(draws, len(values))).sum(axis=1)
-    return totals / sum(map(len, by_task))
-
-
-def _with_interval(logarithms: NDArray[np.float64]) -> str:
-    """Of the first, with what nineteen of twenty of the others lie between."""
-    low, high = np.exp(np.quantile(logarithms[1:], [0.025, 0.975]))
-    return f"{math.exp(logarithms[0]):.2f}x ({low:.2f}-{high:.2f})"
+def _with_interval(estimate: Estimate | None) -> str:
+    return "" if estimate is None else f"{speed(estimate.value)} ({speed_interval(estimate)})"
 
 
 def _cycle_of(row: Mapping[str, Any]) -> int:

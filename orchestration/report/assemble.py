@@ -124,12 +124,12 @@ def build_report(run: RunDirectory) -> Report:
         elif row.task_id not in marks:
             by_step[sample["phase"], sample["step"]].append((row, sample["reward"]))
     held_out = set(run.read_held_out())
-    keys = sorted(rows, key=_order)
+    keys = sorted(rows, key=phase_order)
     metrics = run.read_metrics().to_pylist()
     trained = {phase for phase, _ in by_step} | {
         row["phase"] for row in metrics if not row["phase"].startswith(ASSESSMENT)
     }
-    phases = sorted((phase for phase in trained if _order(phase)[0] < _UNKNOWN), key=_order)
+    phases = sorted((phase for phase in trained if phase_order(phase)[0] < _UNKNOWN), key=phase_order)
     numbered = config.schedule.cycles > 1 or any(_cycle(key) > 1 for key in [*keys, *phases])
     return Report(
         name=config.name,
@@ -212,7 +212,7 @@ def _steps(
     """One point for every training step that sampled; a step that only fits (SFT) has none."""
     kl = {(row["phase"], row["step"]): row["value"] for row in metrics if KL_NAME.search(row["name"])}
     points = []
-    for (phase, step), pairs in sorted(by_step.items(), key=lambda item: (_order(item[0][0]), item[0][1])):
+    for (phase, step), pairs in sorted(by_step.items(), key=lambda item: (phase_order(item[0][0]), item[0][1])):
         points.append(
             StepPoint(
                 phase,
@@ -247,7 +247,7 @@ def _cycle(key: str) -> int:
     return int(number) if dash and number.isdecimal() else 0
 
 
-def _order(key: str) -> tuple[int, int, str]:
+def phase_order(key: str) -> tuple[int, int, str]:
     """`base`, then by cycle and phase, then anything else by name."""
     phase = key.partition("-")[2]
     if key == "base":

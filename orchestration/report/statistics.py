@@ -173,6 +173,30 @@ def compare(first: Sequence[AssessmentRow], second: Sequence[AssessmentRow], *, 
     return _difference(_draws(first, 2 * seed), _draws(second, 2 * seed + 1))
 
 
+def overall(rows: Sequence[AssessmentRow], *, seed: int = 0) -> Estimate | None:
+    """The geometric mean of the speed-up over eager of all samples, where one that is not correct counts as 1, since
+    the reference is kept in its place. Unlike a mean over correct samples it does not rise when slow ones fail. None
+    without samples."""
+    if not rows:
+        return None
+    value, draws = _kept(rows, seed)
+    return _estimate(math.exp(value), np.exp(draws), len(rows))
+
+
+def overall_gain(first: Sequence[AssessmentRow], second: Sequence[AssessmentRow], *, seed: int = 0) -> Estimate | None:
+    """How many times the first's `overall` the second's is; None where one side has no samples."""
+    if not first or not second:
+        return None
+    (a, draws_a), (b, draws_b) = _kept(first, 2 * seed), _kept(second, 2 * seed + 1)
+    return _estimate(math.exp(b - a), np.exp(draws_b - draws_a), min(len(first), len(second)))
+
+
+def _kept(rows: Sequence[AssessmentRow], seed: int) -> tuple[float, Floats]:
+    """The mean logarithm of what `overall` is of, and its resamples [RESAMPLES]."""
+    logs = np.log([row.over_eager or 1.0 for row in rows])
+    return float(logs.mean()), _weighted_mean(logs, _resample(rows, seed))
+
+
 def compare_seeds(
     first: Sequence[Sequence[AssessmentRow]], second: Sequence[Sequence[AssessmentRow]], *, seed: int = 0
 ) -> PooledComparison:

@@ -22,7 +22,16 @@ from evaluators.records import Candidate, Correctness, Estimate, Finding, Outcom
 from learners.records import Rollout
 from orchestration.report import build_report, print_report, render_html, render_text
 from orchestration.report import format as fmt
-from orchestration.report.statistics import AssessmentRow, compare, compare_seeds, per_task, summarise, wilson
+from orchestration.report.statistics import (
+    AssessmentRow,
+    compare,
+    compare_seeds,
+    overall,
+    overall_gain,
+    per_task,
+    summarise,
+    wilson,
+)
 from orchestration.run_directory import RunDirectory, RunDirectoryError, RunState
 
 
@@ -75,6 +84,27 @@ def test_the_interval_of_a_difference_covers_no_difference_and_finds_a_real_one(
         found += compare(synthetic(seed), synthetic(seed + 1000, gain=1.4)).mean_over_eager.low > 0
     assert covered >= 51
     assert found >= 54
+
+
+def test_the_interval_of_the_gain_of_all_samples_covers_no_gain_and_finds_a_real_one():
+    covered, found = 0, 0
+    for seed in range(60):
+        same = overall_gain(synthetic(seed), synthetic(seed + 1000))
+        covered += same.low <= 1.0 <= same.high
+        found += overall_gain(synthetic(seed), synthetic(seed + 1000, gain=1.4)).low > 1.0
+    assert covered >= 51
+    assert found >= 54
+
+
+def test_a_sample_that_is_not_correct_counts_as_the_reference_in_what_all_are():
+    rows = [row("a", 4.0), row("a", None), row("b", 0.25), row("b", 16.0)]
+    assert overall(rows).value == pytest.approx(2.0)
+    assert overall(rows).low < 2.0 < overall(rows).high
+    slow_ones_fail = [row("a", 4.0), row("a", None), row("b", None), row("b", 16.0)]
+    assert overall_gain(rows, slow_ones_fail).value == pytest.approx(2**0.5)  # the reference, four times as fast
+    assert overall_gain(rows, [row("a", None), row("a", None)]).value == pytest.approx(0.5)
+    assert overall([]) is None
+    assert overall_gain([], rows) is None
 
 
 def holds_zero(estimate: Estimate) -> bool:
