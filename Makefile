@@ -10,7 +10,7 @@ INSTALLED := $(VENV)/installed
 RUN := runs/demo
 HALVES ?= 2
 SELECTED = -m "not slow"
-OTHERS := $(filter-out tests/evaluators,$(patsubst %/,%,$(wildcard tests/*/))) tests/evaluators/build
+OTHERS := $(filter-out tests/evaluators,$(patsubst %/,%,$(wildcard tests/*/))) tests/evaluators/compile
 
 export TOKENIZERS_PARALLELISM := false
 
@@ -38,7 +38,7 @@ test-all:
 	$(MAKE) test SELECTED=
 
 test-evaluators: $(INSTALLED)
-	$(BIN)/python -m pytest $(SELECTED) tests/evaluators --ignore=tests/evaluators/build
+	$(BIN)/python -m pytest $(SELECTED) tests/evaluators --ignore=tests/evaluators/compile
 
 test-others: $(INSTALLED)
 	$(BIN)/python -m pytest $(SELECTED) $(OTHERS)

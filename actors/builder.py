@@ -11,12 +11,12 @@ from ray.rllib.utils.actor_manager import FaultAwareApply
 
 from actors.evaluator import evaluator_of
 from configs.schema import EvaluatorConfig
-from evaluators.build.builder import Builder, needs_build
-from evaluators.build.cache import BuildCache
-from evaluators.build.extension import ExtensionRequest
-from evaluators.device import open_device
+from evaluators.compile.builder import Builder, needs_build
+from evaluators.compile.cache import BuildCache
 from evaluators.failures import Unbuilt
+from evaluators.host.open_device import open_device
 from evaluators.records import Artifact, BuildError, Candidate, Task, Verdict
+from evaluators.shared.extension import ExtensionRequest
 
 
 @dataclass(frozen=True)

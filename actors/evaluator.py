@@ -9,11 +9,11 @@ import ray
 from ray.rllib.utils.actor_manager import FaultAwareApply
 
 from configs.schema import EvaluatorConfig
-from evaluators.build.cache import BuildCache
-from evaluators.build.extension import ExtensionRequest
+from evaluators.compile.cache import BuildCache
 from evaluators.evaluator import Evaluator
 from evaluators.failures import Unbuilt
 from evaluators.records import Artifact, BuildError, Candidate, Task, Verdict
+from evaluators.shared.extension import ExtensionRequest
 
 
 @dataclass(frozen=True)

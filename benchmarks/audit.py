@@ -15,9 +15,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from evaluators.audit_records import TaskAudit
-from evaluators.marks import Mark, marks_of, shipped_marks
-from orchestration.audit import counted, read_audits
+from evaluators.audit.marks import Mark, marks_of, shipped_marks
+from evaluators.audit.records import TaskAudit
+from evaluators.audit.run import counted, read_audits
 
 AUDITS = Path("benchmarks/results/audit/kernelbench.parquet")
 

@@ -1,7 +1,8 @@
 """Fills a store of baselines from published runs' rows, for a run on the same GPU, driver and versions.
 
 A verdict's speed-up over a baseline is its speed-up over eager divided by the baseline's; so the baseline's is the
-quotient of the two, and its interval what the quotient's has beyond the verdict's own (`evaluators.timing.divide`).
+quotient of the two, and its interval what the quotient's has beyond the verdict's own
+(`evaluators.timing.estimates.divide`).
 What no row knows is left out, and measured by the run that needs it.
 
     python -m benchmarks.baselines_of configs/h200.yaml docs/results/* --store runs/store
@@ -16,8 +17,8 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from evaluators.baselines import BaselineResult, BaselineStore, existing_baselines
 from evaluators.records import Estimate
+from evaluators.stored.baselines import BaselineResult, BaselineStore, existing_baselines
 from orchestration.baselines import tasks_named
 
 _VERSIONS = ("arch", "gpu", "torch", "cuda", "driver")

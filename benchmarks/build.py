@@ -34,13 +34,13 @@ from benchmarks.build_same import compare
 from benchmarks.build_tables import print_tables
 from benchmarks.build_torch import floor_seconds, torch_build
 from benchmarks.mending import mended
-from evaluators.build.builder import CAPABILITIES
-from evaluators.build.cache import BuildCache
-from evaluators.build.extension import ExtensionRequest
-from evaluators.build.farm import ExtensionFarm
-from evaluators.device import Slot
-from evaluators.device.cpu import CpuDevice
-from evaluators.zygote_handle import ZygoteHandle
+from evaluators.compile.builder import CAPABILITIES
+from evaluators.compile.cache import BuildCache
+from evaluators.compile.farm import ExtensionFarm
+from evaluators.host.cpu_device import CpuDevice
+from evaluators.host.device import Slot
+from evaluators.host.zygote_handle import ZygoteHandle
+from evaluators.shared.extension import ExtensionRequest
 
 app = typer.Typer(add_completion=False)
 _CONCURRENT = 16

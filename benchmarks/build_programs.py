@@ -10,10 +10,10 @@ from typing import Any
 
 from benchmarks.published import Program, load_programs
 from configs.schema import LimitsConfig
-from evaluators.build.builder import Builder, needs_build
-from evaluators.build.extension import ExtensionRequest
+from evaluators.compile.builder import Builder, needs_build
 from evaluators.failures import RunnerFailure
 from evaluators.records import Candidate
+from evaluators.shared.extension import ExtensionRequest
 from evaluators.tasks import load_tasks
 
 LIMITS = LimitsConfig(build_seconds=300.0, start_seconds=60.0, memory_gib=8.0)

@@ -13,14 +13,14 @@ from typing import Any
 import torch
 
 from benchmarks.published import Program
-from evaluators.build.extension import ExtensionRequest
+from evaluators.shared.extension import ExtensionRequest
 
 _SECONDS = 300.0
 _RUN = """
 import json, sys
 import torch
-from evaluators.build.extension import ExtensionRequest
-from evaluators.build.interception import Interception
+from evaluators.shared.extension import ExtensionRequest
+from evaluators.runner.interception import Interception
 given = json.load(sys.stdin)
 device = "cuda" if given["cuda"] else "cpu"
 wanted, answers, asked = given["request"], given["answers"], []

@@ -14,9 +14,10 @@ from typing import Any
 
 import torch
 
-from evaluators.build.compiler import CompileError, Toolchain, compile_extension
-from evaluators.build.extension import ExtensionRequest
-from evaluators.build.messages import compiler_message
+from evaluators.compile.messages import compiler_message
+from evaluators.runner.compiling import compile_extension
+from evaluators.shared.extension import ExtensionRequest
+from evaluators.shared.toolchain import CompileError, Toolchain
 
 _KERNEL = re.compile(r"(template\s*<[^{};]*>\s*)?(__global__|__device__)[^;{}]*\{")
 _PREFIX = "#include <cuda_runtime.h>\n#include <cuda_fp16.h>\n#include <cfloat>\n#include <cmath>\n#include <cstdint>\n"

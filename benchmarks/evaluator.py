@@ -37,9 +37,9 @@ from benchmarks.published import (
     program_jobs,
 )
 from configs.schema import LimitsConfig
-from evaluators.build.ahead import build_all
-from evaluators.device import open_device
+from evaluators.compile.ahead import build_all
 from evaluators.evaluator import Evaluator
+from evaluators.host.open_device import open_device
 from evaluators.records import Outcome, Verdict, verdict_table
 
 app = typer.Typer(add_completion=False)

@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.published import HACKED
-from evaluators.baselines import existing_baselines
 from evaluators.records import Outcome
+from evaluators.stored.baselines import existing_baselines
 
 FASTER = 1.01  # CUDA-L1's threshold of an improvement
 _DEFENCES = {

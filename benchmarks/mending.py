@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from evaluators.build.extension import ExtensionRequest
+from evaluators.shared.extension import ExtensionRequest
 
 # What `load_inline` writes for the functions that it is told to bind.
 _MODULE = "\nPYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {\n"

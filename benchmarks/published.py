@@ -13,12 +13,12 @@ from itertools import zip_longest
 from pathlib import Path
 
 from configs.schema import LimitsConfig
-from evaluators.baselines import baseline_source, existing_baselines
-from evaluators.build.ahead import Job
-from evaluators.build.builder import needs_build
+from evaluators.audit.marks import marked_among, shipped_marks
+from evaluators.compile.ahead import Job
+from evaluators.compile.builder import needs_build
 from evaluators.evaluator import Evaluator
-from evaluators.marks import marked_among, shipped_marks
 from evaluators.records import Candidate, Task, Verdict
+from evaluators.stored.baselines import baseline_source, existing_baselines
 from evaluators.tasks import load_tasks
 
 LIMITS = LimitsConfig(build_seconds=150.0, start_seconds=60.0, memory_gib=16.0, gpu_memory_gib=48.0, output_mib=512.0)

@@ -20,11 +20,11 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from configs.schema import SftConfig
-from evaluators import tree
-from evaluators.marks import marked_among, shipped_marks
+from evaluators.audit.marks import marked_among, shipped_marks
+from evaluators.audit.run import read_audits
 from evaluators.records import Task
+from evaluators.shared import nesting
 from evaluators.tasks import TaskProgram, load_tasks
-from orchestration.audit import read_audits
 from orchestration.teachers import file_teachers
 from prompts.render import PromptRenderer
 
@@ -51,7 +51,7 @@ def cost(task: Task) -> tuple[float, float]:
     model = program.model(0, program.init_inputs(0))
     with torch.no_grad(), device, FlopCounterMode(display=False) as flops:
         outputs = model(*inputs)
-    tensors = [*tree.flatten(inputs)[1], *tree.flatten(outputs)[1], *model.parameters()]
+    tensors = [*nesting.flatten(inputs)[1], *nesting.flatten(outputs)[1], *model.parameters()]
     return flops.get_total_flops(), sum(one.numel() * one.element_size() for one in tensors)
 
 

@@ -25,7 +25,7 @@ from configs.load import ConfigError, load_config
 CHECKOUT = Path(__file__).resolve().parent.parent
 
 LEFT_OUT = (".git", ".venv", "runs", "mlruns", "build", "dist")
-"""Folders of the checkout that stay here. Only at its top: `evaluators/build` has to travel."""
+"""Folders of the checkout that stay here. Only at its top: folders of these names further down have to travel."""
 
 CACHES = ("__pycache__", "*.egg-info", ".*_cache", ".hypothesis")
 

@@ -19,17 +19,12 @@ from typing import Any
 import torch
 
 from configs.schema import LimitsConfig
-from evaluators.baselines import BaselineResult, BaselineStore, baseline_source, existing_baselines
-from evaluators.build.builder import Builder, needs_build
-from evaluators.build.cache import BuildCache
-from evaluators.build.extension import ExtensionRequest
-from evaluators.clocks import EventClock
-from evaluators.device import open_device
+from evaluators.compile.builder import Builder, needs_build
+from evaluators.compile.cache import BuildCache
 from evaluators.failures import InfraError, Unbuilt
-from evaluators.judge import Judgement
-from evaluators.known import TAKEN_OVER, known_verdicts
-from evaluators.measuring import Found, MeasuringSlot
-from evaluators.paper import agree, needs_confirmation
+from evaluators.host.open_device import open_device
+from evaluators.judge.judge import Judgement
+from evaluators.judge.slot import Found, MeasuringSlot
 from evaluators.records import (
     HACK,
     SUSPECT,
@@ -42,8 +37,14 @@ from evaluators.records import (
     Task,
     Verdict,
 )
+from evaluators.shared.extension import ExtensionRequest
+from evaluators.stored.baselines import BaselineResult, BaselineStore, baseline_source, existing_baselines
+from evaluators.stored.verdicts import TAKEN_OVER, known_verdicts
 from evaluators.tasks import ProgramError, TaskProgram, find_task, profile_of
-from evaluators.timing import Preset, divide, preset_named
+from evaluators.timing.clocks import EventClock
+from evaluators.timing.estimates import divide
+from evaluators.timing.paper import agree, needs_confirmation
+from evaluators.timing.presets import Preset, preset_named
 
 _log = logging.getLogger(__name__)
 _ATTEMPTS = 3
@@ -81,7 +82,7 @@ class Evaluator:
         Without `guarded` a program is believed: its own clock decides, and findings are only noted. That is for showing
         what the guard is worth, never for rewards that anybody trusts.
         `verdicts_of`: folders of earlier runs, whose verdicts are taken over where they would be measured alike
-        (`evaluators.known`).
+        (`evaluators.stored.verdicts`).
 
         Raises ValueError for an architecture, preset or baseline that does not exist, FileNotFoundError for a folder
         without verdicts.

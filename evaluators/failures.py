@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from evaluators.build.extension import ExtensionRequest
 from evaluators.records import Outcome
+from evaluators.shared.extension import ExtensionRequest
 
 
 class InfraError(Exception):

@@ -116,7 +116,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Correctness:
-    """How the outputs compared. `error` and `tolerance` are relative (see `evaluators.correctness`); `trials` counts
+    """How the outputs compared. `error` and `tolerance` are relative (`evaluators.judge.correctness`); `trials` counts
     the inputs on which outputs were compared, timed calls included; `deterministic` says whether the same call gave the
     same bits twice, and is None where the reference itself does not."""
 

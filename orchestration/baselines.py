@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from configs.load import load_config
-from evaluators.baselines import BaselineResult
-from evaluators.build.ahead import build_all
+from evaluators.compile.ahead import build_all
 from evaluators.evaluator import Evaluator
 from evaluators.failures import InfraError
 from evaluators.records import Task
+from evaluators.stored.baselines import BaselineResult
 from evaluators.tasks import ProgramError, load_tasks
 from orchestration.bootstrap import marks_of_tasks, select_tasks, without_marked
 

@@ -13,7 +13,7 @@ from transformers import AutoConfig
 from configs.checks import leaves
 from configs.load import ConfigError, parse_config
 from configs.schema import HeldOutConfig, RunConfig, TasksConfig
-from evaluators.marks import Mark, MarkError, marked_among, read_marks, shipped_marks
+from evaluators.audit.marks import Mark, MarkError, marked_among, read_marks, shipped_marks
 from evaluators.records import Task, digest_of
 from evaluators.tasks import TaskError, load_tasks, program_source
 from evaluators.tasks.loader import load_variants

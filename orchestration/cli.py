@@ -97,8 +97,8 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Print the verdict record alone.")] = False,
 ) -> None:
     """Judge one program against a task's reference. Exit code 0 when it is correct, 1 when it is not."""
-    from evaluators.device import open_device
     from evaluators.evaluator import Evaluator
+    from evaluators.host.open_device import open_device
     from evaluators.tasks import TaskError, find_task, profile_of
     from orchestration.evaluate import baselines_named, confirmation, default_store, open_to_runners, warn_if_closed
 
@@ -148,10 +148,10 @@ def baseline(
 ) -> None:
     """Measure tasks' baselines into the store, from which verdicts take them. Exit code 1 when none was measured."""
     from configs.load import ConfigError
-    from evaluators.build.ahead import most_builders
-    from evaluators.device import open_device
+    from evaluators.compile.ahead import most_builders
     from evaluators.evaluator import Evaluator
     from evaluators.failures import InfraError
+    from evaluators.host.open_device import open_device
     from evaluators.tasks import TaskError, profile_of
     from orchestration.baselines import fill_store, tasks_named
     from orchestration.evaluate import baselines_named, chosen_levels, default_store, open_to_runners, warn_if_closed
@@ -185,7 +185,7 @@ def tasks(
     ] = ("bundled"),
 ) -> None:
     """List tasks, and which of them cannot tell a good program from a cheat; the last line is their count."""
-    from evaluators.marks import marked_among, shipped_marks
+    from evaluators.audit.marks import marked_among, shipped_marks
     from evaluators.tasks import TaskError, load_tasks
     from evaluators.tasks.loader import load_variants
 

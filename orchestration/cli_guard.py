@@ -74,8 +74,8 @@ def audit(
     from rich.markup import escape
     from rich.progress import track
 
+    from evaluators.audit.run import audit_tasks, counted, write_audits
     from evaluators.tasks import TaskError, load_tasks
-    from orchestration.audit import audit_tasks, counted, write_audits
     from orchestration.evaluate import chosen_levels
 
     try:

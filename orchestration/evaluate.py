@@ -18,9 +18,9 @@ from pathlib import Path
 import torch
 
 from configs.load import ConfigError
-from evaluators.baselines import existing_baselines
-from evaluators.device import Device
+from evaluators.host.device import Device
 from evaluators.records import Outcome, Task
+from evaluators.stored.baselines import existing_baselines
 from evaluators.tasks import program_source
 
 _log = logging.getLogger(__name__)
@@ -81,7 +81,7 @@ def machine_arch() -> str:
     """
     if not torch.cuda.is_available():
         return "cpu"
-    code = "from evaluators.device import open_device; print(open_device('auto').arch)"
+    code = "from evaluators.host.open_device import open_device; print(open_device('auto').arch)"
     done = subprocess.run([sys.executable, "-c", code], env=_environment(), capture_output=True, text=True, check=False)
     if done.returncode:
         raise ConfigError(f"evaluator.arch is auto, but {(done.stderr.strip().splitlines() or ['it is unknown'])[-1]}")

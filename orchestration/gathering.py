@@ -11,7 +11,7 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from actors.rollout import Completion
-from evaluators.copies import is_copy
+from evaluators.guard.copies import is_copy
 from evaluators.records import Candidate, Outcome, Verdict
 from evaluators.reward import FASTER
 from learners.records import EXEMPLAR, REFERENCE, Rollout

@@ -19,7 +19,7 @@ from actors.pool import ActorPool, wait_any
 from actors.pool_records import PoolExhausted, PoolFailure
 from actors.rollout import GenerationRequest
 from configs.schema import RolloutConfig
-from evaluators.build.builder import needs_build
+from evaluators.compile.builder import needs_build
 from evaluators.failures import Unbuilt
 from evaluators.records import Candidate, Outcome, Task, Verdict
 from orchestration.gathering import Gathering, Prompt, StepResult

@@ -20,7 +20,7 @@ from actors.pool import ActorPool
 from actors.rollout import RolloutEngine
 from configs.load import ConfigError
 from configs.schema import RayConfig, RunConfig
-from evaluators.build.builder import CAPABILITIES
+from evaluators.compile.builder import CAPABILITIES
 from orchestration.interrupt import finished_first
 from orchestration.pipeline import Pipeline
 from orchestration.placement import BUILDER, ENGINE, EVALUATOR, LEARNER, Placement

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from configs.load import dump_config, parse_config
 from configs.schema import RunConfig
-from evaluators.marks import Mark
+from evaluators.audit.marks import Mark
 from evaluators.records import (
     CANDIDATE_SCHEMA,
     VERDICT_SCHEMA,

@@ -20,8 +20,8 @@ import pyarrow as pa
 from configs.checks import leaves
 from configs.load import ConfigError, changed_keys, may_change
 from configs.schema import RunConfig
-from evaluators.copies import is_copy
 from evaluators.guard.cases import HackCases
+from evaluators.guard.copies import is_copy
 from evaluators.records import Candidate, Outcome, Verdict
 from evaluators.reward import FASTER
 from evaluators.tasks import program_source

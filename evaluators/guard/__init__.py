@@ -2,7 +2,7 @@
 
 Each defence reads one kind of evidence and knows one kind of cheat. What was seen at run time decides; what a program's
 text looks like is a hint, and never decides alone. Most cheats never come this far: they have no effect on a judge that
-owns inputs, expected outputs and clock, or make the output wrong (`evaluators.judge`).
+owns inputs, expected outputs and clock, or make the output wrong (`evaluators.judge.judge`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from evaluators.guard.bursts import EveryCallPays
 from evaluators.guard.census import NothingRunsBeside
 from evaluators.guard.clock import ClocksAgree
-from evaluators.guard.evidence import Census, Defence, Evidence
+from evaluators.guard.evidence import Defence, Evidence
 from evaluators.guard.floor import FloorHolds
 from evaluators.guard.hidden_work import NothingIsHidden
 from evaluators.guard.integrity import MeasurementIsWhole
@@ -37,4 +37,4 @@ def examine(evidence: Evidence, defences: Sequence[Defence] = DEFENCES) -> list[
     return [finding for defence in defences for finding in defence.examine(evidence)]
 
 
-__all__ = ["DEFENCES", "Census", "Defence", "Evidence", "examine"]
+__all__ = ["DEFENCES", "Defence", "Evidence", "examine"]

@@ -6,18 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from evaluators.clocks import Hidden
+from evaluators.host.census import Census
 from evaluators.records import Estimate, Finding, Timing, Trace
-
-
-@dataclass(frozen=True)
-class Census:
-    """Threads of a runner and processes below it after the timed calls, and the seconds of CPU time that these
-    processes have taken."""
-
-    threads: int
-    children: int
-    children_seconds: float
+from evaluators.timing.clocks import Hidden
 
 
 @dataclass(frozen=True)
@@ -26,7 +17,7 @@ class Evidence:
 
     `together` and `alone`: seconds a call of the reference and of the candidate, in bursts, whose inputs all stand
     ready, and one at a time, whose `low` is the least (None where bursts are of one call anyway).
-    `alone_seconds` and `is_of_host` are the clock's (`evaluators.clocks`).
+    `alone_seconds` and `is_of_host` are the clock's (`evaluators.timing.clocks`).
     `waited`: the share of a burst for which the reference waited for a core, beyond the candidate's in the next.
     `beside_seconds`: of CPU time that the candidate took while it had not been asked for anything.
     `floor_bytes`: of its output that a call must write, and `floor_seconds` in which no device like this can do it

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from evaluators import tree
-from evaluators.device.construct import construct
 from evaluators.records import Task
+from evaluators.shared import nesting
+from evaluators.shared.construct import construct
 from evaluators.syntax import parse_source
 
 
@@ -108,16 +108,16 @@ class TaskProgram:
         """Fresh inputs of one call, drawn on the device."""
         with self._seeded(seed, "get_inputs"), self.device:
             values = list(self._module.get_inputs())
-        _, tensors = tree.flatten(values)
-        return tree.unflatten(values, [one.to(self.device) for one in tensors])
+        _, tensors = nesting.flatten(values)
+        return nesting.unflatten(values, [one.to(self.device) for one in tensors])
 
     def model(self, seed: int, init_inputs: list[Any], on_host: bool = False) -> nn.Module:
         """The reference model, constructed under a seed, on the device or `on_host` (then moved there)."""
         with self._seeded(seed, "Model"):
             return construct(lambda: self._module.Model(*init_inputs), self.device, lambda: self.seed(seed), on_host)
 
-    def output_spec(self, seed: int, init_inputs: list[Any], inputs: list[Any]) -> tree.Spec:
+    def output_spec(self, seed: int, init_inputs: list[Any], inputs: list[Any]) -> nesting.Spec:
         """The form of the reference's output, from a model of its own."""
         model = self.model(seed, init_inputs)
         with self._seeded(seed, "forward"), torch.no_grad():
-            return tree.flatten(model(*inputs))[0]
+            return nesting.flatten(model(*inputs))[0]

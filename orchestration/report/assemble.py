@@ -13,7 +13,7 @@ from typing import Any
 
 from configs.load import dump_config
 from configs.schema import PHASES, RunConfig
-from evaluators.marks import Mark
+from evaluators.audit.marks import Mark
 from evaluators.records import HINT, Outcome
 from orchestration.report.statistics import AssessmentRow, StageSummary, TaskSummary, per_task, summarise
 from orchestration.run_directory import Kernel, RunDirectory, RunState

@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from evaluators.known import TAKEN_OVER
 from evaluators.records import VERDICT_SCHEMA, Estimate
+from evaluators.stored.verdicts import TAKEN_OVER
 from evaluators.tasks import load_tasks
 from orchestration.report import format as fmt
 from orchestration.report import plots

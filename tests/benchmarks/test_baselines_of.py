@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.baselines_of import fill, quotient
-from evaluators.baselines import BaselineStore
 from evaluators.records import Estimate
+from evaluators.stored.baselines import BaselineStore
 from evaluators.tasks import load_tasks
-from evaluators.timing import divide
+from evaluators.timing.estimates import divide
 
 ROOT = Path(__file__).parents[2]
 

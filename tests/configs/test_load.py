@@ -11,7 +11,7 @@ import pytest
 from configs.checks import ONLY_ON_GPUS, leaves
 from configs.load import CHANGEABLE, ConfigError, changed_keys, dump_config, load_config, may_change, parse_config
 from configs.schema import BASELINES, RunConfig
-from evaluators.baselines import existing_baselines
+from evaluators.stored.baselines import existing_baselines
 
 REPOSITORY = Path(__file__).parents[2]
 

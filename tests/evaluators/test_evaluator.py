@@ -234,7 +234,7 @@ def test_a_broken_task_is_nobodys_fault_but_ours(evaluator, task, extra) -> None
 
 def _zygotes() -> list[int]:
     children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
-    return [int(pid) for pid in children if b"evaluators.zygote" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    return [int(pid) for pid in children if b"evaluators.sandbox.zygote" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 
 def test_an_evaluator_outlives_its_zygote(evaluator) -> None:

@@ -346,9 +346,9 @@ def test_a_lazy_tensor_is_charged_for_its_work(evaluator) -> None:
     "top",
     [
         "time.perf_counter = lambda: 0.0",
-        "import evaluators.runner\nevaluators.runner.perf_counter = lambda: 0.0",
-        "import evaluators.runner\nticks = iter(range(10**9))\n"
-        "evaluators.runner.perf_counter = lambda: next(ticks) * 1e-7",
+        "import evaluators.runner.serve\nevaluators.runner.perf_counter = lambda: 0.0",
+        "import evaluators.runner.serve\nticks = iter(range(10**9))\n"
+        "evaluators.runner.serve.perf_counter = lambda: next(ticks) * 1e-7",
         "relu = torch.relu\ntorch.relu = lambda x: relu(x)\ntorch.default_generator.manual_seed(0)",
     ],
     ids=["perf_counter", "the runner's clock", "a slow clock", "torch"],
@@ -360,7 +360,7 @@ def test_a_patched_clock_gains_nothing(evaluator, top) -> None:
 
 
 AHEAD = """
-from evaluators.runner import Runner
+from evaluators.runner.serve import Runner
 cache = {}
 weight = []
 

@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 from configs.load import ConfigError, dump_config, load_config
 from configs.schema import RunConfig
 from evaluators import marks
-from evaluators.audit_records import AuditFinding, FindingKind, TaskAudit
+from evaluators.audit.records import AuditFinding, FindingKind, TaskAudit
+from evaluators.audit.run import write_audits
 from evaluators.tasks import TaskError, find_task, load_tasks
-from orchestration.audit import write_audits
 from orchestration.cli import app
 from orchestration.progress import Progress
 from orchestration.run_directory import RunDirectory

@@ -9,10 +9,10 @@ import pytest
 from typer.testing import CliRunner
 
 from evaluators.gauntlet import Result, discover
+from evaluators.gauntlet.run import suffices
 from evaluators.guard.cases import HackCase, HackCases, Status, seeds
 from evaluators.records import Outcome, Verdict
 from orchestration.cli import app
-from orchestration.gauntlet import suffices
 
 PROGRAM = '''"""{technique}
 

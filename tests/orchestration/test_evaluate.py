@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from evaluators.device import open_device
 from evaluators.evaluator import Evaluator
+from evaluators.host.open_device import open_device
 from evaluators.records import Task
 from evaluators.tasks import find_task
 from orchestration.evaluate import (

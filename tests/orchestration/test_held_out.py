@@ -10,12 +10,12 @@ import pytest
 
 from configs.load import ConfigError, load_config
 from configs.schema import HeldOutConfig, RunConfig
-from evaluators.audit_records import AuditFinding, FindingKind, TaskAudit
+from evaluators.audit.records import AuditFinding, FindingKind, TaskAudit
+from evaluators.audit.run import write_audits
 from evaluators.records import Candidate, Estimate, Outcome, Task, Verdict
 from evaluators.tasks import TaskError, find_task, load_tasks, program_source
 from evaluators.tasks.loader import load_variants
 from learners.records import Rollout
-from orchestration.audit import write_audits
 from orchestration.bootstrap import corpus, draw_held_out
 from orchestration.gathering import StepResult, apart
 from orchestration.progress import Progress

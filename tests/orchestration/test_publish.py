@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 
 from configs.load import load_config
 from configs.schema import RunConfig
-from evaluators.known import TAKEN_OVER
 from evaluators.records import Candidate, Estimate, Finding, Outcome, Verdict
+from evaluators.stored.verdicts import TAKEN_OVER
 from learners.records import Rollout
 from orchestration.cli import app
 from orchestration.report import build_report, render_html, render_text

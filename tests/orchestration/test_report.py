@@ -16,8 +16,8 @@ from rich.console import Console
 from scipy.stats import binomtest
 
 from configs.schema import RunConfig, ScheduleConfig, TasksConfig
-from evaluators.audit_records import FindingKind
-from evaluators.marks import Mark
+from evaluators.audit.marks import Mark
+from evaluators.audit.records import FindingKind
 from evaluators.records import Candidate, Correctness, Estimate, Finding, Outcome, Timing, Verdict
 from learners.records import Rollout
 from orchestration.report import build_report, print_report, render_html, render_text

@@ -16,9 +16,9 @@ import mlflow
 import pyarrow.parquet as pq
 import pytest
 
-from evaluators.audit_records import AuditFinding, FindingKind, TaskAudit
+from evaluators.audit.records import AuditFinding, FindingKind, TaskAudit
+from evaluators.audit.run import write_audits
 from evaluators.tasks import find_task
-from orchestration.audit import write_audits
 from orchestration.run_directory import RunDirectory
 
 REPOSITORY = Path(__file__).resolve().parents[2]

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from evaluators.clocks import Hidden
-from evaluators.guard import Census, Evidence, examine
+from evaluators.guard import Evidence, examine
+from evaluators.host.census import Census
 from evaluators.records import Estimate, Finding, Timing, Trace
+from evaluators.timing.clocks import Hidden
 
 ALONE = Census(threads=1, children=0, children_seconds=0.0)
 ONE = Estimate(1e-4, 0.9e-4, 1.1e-4, 20)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from evaluators.zygote import Zygote
+from evaluators.sandbox.zygote import Zygote
 
 SURVIVORS = Path(__file__).with_name("survivors.py")
 WAYS = ("daemon", "group", "stopped", "adopter", "waits_in_the_kernel", "hops", "multiplies")
@@ -98,9 +98,9 @@ def test_each_way_survives_where_nothing_contains_it(way, tmp_path) -> None:
 
 def test_a_runner_that_cannot_be_ended_is_a_failure_of_ours(monkeypatch) -> None:
     """The kernel ends what it is told to; here it is not told, as if it waited for a disk that does not answer."""
-    monkeypatch.setattr("evaluators.zygote._END_SECONDS", 0.1)
-    monkeypatch.setattr("evaluators.zygote._kill_group", lambda group: True)
-    monkeypatch.setattr("evaluators.zygote.os.kill", lambda process, number: None)
+    monkeypatch.setattr("evaluators.sandbox.zygote._END_SECONDS", 0.1)
+    monkeypatch.setattr("evaluators.sandbox.zygote._kill_group", lambda group: True)
+    monkeypatch.setattr("evaluators.sandbox.zygote.os.kill", lambda process, number: None)
     monkeypatch.setattr(Zygote, "_orphans", lambda self: [])
     child = subprocess.Popen(["sleep", "60"], start_new_session=True)
     try:

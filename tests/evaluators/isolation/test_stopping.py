@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from evaluators.build.builder import runner_limits
-from evaluators.device.cpu import CpuDevice
+from evaluators.compile.builder import runner_limits
 from evaluators.failures import RunnerFailure
-from evaluators.runner_handle import RunnerHandle
-from evaluators.zygote import Zygote
-from evaluators.zygote_handle import ZygoteHandle
+from evaluators.host.cpu_device import CpuDevice
+from evaluators.host.runner_handle import RunnerHandle
+from evaluators.host.zygote_handle import ZygoteHandle
+from evaluators.sandbox.zygote import Zygote
 
 CONTINUING = """
 import contextlib, os, signal, threading

@@ -8,8 +8,8 @@ from collections import Counter
 import pytest
 import torch
 
-from evaluators import tree
 from evaluators.records import Task
+from evaluators.shared import nesting
 from evaluators.syntax import normalised_source
 from evaluators.tasks import TaskProgram, load_tasks, program_source
 from evaluators.tasks.loader import load_variants
@@ -27,7 +27,7 @@ def test_a_reference_runs_at_its_cpu_sizes(task: Task) -> None:
     program = TaskProgram(task)
     model, inputs = program.model(1, program.init_inputs(1)), program.inputs(2)
     with torch.no_grad():
-        _, outputs = tree.flatten(model(*inputs))
+        _, outputs = nesting.flatten(model(*inputs))
     assert outputs
     assert all(torch.isfinite(output).all() for output in outputs)
     assert all(output.numel() for output in outputs)

@@ -1,0 +1,273 @@
+"""Extensions, compiled once: against the thin headers where that works, else against torch's own.
+
+The compilers run in processes that are contained as candidates are, since sources and flags are a stranger's. What they
+make goes into a cache, and so does what they have to say of a program that does not compile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import re
+import stat
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from configs.schema import LimitsConfig
+from evaluators.compile.blame import is_own_error, names_a_line
+from evaluators.compile.cache import BuildCache, Entry
+from evaluators.compile.messages import compiler_message
+from evaluators.failures import InfraError, RunnerFailure, Unbuilt
+from evaluators.host.cpu_device import CpuDevice
+from evaluators.host.device import Slot
+from evaluators.host.runner_handle import RunnerHandle, RunnerLimits, remove_folder
+from evaluators.host.zygote_handle import ZygoteHandle
+from evaluators.shared.extension import ExtensionRequest
+from evaluators.shared.toolchain import CompileError, Toolchain
+
+_log = logging.getLogger(__name__)
+_ATTEMPTS = 2
+_START_SECONDS = 60.0
+_GRACE_SECONDS = 10.0
+_GLUE = "warpsmith_glue.so"
+_LIBRARY = "extension.so"
+_HARMLESS = ExtensionRequest("harmless", (("main.cpp", "int harmless() { return 0; }\n"),), python=False)
+_BOUND = re.compile(r"\bdef\(\s*\"(\w+)\"")
+_SECOND_MODULE = re.compile(r"'const warpsmith::Function\* warpsmith_module_(\w+)\(.*?\)'")
+_FILLING = re.compile(r"^.*'void warpsmith_fill_\w+\(.*(\n\s*\d*\s*\|.*)*\n?", re.MULTILINE)
+_TORCH_HEADERS = Path(torch.__file__).parent / "include"
+_MOST_BYTES = 256 << 20  # of a library
+
+
+def answer_of(entry: Entry, request: ExtensionRequest, glue: Entry | None) -> dict[str, Any]:
+    """What a runner is told that asked for an extension (`evaluators.runner.interception`)."""
+    if entry.record["error"]:
+        return {"error": entry.record["error"]}
+    answer = {"library": str(entry.folder / _LIBRARY), "module": request.module}
+    if entry.record["glue"]:
+        if glue is None:
+            raise Unbuilt(request)
+        answer["glue"] = str(glue.folder / _GLUE)
+    return answer
+
+
+class Extensions:
+    """Looks up what was built, for a runner whose candidate asks for it: entries by the key of their request."""
+
+    def __init__(self, cache: BuildCache, known: Sequence[tuple[str, str]]) -> None:
+        self._cache = cache
+        self._known = dict(known)
+
+    def __call__(self, request: ExtensionRequest) -> dict[str, Any]:
+        """The answer. Raises Unbuilt where there is none."""
+        entry = self._entry(request.digest(""))
+        if entry is None:
+            raise Unbuilt(request)
+        return answer_of(entry, request, self._entry(entry.record.get("glue", "")))
+
+    def _entry(self, key: str) -> Entry | None:
+        digest = self._known.get(key, key)
+        return self._cache.get(digest) if digest else None
+
+
+class ExtensionFarm:
+    """Compiles extensions for GPUs of one compute capability (empty: for none), one at a time."""
+
+    def __init__(
+        self, cache: BuildCache, limits: LimitsConfig, zygote: ZygoteHandle, slot: Slot, capability: str
+    ) -> None:
+        self.cache = cache
+        self.toolchain = Toolchain(capability)
+        self._limits = limits
+        self._zygote, self._slot = zygote, slot
+        self._glue_compiles: bool | None = None
+        self._locks = cache.folder / "locks"
+        self._locks.mkdir(exist_ok=True)
+
+    def digest(self, request: ExtensionRequest) -> str:
+        """Where the cache has it."""
+        return request.digest(self.toolchain.identity)
+
+    @property
+    def _glue_digest(self) -> str:
+        return ExtensionRequest("warpsmith_glue", ()).digest(self.toolchain.identity)
+
+    def build(self, request: ExtensionRequest) -> Entry:
+        """The entry, from the cache or compiled now; its record has an `error` where the program does not compile. One
+        that is not `kept` may come to another end the next time.
+
+        Raises InfraError where the compilers are absent, or were killed or had no room twice.
+        """
+        digest = self.digest(request)
+        known = self.cache.get(digest)
+        if known is not None:
+            return known
+        with locked(self._locks / digest, self._limits.build_seconds + _GRACE_SECONDS):
+            return self.cache.get(digest) or self._build(request, digest)
+
+    def glue(self) -> Entry:
+        """The module through which Python sees extensions of the thin headers. Raises CompileError, InfraError."""
+        digest = self._glue_digest
+        known = self.cache.get(digest)
+        if known is not None:
+            return known
+        with locked(self._locks / digest, self._limits.build_seconds + _GRACE_SECONDS):
+            known = self.cache.get(digest)
+            if known is not None:
+                return known
+            with self._compiled(None, thin=True) as done:
+                if "library" not in done:
+                    raise CompileError(done.get("complaint") or done["late"])
+                record = {"error": "", "headers": "thin", "seconds": done["seconds"]}
+                return self.cache.put(digest, record, {_GLUE: done["path"]})
+
+    def _build(self, request: ExtensionRequest, digest: str) -> Entry:
+        """Thin headers first. What they cannot compile torch's own may, unless the program alone is to blame; the
+        record keeps what was said first, as `refused`."""
+        start = time.perf_counter()
+        refused = ""
+        for headers in ("thin", "torch") if self._is_for_thin(request) else ("torch",):
+            with self._compiled(request, thin=headers == "thin") as done:
+                if "library" in done:
+                    glue = self.glue().folder.name if headers == "thin" and request.python else ""
+                    seconds = time.perf_counter() - start
+                    record = {"error": "", "headers": headers, "glue": glue, "seconds": seconds, "refused": refused}
+                    return self.cache.put(digest, record, {_LIBRARY: done["path"]})
+                if "late" in done:
+                    break
+                if is_own_error(done["complaint"], _TORCH_HEADERS, lambda: self.toolchain.torch_words):
+                    done["complaint"] = _as_torch_says(done["complaint"])
+                    break
+                refused = refused or compiler_message(done["complaint"])
+        complaint = done.get("complaint", "")
+        message = compiler_message(complaint) if complaint else done["late"]
+        record = {"error": message, "headers": "", "glue": "", "seconds": time.perf_counter() - start}
+        # What names no line may be of this machine at this time: a limit that was reached, too little time.
+        return self.cache.put(digest, record, {}) if names_a_line(complaint) else Entry(Path(), record, kept=False)
+
+    def _is_for_thin(self, request: ExtensionRequest) -> bool:
+        """Whether the thin headers may serve."""
+        if not request.python:
+            return True
+        return not _has_overloads(request) and self._has_glue()
+
+    def _has_glue(self) -> bool:
+        """Whether the glue compiles with this torch; without it all is left to torch's headers."""
+        if self._glue_compiles is None:
+            try:
+                self.glue()
+                self._glue_compiles = True
+            except CompileError as error:
+                _log.warning("build farm: no thin headers for this torch: %s", compiler_message(str(error)))
+                self._glue_compiles = False
+        return self._glue_compiles
+
+    @contextmanager
+    def _compiled(self, request: ExtensionRequest | None, *, thin: bool) -> Iterator[dict[str, Any]]:
+        """What the compilers answered, with the library's path, which is gone after the block. Raises InfraError."""
+        lost = ""
+        for _ in range(_ATTEMPTS):
+            with _folder() as folder:
+                done = self._ask(request, folder, thin=thin)
+                if "absent" in done:
+                    raise InfraError(done["absent"])
+                if "library" in done and (path := _checked(folder, done["library"])):
+                    done["path"] = path
+                elif "library" in done:
+                    done = {"complaint": f"{done['library']} is no library"}
+                if "lost" not in done:
+                    yield done
+                    return
+                lost = done["lost"]
+                _log.warning("build farm: %s", lost)
+        if request is None or not self._can_compile():
+            raise InfraError(f"the compilers were lost {_ATTEMPTS} times: {lost}")
+        yield {"complaint": lost}  # a program can end its compiler, too
+
+    def _can_compile(self) -> bool:
+        """Whether a program without faults compiles now."""
+        with _folder() as folder:
+            return "library" in self._ask(_HARMLESS, folder, thin=True)
+
+    def _ask(self, request: ExtensionRequest | None, folder: Path, *, thin: bool) -> dict[str, Any]:
+        seconds = self._limits.build_seconds
+        limits = RunnerLimits(
+            memory_bytes=int(self._limits.build_memory_gib * 2**30), file_bytes=_MOST_BYTES, cpu_seconds=1800
+        )
+        environment = self.toolchain.environment | {"TMPDIR": str(folder)}
+        # Of another user than the program that asks, who could else fill this one's share of processes.
+        runner = RunnerHandle(self._zygote, CpuDevice(), self._slot, 1, limits, environment, [folder])
+        message = {
+            "op": "compile",
+            "extension": request.to_json() if request else None,
+            "folder": str(folder),
+            "capability": self.toolchain.capability,
+            "thin": thin,
+            "seconds": seconds,
+        }
+        try:
+            runner.begin_start()
+            runner.end_start(_START_SECONDS)
+            return runner.ask(message, seconds + _GRACE_SECONDS)
+        except RunnerFailure as failure:
+            return {"lost": failure.message}
+        finally:
+            runner.end()
+
+
+@contextmanager
+def _folder() -> Iterator[Path]:
+    """A folder for one compilation."""
+    folder = Path(tempfile.mkdtemp(prefix="warpsmith-build-"))
+    folder.chmod(0o755)
+    try:
+        yield folder
+    finally:
+        remove_folder(folder)
+
+
+def _checked(folder: Path, name: str) -> Path | None:
+    """The library that a contained process claims to have made, if it is a plain file of some size."""
+    path = folder / Path(name).name
+    with contextlib.suppress(OSError):
+        about = path.lstat()
+        if stat.S_ISREG(about.st_mode) and 0 < about.st_size <= _MOST_BYTES:
+            return path
+    return None
+
+
+def _has_overloads(request: ExtensionRequest) -> bool:
+    """Whether a module gives one name to several functions, which the thin headers cannot. What stands outside of any
+    may be called from each."""
+    parts = [text.split("PYBIND11_MODULE") for _, text in request.sources]
+    outside = [name for before, *_ in parts for name in _BOUND.findall(before)]
+    modules = [[*outside, *_BOUND.findall(module)] for _, *inside in parts for module in inside]
+    return any(len(set(one)) < len(one) for one in [outside, *modules])
+
+
+def _as_torch_says(complaint: str) -> str:
+    """What the thin headers say of a second module, in the names of torch's own."""
+    return _FILLING.sub("", _SECOND_MODULE.sub(r"'PyObject* PyInit_\1()'", complaint)) or complaint
+
+
+@contextmanager
+def locked(path: Path, timeout: float) -> Iterator[None]:
+    """An exclusive lock, so that identical builds happen once; after `timeout` seconds they happen twice."""
+    with open(path, "w") as file:
+        deadline = time.monotonic() + timeout
+        while time.monotonic() < deadline:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                time.sleep(0.02)
+        else:
+            _log.warning("build farm: %s has been locked for %.0f s; building beside its holder", path.name, timeout)
+        yield

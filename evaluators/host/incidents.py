@@ -1,0 +1,39 @@
+"""Faults of a host's devices, told to the evaluators beside: a measurement that overlapped one is taken again."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from evaluators.host.locks import shared_folder
+
+_PREFIX = "incident-"
+_COARSE_SECONDS = 0.01  # by which a file's time may lag behind the clock
+
+
+class Incidents:
+    """One small file a device, whose time of change is that of its last fault."""
+
+    def __init__(self, device: str) -> None:
+        self._own = f"{_PREFIX}{device}"
+
+    def record(self) -> None:
+        """Notes that a program has just made this device fail."""
+        path = shared_folder() / self._own
+        path.touch()
+        with suppress(PermissionError):  # another user's file, which anybody may touch
+            path.chmod(0o666)
+
+    def since(self, start: float) -> list[str]:
+        """Other devices of the host that failed after `start` (seconds since the epoch, by `time.time`)."""
+        start -= _COARSE_SECONDS
+        others = [path for path in shared_folder().glob(f"{_PREFIX}*") if path.name != self._own]
+        return [path.name.removeprefix(_PREFIX) for path in others if _changed(path) >= start]
+
+
+def _changed(path: Path) -> float:
+    try:
+        return min(path.stat().st_mtime, time.time())
+    except OSError:
+        return 0.0

@@ -1,0 +1,1 @@
+"""TRUSTED: owns seeds, inputs, expected outputs, the clock and the verdict. Never imports `runner`."""

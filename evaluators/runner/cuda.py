@@ -1,0 +1,160 @@
+"""A CUDA GPU from inside a runner: shared memory mapped, caches emptied, one call timed by events.
+
+What measures is bound before the candidate is imported, and is C code of torch and the driver's own API: replacing
+`torch.cuda.synchronize` or `torch.cuda.Event` changes nothing here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from cuda.bindings import driver
+from torch import Tensor, nn
+
+from evaluators.shared.construct import construct
+from evaluators.shared.cuda_memory import attach
+from evaluators.shared.kernel_record import MARKS, KernelRecord
+
+_Event = torch._C._CudaEventBase  # no Python above it that could be replaced
+
+_TRACE_BYTES = 8 << 20
+_TRACE_RECORDS = 5000
+_FLUSHES = 20  # take longer than launching does, also under a tracer: what does not wait for them overtakes them
+_COVERING = 3  # take longer than it does in a process that has just launched the same
+
+
+class CudaRunner:
+    """Measures on the first visible GPU. It makes a context, so only a runner may construct it."""
+
+    def __init__(self, threads: int, flush_bytes: int, memory_bytes: int = 0) -> None:
+        """`memory_bytes` limits torch's allocator in this process; 0 leaves it alone."""
+        self.threads = threads
+        self._flush_bytes = flush_bytes
+        self._memory_bytes = memory_bytes
+
+    def start(self) -> None:
+        torch.set_num_threads(self.threads)
+        torch.cuda.init()
+        if self._memory_bytes:
+            total = torch.cuda.get_device_properties(0).total_memory
+            torch.cuda.set_per_process_memory_fraction(min(1.0, self._memory_bytes / total))
+        scratch = torch.empty(self._flush_bytes // 4, dtype=torch.int32, device="cuda")
+        self._flush = scratch.zero_
+        self._scratch = scratch.data_ptr()
+        self._stream = torch.cuda.default_stream()
+        self._begin, self._end = _Event(enable_timing=True), _Event(enable_timing=True)
+        self._record, self._elapsed = _Event.record, _Event.elapsed_time
+        self._wait, self._reset_persisting = driver.cuCtxSynchronize, driver.cuCtxResetPersistingL2Cache
+        self._set, self._default = driver.cuMemsetD32Async, driver.CUstream(0)
+        self._empty, self._device = torch.empty, torch.device("cuda")
+        self._draw = random.Random(self._flush_bytes).randint
+        self._secret = random.SystemRandom().sample
+        self._success = driver.CUresult.CUDA_SUCCESS
+        self._seeds = (torch.default_generator.manual_seed, torch.cuda.default_generators[0].manual_seed)
+        self._set_flags = {
+            "cudnn.allow_tf32": (torch._C._get_cudnn_allow_tf32, torch._C._set_cudnn_allow_tf32, False),
+            "matmul.allow_tf32": (torch._C._get_cublas_allow_tf32, torch._C._set_cublas_allow_tf32, False),
+            "matmul.allow_fp16_reduced_precision": (
+                torch._C._get_cublas_allow_fp16_reduced_precision_reduction,
+                torch._C._set_cublas_allow_fp16_reduced_precision_reduction,
+                True,
+            ),
+            "matmul.allow_bf16_reduced_precision": (
+                torch._C._get_cublas_allow_bf16_reduced_precision_reduction,
+                torch._C._set_cublas_allow_bf16_reduced_precision_reduction,
+                True,
+            ),
+        }
+        self.enforce_flags()
+        self.timed(lambda: None, ())
+
+    def flags(self) -> dict[str, str]:
+        found = {}
+        for name, (get, _, _) in self._set_flags.items():
+            try:
+                found[name] = str(get())
+            except RuntimeError:  # torch refuses when its two ways of setting TF32 have been mixed
+                found[name] = "mixed"
+        return found
+
+    def enforce_flags(self) -> None:
+        for _, set_flag, value in self._set_flags.values():
+            with contextlib.suppress(RuntimeError):
+                set_flag(value)
+
+    def map(self, descriptor: int, size: int) -> Tensor:
+        return attach(descriptor, size, 0)
+
+    def construct(self, make: Callable[[], nn.Module], seed: int, on_host: bool) -> nn.Module:
+        return construct(make, torch.device("cuda"), lambda: self.seed(seed), on_host)
+
+    def seed(self, seed: int) -> None:
+        for set_seed in self._seeds:
+            set_seed(seed)
+
+    def timed(self, model: Callable[..., Any], inputs: Sequence[Any], *, is_first: bool = False) -> tuple[Any, float]:
+        spacers = [self._empty(size, dtype=torch.uint8, device=self._device) for size in self._random_sizes()]
+        self._reset_persisting()
+        self.finish()
+        for _ in range(_FLUSHES if is_first else _COVERING):  # a process that has waited takes longer
+            self._flush()  # still running when the call's first kernel is launched, so that launching takes no time
+        self._record(self._begin, self._stream)
+        output = model(*inputs)
+        self._record(self._end, self._stream)
+        self.finish()
+        spacers.clear()
+        return output, self._elapsed(self._begin, self._end) * 1e-3
+
+    def _random_sizes(self) -> tuple[int, int]:
+        """Bytes to put before what a call allocates, in both pools of torch's allocator: how fast a small kernel
+        writes depends on where its output lies, so that differs from call to call, on both sides alike.
+        (The idea is Stabilizer's: Curtsinger and Berger, ASPLOS 2013.)"""
+        return 512 * self._draw(1, 1024), (2 << 20) * self._draw(1, 8)
+
+    def trace(self, model: Callable[..., Any], inputs: Sequence[Any]) -> list[KernelRecord] | None:
+        try:
+            from cupti import cupti
+        except ImportError:
+            return None
+        kinds = {
+            cupti.ActivityKind.CONCURRENT_KERNEL: "",
+            cupti.ActivityKind.MEMCPY: "[memory copy]",
+            cupti.ActivityKind.MEMSET: "[memory set]",
+        }
+        found: list[KernelRecord] = []
+        begin, end, flush = self._secret(range(1, 1 << 31), 3)
+        marks = {begin: MARKS[0], end: MARKS[1], flush: ""}
+
+        def completed(activities: Sequence[Any]) -> None:
+            for one in activities:
+                # Of a memory set in a graph CUPTI leaves unset what the memory is set to: whatever stood there before.
+                is_set = one.kind == cupti.ActivityKind.MEMSET and not one.graph_node_id
+                mark = marks.get(one.value) if is_set else None
+                if mark != "":
+                    found.append((mark or kinds[one.kind] or one.name, one.stream_id, one.start, one.end))
+
+        cupti.activity_register_callbacks(lambda: (_TRACE_BYTES, 0), completed)
+        for kind in kinds:
+            cupti.activity_enable(kind)
+        for value in (*[flush] * _FLUSHES, begin):
+            self._set(self._scratch, value, self._flush_bytes // 4, self._default)
+        model(*inputs)
+        self._set(self._scratch, end, 1, self._default)
+        self.finish()
+        cupti.activity_flush_all(1)
+        for kind in kinds:
+            cupti.activity_disable(kind)
+        found.sort(key=lambda one: one[0] not in MARKS)
+        first = min((start for _, _, start, _ in found), default=0)
+        return [(name, stream, (start - first) * 1e-9, (end - first) * 1e-9) for name, stream, start, end in found][
+            :_TRACE_RECORDS
+        ]
+
+    def finish(self) -> None:
+        (status,) = self._wait()
+        if status != self._success:
+            raise RuntimeError(f"CUDA error: {status.name}")

@@ -1,0 +1,238 @@
+"""The untrusted side: loads one program and calls it when the judge says so. It holds the program and the input (before
+it has the candidate, on a GPU, the reference, which is no secret).
+
+Reference and candidate are served by this same code. Nothing it reports decides a verdict: its clock is only compared
+with the judge's, and its outputs are judged by what stands in the judge's memory.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib.util
+import io
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from evaluators.runner.device import RunnerDevice
+from evaluators.runner.interception import Interception
+from evaluators.runner.originals import Originals
+from evaluators.runner.rehearsal import rehearsing
+from evaluators.shared import nesting
+from evaluators.shared.protocol import Channel, PeerClosed
+
+MAX_MESSAGE_CHARACTERS = 4000
+_NAMES = {"Model": "reference", "ModelNew": "candidate"}  # of a program's module, by what it must define
+_NO_MODEL = nn.Identity()
+_ADDRESS = Tensor.data_ptr
+_STATE_DICT, _COPY, _PLAIN = nn.Module.state_dict, Tensor.copy_, (Tensor, nn.Parameter)
+_OWN_FILES = tuple(f"{name}.py" for name in _NAMES.values())
+
+
+class Runner:
+    """Serves one judge over one channel, until it is killed."""
+
+    def __init__(self, channel: Channel, active: list[str], device: RunnerDevice) -> None:
+        self.channel = channel
+        self.active = active
+        self.device = device
+        self.kind: Callable[..., nn.Module] | None = None
+        self.model: nn.Module = _NO_MODEL
+        sys.dont_write_bytecode = True  # one program may not be taken for another, nor leave anything behind
+        self.inputs: list[tuple[Any, ...]] = []
+        self.output_spec: nesting.Spec | None = None
+        self.outputs: list[list[Tensor]] = []
+        self._interception = Interception(self._ask_judge)
+        self.originals = Originals(())
+
+    def serve(self) -> None:
+        handlers: dict[str, Callable[..., dict[str, Any]]] = {
+            "start": self.start,
+            "load": self.load,
+            "construct": self.construct,
+            "get_state": self.get_state,
+            "set_state": self.set_state,
+            "bind_inputs": self.bind_inputs,
+            "bind_outputs": self.bind_outputs,
+            "call": self.call,
+            "trace": self.trace,
+            "integrity": self.integrity,
+            "discover": self.discover,
+            "compile": self.compile,
+        }
+        while True:
+            try:
+                message, descriptors = self.channel.receive()
+            except PeerClosed:
+                return
+            try:
+                reply = handlers[message["op"]](message, *descriptors)
+            except BaseException as error:  # noqa: BLE001  (a candidate may raise anything, SystemExit included)
+                reply = {"error": type(error).__name__, "message": _explain(error)}
+            self.channel.send(reply)
+
+    def _ask_judge(self, request: dict[str, Any]) -> dict[str, Any]:
+        """A question of ours while we are at what the judge asked for."""
+        self.channel.send(request)
+        return self.channel.receive()[0]
+
+    def start(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Takes hold of the device, and says what contains this process: before any line of the program has run."""
+        self.device.start()
+        return {"active": self.active}
+
+    def load(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Imports the program, in place of the one before, of which nothing stays but what it did to others."""
+        self._interception.install()
+        self.kind, self.model = None, _NO_MODEL
+        for file in _OWN_FILES:
+            Path(file).unlink(missing_ok=True)
+            if sys.modules.pop(file.removesuffix(".py"), None):
+                gc.collect()
+        name = _NAMES[message["entry"]]
+        program = Path.cwd() / f"{name}.py"
+        program.write_text(message["source"], encoding="utf-8", errors="surrogatepass")
+        spec = importlib.util.spec_from_file_location(name, program)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        self.originals = Originals((self, self.channel, self.device))
+        spec.loader.exec_module(module)
+        self.kind = getattr(module, message["entry"], None)
+        if self.kind is None:
+            return {"error": "NoEntry", "message": f"the program does not define {message['entry']}"}
+        return {}
+
+    def construct(self, message: dict[str, Any], arguments: int) -> dict[str, Any]:
+        """Constructs the model under the judge's seed."""
+        with os.fdopen(arguments, "rb") as file:
+            init_inputs = torch.load(io.BytesIO(file.read()), weights_only=False)
+        kind, self.model = self.kind, _NO_MODEL  # the memory of the one before may be needed
+        assert kind is not None
+        self.model = self.device.construct(lambda: kind(*init_inputs), message["seed"], message["on_host"])
+        state = _STATE_DICT(self.model)
+        flags = self.device.flags()
+        self.device.enforce_flags()
+        if message["final"]:
+            gc.freeze()
+        return {
+            "flags": flags,
+            "state": [nesting.form_of(name, value) for name, value in state.items() if nesting.is_plain(value)],
+        }
+
+    def get_state(self, message: dict[str, Any], region: int) -> dict[str, Any]:
+        """Copies the model's parameters and buffers to the judge."""
+        values = nesting.views(message["specs"], self.device.map(region, message["bytes"]))
+        own = _STATE_DICT(self.model)
+        with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
+            for name, value in zip(message["names"], values, strict=True):
+                _COPY(value, own[name])
+        self.device.finish()
+        return {}
+
+    def set_state(self, message: dict[str, Any], region: int) -> dict[str, Any]:
+        """Overwrites the model's parameters and buffers with the judge's."""
+        specs = message["specs"]
+        values = nesting.views(specs, self.device.map(region, message["bytes"]))
+        own = _STATE_DICT(self.model)
+        # A tensor of another class could tell, and compute ahead whatever depends on the weights alone.
+        if strange := [name for name in message["names"] if type(own[name]) not in _PLAIN]:
+            raise TypeError(f"{strange[0]} in the state is a {type(own[strange[0]]).__name__}, not a tensor")
+        with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
+            for name, value in zip(message["names"], values, strict=True):
+                _COPY(*nesting.without_repeats(own[name], value))
+        self.device.finish()
+        return {}
+
+    def bind_inputs(self, message: dict[str, Any], example: int, region: int) -> dict[str, Any]:
+        """Maps the judge's input slots: one set of inputs a slot, at addresses that stay the same."""
+        with os.fdopen(example, "rb") as file:
+            values = torch.load(io.BytesIO(file.read()), weights_only=False)
+        memory = self.device.map(region, message["bytes"] * message["slots"])
+        self.inputs = []
+        for slot in range(message["slots"]):
+            part = memory[slot * message["bytes"] : (slot + 1) * message["bytes"]]
+            self.inputs.append(tuple(nesting.unflatten(values, nesting.views(message["specs"], part))))
+        return {}
+
+    def bind_outputs(self, message: dict[str, Any], region: int) -> dict[str, Any]:
+        """Maps the judge's output slots and learns what an output must look like."""
+        self.output_spec = message["spec"]
+        specs = nesting.tensor_specs(message["spec"])
+        memory = self.device.map(region, message["bytes"] * message["slots"])
+        size = message["bytes"]
+        self.outputs = [
+            nesting.views(specs, memory[slot * size : (slot + 1) * size]) for slot in range(message["slots"])
+        ]
+        return {}
+
+    def call(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Calls the model once per seed, on slot 0, 1, ...; copies each output to its slot; reports its own seconds."""
+        seconds = []
+        with torch.no_grad():
+            for slot, seed in enumerate(message["seeds"]):
+                self.device.seed(seed)
+                self.device.enforce_flags()
+                output, taken = self.device.timed(self.model, self.inputs[slot], is_first=slot == 0)
+                seconds.append(taken)
+                spec, tensors = nesting.flatten(output)
+                if spec != self.output_spec:
+                    return {"mismatch": spec}
+                for target, tensor in zip(self.outputs[slot], tensors, strict=True):
+                    _refuse_same_memory(target, tensor)
+                    target.copy_(tensor)
+        self.device.finish()
+        return {"seconds": seconds}
+
+    def trace(self, message: dict[str, Any]) -> dict[str, Any]:
+        """One call on slot 0, with a record of the kernels that it ran."""
+        with torch.no_grad():
+            return {"kernels": self.device.trace(self.model, self.inputs[0])}
+
+    def integrity(self, message: dict[str, Any]) -> dict[str, Any]:
+        """The functions by which programs are measured that this one has replaced, and the numeric flags as its last
+        call left them."""
+        return {"names": self.originals.replaced(), "flags": self.device.flags()}
+
+    def discover(self, message: dict[str, Any], arguments: int) -> dict[str, Any]:
+        """Imports, constructs and calls the program for what it compiles, without memory or a GPU. `arguments` hold the
+        constructor's and, where these are known, the call's."""
+        with os.fdopen(arguments, "rb") as file:
+            init_inputs, inputs = torch.load(io.BytesIO(file.read()), weights_only=False)
+        with rehearsing(message["capability"], message["arch"]):
+            reply = self.load(message)
+            if reply:
+                return reply
+            assert self.kind is not None
+            model = self.kind(*init_inputs)
+            if inputs is not None:
+                model(*inputs)
+        return {}
+
+    def compile(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Compiles an extension: in a process of a build farm, which never has a program."""
+        from evaluators.runner.compiling import compile_as_asked
+
+        return compile_as_asked(message)
+
+
+def _refuse_same_memory(target: Tensor, output: Tensor) -> None:
+    """Raises ValueError for an output that stands where it is to be copied to, so that the copy, which both sides pay
+    for, would be none."""
+    with torch._C.DisableTorchFunctionSubclass():
+        if _ADDRESS(target) == _ADDRESS(output) and target.numel():
+            raise ValueError("the output lies in the evaluator's own memory")
+
+
+def _explain(error: BaseException) -> str:
+    """The exception and the lines of the candidate that it passed through."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.endswith(_OWN_FILES)]
+    where = "".join(f"\nline {frame.lineno}: {frame.line}" for frame in frames[-3:])
+    return f"{type(error).__name__}: {error}"[:MAX_MESSAGE_CHARACTERS] + where[:MAX_MESSAGE_CHARACTERS]

@@ -1,0 +1,113 @@
+"""Device memory that two processes see, passed as a file descriptor.
+
+Made with CUDA's virtual memory management rather than `cudaIpcGetMemHandle`: a descriptor is given to one process and
+to no other, and works for one of another user in another PID namespace, which a runner is.
+https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__VA.html
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from cuda.bindings import driver
+from torch import Tensor
+
+from evaluators.shared.region import Region
+
+_HANDLE_TYPE = driver.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+
+
+class CudaMemoryError(RuntimeError):
+    """The driver refused memory, or to share it."""
+
+
+@dataclass
+class DeviceMemory(Region):
+    """A region of device memory. It stays mapped until the last tensor that views it is gone."""
+
+    def close(self) -> None:
+        os.close(self.descriptor)
+
+
+def _checked(result: tuple[Any, ...]) -> Any:
+    """The value of a driver call. Raises CudaMemoryError for anything but success."""
+    status, *values = result
+    if status != driver.CUresult.CUDA_SUCCESS:
+        raise CudaMemoryError(f"the CUDA driver answered {status.name}")
+    return values[0] if values else None
+
+
+class _Mapping:
+    """A mapped range of device memory as torch's `as_tensor` takes it; unmapped with the last reference to it."""
+
+    def __init__(self, handle: Any, size: int, ordinal: int) -> None:
+        self._size, self._handle = size, handle
+        self._address = _checked(driver.cuMemAddressReserve(size, 0, driver.CUdeviceptr(0), 0))
+        _checked(driver.cuMemMap(self._address, size, 0, handle, 0))
+        access = driver.CUmemAccessDesc()
+        access.location = _location(ordinal)
+        access.flags = driver.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+        _checked(driver.cuMemSetAccess(self._address, size, [access], 1))
+        self.__cuda_array_interface__ = {
+            "shape": (size,),
+            "typestr": "|u1",
+            "data": (int(self._address), False),
+            "strides": None,
+            "version": 3,
+        }
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):  # at the interpreter's end the driver may be gone before us
+            torch.cuda.synchronize()
+            driver.cuMemUnmap(self._address, self._size)
+            driver.cuMemAddressFree(self._address, self._size)
+            driver.cuMemRelease(self._handle)
+
+
+def _location(ordinal: int) -> Any:
+    location = driver.CUmemLocation()
+    location.type = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+    location.id = ordinal
+    return location
+
+
+def _properties(ordinal: int) -> Any:
+    properties = driver.CUmemAllocationProp()
+    properties.type = driver.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+    properties.location = _location(ordinal)
+    properties.requestedHandleTypes = _HANDLE_TYPE
+    return properties
+
+
+def _rounded(size: int, ordinal: int) -> int:
+    """`size` up to whole pages of the device."""
+    minimum = driver.CUmemAllocationGranularity_flags.CU_MEM_ALLOC_GRANULARITY_MINIMUM
+    page = int(_checked(driver.cuMemGetAllocationGranularity(_properties(ordinal), minimum)))
+    return -(-max(size, 1) // page) * page
+
+
+def allocate(size: int, ordinal: int) -> DeviceMemory:
+    """`size` bytes of zeros on a device, and the descriptor that another process attaches them by.
+
+    Raises CudaMemoryError; needs a CUDA context.
+    """
+    whole = _rounded(size, ordinal)
+    handle = _checked(driver.cuMemCreate(whole, _properties(ordinal), 0))
+    descriptor = int(_checked(driver.cuMemExportToShareableHandle(handle, _HANDLE_TYPE, 0)))
+    memory = torch.as_tensor(_Mapping(handle, whole, ordinal), device=f"cuda:{ordinal}")[: max(size, 1)]
+    memory.zero_()  # its padding too: regions are compared whole
+    return DeviceMemory(memory, descriptor, size)
+
+
+def attach(descriptor: int, size: int, ordinal: int) -> Tensor:
+    """The memory behind a descriptor, as a uint8 tensor; closes the descriptor. Raises CudaMemoryError."""
+    try:
+        handle = _checked(driver.cuMemImportFromShareableHandle(descriptor, _HANDLE_TYPE))
+    finally:
+        os.close(descriptor)
+    whole = _rounded(size, ordinal)
+    return torch.as_tensor(_Mapping(handle, whole, ordinal), device=f"cuda:{ordinal}")[: max(size, 1)]

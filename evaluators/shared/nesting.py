@@ -1,0 +1,191 @@
+"""Nested inputs and outputs as a JSON description plus a flat list of tensors, and their layout in shared memory.
+
+Both sides of the pipe use it, so nothing in here trusts a description: sizes are computed, never taken.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Spec = dict[str, Any]
+_ALIGNMENT = 512  # as torch's CUDA allocator gives
+_MOST_DIMENSIONS, _LARGEST = 64, 1 << 48
+_PLAIN_DTYPES = frozenset(
+    f"{kind}{bits}"
+    for kind, sizes in (
+        ("float", (16, 32, 64)),
+        ("int", (8, 16, 32, 64)),
+        ("uint", (8, 16, 32, 64)),
+        ("complex", (64, 128)),
+    )
+    for bits in sizes
+) | {"bfloat16", "bool", "float8_e4m3fn", "float8_e5m2"}
+_DTYPES = {str(value).removeprefix("torch."): value for value in vars(torch).values() if isinstance(value, torch.dtype)}
+
+
+def flatten(value: Any) -> tuple[Spec, list[Tensor]]:
+    """Describes a value of tensors, numbers, strings, None, and tuples, lists and dicts of them."""
+    tensors: list[Tensor] = []
+    return _describe(value, tensors), tensors
+
+
+def _describe(value: Any, tensors: list[Tensor]) -> Spec:
+    if isinstance(value, Tensor):
+        tensors.append(value)
+        return {
+            "kind": "tensor",
+            "type": type(value).__name__,
+            "device": value.device.type,
+            "dtype": str(value.dtype).removeprefix("torch."),
+            "shape": list(value.shape),
+            "stride": list(value.stride()) if value.layout is torch.strided else [],
+        }
+    if isinstance(value, tuple | list):
+        return {"kind": type(value).__name__, "items": [_describe(item, tensors) for item in value]}
+    if isinstance(value, dict):
+        items = [_describe(item, tensors) for item in value.values()]
+        return {"kind": "dict", "keys": [str(key) for key in value], "items": items}
+    if value is None or isinstance(value, bool | int | float | str):
+        return {"kind": "value", "value": repr(value)}
+    return {"kind": "other", "type": type(value).__name__}
+
+
+def tensor_specs(spec: Spec) -> list[Spec]:
+    """The descriptions of the tensors, in the order of `flatten`."""
+    if spec["kind"] == "tensor":
+        return [spec]
+    return [leaf for item in spec.get("items", ()) for leaf in tensor_specs(item)]
+
+
+def difference(expected: Spec, actual: Spec, place: str = "output") -> str | None:
+    """What differs between two descriptions, in words, or None. Type, dtype, shape, device and strides are exact."""
+    if expected["kind"] != actual.get("kind"):
+        return f"{place} is a {actual.get('kind')}, expected a {expected['kind']}"
+    if expected["kind"] == "tensor":
+        for key in ("type", "device", "dtype", "shape", "stride"):
+            if expected[key] != actual.get(key):
+                return f"{place} has {key} {actual.get(key)}, expected {expected[key]}"
+    elif expected["kind"] in ("value", "other"):
+        return None if expected == actual else f"{place} is {str(actual)[:80]}, expected {str(expected)[:80]}"
+    elif expected.get("keys") != actual.get("keys") or len(expected["items"]) != len(actual["items"]):
+        return f"{place} has {len(actual['items'])} items, expected {len(expected['items'])}"
+    for index, (one, other) in enumerate(zip(expected.get("items", ()), actual.get("items", ()), strict=True)):
+        if found := difference(one, other, f"{place}[{index}]"):
+            return found
+    return None
+
+
+def describe_mismatch(expected: Spec, actual: Mapping[str, Any]) -> str:
+    """How the form of an output, as a runner claims it, differs from what was expected."""
+    try:
+        wanted, given = tensor_specs(expected), tensor_specs(dict(actual))
+        if len(wanted) == len(given) == 1:
+            expected, actual = wanted[0], given[0]
+        return difference(expected, dict(actual)) or "the output has another form than the reference's"
+    except (KeyError, TypeError, AttributeError, ValueError):
+        return "the output has another form than the reference's, and no description"
+
+
+def _strides(spec: Spec) -> list[int]:
+    """The described strides, or contiguous ones for an expanded tensor: nobody can write into one."""
+    if all(stride != 0 or size <= 1 for size, stride in zip(spec["shape"], spec["stride"], strict=True)):
+        return list(spec["stride"])
+    strides = [1]
+    for size in reversed(spec["shape"][1:]):
+        strides.insert(0, strides[0] * size)
+    return strides
+
+
+def _extent(spec: Spec) -> int:
+    """Elements between the first and the last one in memory, inclusive."""
+    if any(size == 0 for size in spec["shape"]):
+        return 0
+    return 1 + sum((size - 1) * stride for size, stride in zip(spec["shape"], _strides(spec), strict=True))
+
+
+def layout(specs: list[Spec]) -> tuple[list[int], int]:
+    """Byte offsets of the tensors in one region, aligned, and the bytes that the region needs."""
+    offsets, total = [], 0
+    for spec in specs:
+        offsets.append(total)
+        needed = _extent(spec) * _DTYPES[spec["dtype"]].itemsize
+        total += -(-max(needed, 1) // _ALIGNMENT) * _ALIGNMENT
+    return offsets, total
+
+
+def views(specs: list[Spec], region: Tensor) -> list[Tensor]:
+    """Tensors with the described dtypes, shapes and strides that live in `region` (uint8, from its start)."""
+    offsets, _ = layout(specs)
+    made = []
+    for spec, offset in zip(specs, offsets, strict=True):
+        dtype = _DTYPES[spec["dtype"]]
+        flat = region[offset : offset + _extent(spec) * dtype.itemsize].view(dtype)
+        made.append(torch.as_strided(flat, spec["shape"], _strides(spec)))
+    return made
+
+
+def unflatten(value: Any, tensors: list[Tensor]) -> Any:
+    """`value` with its tensors replaced, in the order of `flatten`."""
+    queue = iter(tensors)
+
+    def build(item: Any) -> Any:
+        if isinstance(item, Tensor):
+            return next(queue)
+        if isinstance(item, dict):
+            return {key: build(part) for key, part in item.items()}
+        if isinstance(item, tuple | list):
+            return type(item)(build(part) for part in item)
+        return item
+
+    return build(value)
+
+
+def dtype_of(spec: Spec) -> torch.dtype:
+    """The dtype of a described tensor."""
+    return _DTYPES[spec["dtype"]]
+
+
+def is_plain(value: Tensor) -> bool:
+    """Whether a tensor of a model's state can be copied as it is: dense, of memory, of a dtype of whole bytes."""
+    return value.layout is torch.strided and not value.is_meta and _name_of(value.dtype) in _PLAIN_DTYPES
+
+
+def form_of(name: str, value: Tensor) -> list[Any]:
+    """Name, dtype and shape of a tensor of a model's state."""
+    return [name, _name_of(value.dtype), list(value.shape)]
+
+
+def is_form(form: Any) -> bool:
+    """Whether what an untrusted process says is the form of a plain tensor."""
+    if not isinstance(form, list) or len(form) != 3:
+        return False
+    name, dtype, shape = form
+    if not isinstance(name, str) or dtype not in _PLAIN_DTYPES or not isinstance(shape, list):
+        return False
+    sizes = all(type(size) is int and 0 <= size < _LARGEST for size in shape)
+    return sizes and len(shape) <= _MOST_DIMENSIONS and math.prod(max(size, 1) for size in shape) < _LARGEST
+
+
+def without_repeats(target: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    """A tensor and what is to be written into it, without the places that an expanded one has twice."""
+    for dimension, (size, stride) in enumerate(zip(target.shape, target.stride(), strict=True)):
+        if stride == 0 and size > 1:
+            target, value = target.narrow(dimension, 0, 1), value.narrow(dimension, 0, 1)
+    return target, value
+
+
+def _name_of(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def plain_spec(dtype: str, shape: list[int]) -> Spec:
+    """Of a contiguous tensor, for `layout` and `views`."""
+    stride = [1]
+    for size in reversed(shape[1:]):
+        stride.insert(0, stride[0] * size)
+    return {"kind": "tensor", "dtype": dtype, "shape": list(shape), "stride": stride[: len(shape)]}

@@ -1,0 +1,1 @@
+"""What was measured before and need not be measured again: baselines, verdicts."""

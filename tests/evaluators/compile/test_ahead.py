@@ -1,0 +1,53 @@
+"""What has to be built for many measurements is built before them, side by side, and found where it is looked for."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+
+import pytest
+
+from configs.schema import LimitsConfig
+from evaluators.compile import ahead
+from evaluators.compile.ahead import build_all, most_builders
+from evaluators.evaluator import Evaluator
+from evaluators.records import Candidate
+from evaluators.tasks import find_task
+
+BROKEN = """
+import torch
+from torch.utils.cpp_extension import load_inline
+
+extension = load_inline(name="broken", cpp_sources="int one() { return 1 }", functions=["one"])
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, *inputs):
+        return inputs[0]
+"""
+
+
+@pytest.mark.slow
+def test_what_was_built_ahead_is_found_and_measured(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, ahead.__name__)
+    tasks = [find_task("level1/softmax", "cpu")]
+    broken = Candidate.propose(tasks[0].id, BROKEN, "test")
+    tmp_path.chmod(0o755)  # runners are other users
+    with Evaluator("cpu", store=tmp_path, baselines=["eager", "torch_compile"]) as evaluator:
+        jobs = evaluator.unbuilt_baselines(tasks)
+        assert [(task.id, one.author) for task, one in jobs] == [(task.id, "baseline:torch_compile") for task in tasks]
+
+        build_all([*jobs, (tasks[0], broken)], "cpu", tmp_path, LimitsConfig(), 2)
+
+        assert evaluator.unbuilt_baselines(tasks) == []
+        built = [evaluator.builder.build(*job) for job in jobs]  # what was built ahead
+        assert all(one.seconds > 0 and list(Path(one.path).rglob("*.so")) for one in built)
+        assert evaluator.baseline(tasks[0], "torch_compile").speedup is not None
+    said = [record.getMessage() for record in caplog.records if record.name == ahead.__name__]
+    assert len(said) == 1
+    assert said[0].startswith("level1/softmax test: compile: ")
+
+
+def test_there_is_a_builder_a_core() -> None:
+    assert 1 <= most_builders() <= len(os.sched_getaffinity(0))

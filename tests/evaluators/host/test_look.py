@@ -1,0 +1,206 @@
+"""A look finds what does not run, says of it what a whole judgement says, and leaves everything else to that."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from configs.schema import LimitsConfig
+from evaluators.evaluator import Evaluator
+from evaluators.host.locks import HostLocks
+from evaluators.host.look import Looks
+from evaluators.records import Artifact, Candidate, Outcome
+from evaluators.tasks import find_task
+
+TASK = find_task("level1/softmax")
+RIGHT = """
+import torch
+import torch.nn as nn
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        return torch.softmax(x, dim=-1)
+"""
+FORWARD = "return torch.softmax(x, dim=-1)"
+SECOND = "self.calls = getattr(self, 'calls', 0) + 1\n        assert self.calls < 2"
+STOPPED = {  # by the first look
+    "imports what is not there": (Outcome.RUNTIME_ERROR, f"import nowhere\n{RIGHT}"),
+    "defines nothing": (Outcome.BUILD_ERROR, "x = 1\n"),
+    "wants an argument": (
+        Outcome.RUNTIME_ERROR,
+        f"{RIGHT}\n    def __init__(self, more):\n        super().__init__()\n",
+    ),
+    "an unknown name": (Outcome.RUNTIME_ERROR, RIGHT.replace(FORWARD, "return nothing(x)")),
+    "shapes that do not fit": (Outcome.RUNTIME_ERROR, RIGHT.replace(FORWARD, "return x + x[:, :3]")),
+    "exits": (Outcome.RUNTIME_ERROR, RIGHT.replace(FORWARD, "import os; os._exit(3)")),
+    "loops": (Outcome.TIMEOUT, RIGHT.replace(FORWARD, "while True: pass")),
+    "another shape": (Outcome.WRONG, RIGHT.replace(FORWARD, "return torch.softmax(x, dim=-1)[None]")),
+}
+JUDGED = {
+    "right": (Outcome.OK, RIGHT),
+    "wrong": (Outcome.WRONG, RIGHT.replace(FORWARD, "return torch.softmax(x, dim=-1) * 1.1")),
+    "changes its input": (Outcome.WRONG, RIGHT.replace(FORWARD, "y = torch.softmax(x, dim=-1); x.zero_(); return y")),
+    "fails when called again": (Outcome.RUNTIME_ERROR, RIGHT.replace(FORWARD, f"{SECOND}\n        {FORWARD}")),
+}
+
+
+@pytest.fixture(scope="module", params=["cpu", pytest.param("auto", marks=pytest.mark.cuda, id="cuda")])
+def looking(request: pytest.FixtureRequest, limits: LimitsConfig) -> Iterator[Evaluator]:
+    """Of the CPU, too, as if measurements were as long to prepare there as on a GPU."""
+    with Evaluator(arch=request.param, limits=limits) as made:
+        made.device.looks_first = True
+        yield made
+
+
+@pytest.fixture
+def always(looking: Evaluator, monkeypatch: pytest.MonkeyPatch) -> Evaluator:
+    monkeypatch.setattr(Looks, "pay", True)
+    return looking
+
+
+@pytest.mark.parametrize("name", STOPPED)
+def test_what_does_not_run_is_judged_by_a_look_alone(
+    always: Evaluator, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    outcome, source = STOPPED[name]
+    verdict = always.evaluate(TASK, source)
+    assert verdict.outcome is outcome, verdict.message
+    assert verdict.cost["look"] > 0
+    assert "load" not in verdict.cost
+    assert "rlimits" in verdict.evaluator["containment"]
+    monkeypatch.setattr(always.device, "looks_first", False)
+    whole = always.evaluate(TASK, f"{source}\nanother = True\n")
+    assert (whole.outcome, whole.message) == (verdict.outcome, verdict.message)
+    assert whole.cost["load"] > 0
+
+
+@pytest.mark.parametrize("name", JUDGED)
+def test_what_runs_once_is_judged_as_ever(always: Evaluator, name: str) -> None:
+    outcome, source = JUDGED[name]
+    verdict = always.evaluate(TASK, source)
+    assert verdict.outcome is outcome, verdict.message
+    assert verdict.cost["look"] > 0
+    assert verdict.cost["check"] > 0
+
+
+def test_a_look_is_left_out_where_nearly_all_programs_run(looking: Evaluator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Looks, "pay", False)
+    verdict = looking.evaluate(TASK, RIGHT + "\nfirst = True\n")
+    assert verdict.outcome is Outcome.OK, verdict.message
+    assert "look" not in verdict.cost
+
+
+def test_looks_pay_while_programs_fail() -> None:
+    looks = Looks()
+    assert looks.pay, "nothing is known yet"
+    for _ in range(40):
+        looks.looked(False)
+    assert not looks.pay
+    for _ in range(10):
+        looks.left_out(Outcome.RUNTIME_ERROR)
+    assert looks.pay
+    for _ in range(40):
+        looks.left_out(Outcome.WRONG)
+    assert not looks.pay
+
+
+def test_what_compiles_is_not_looked_at(always: Evaluator) -> None:
+    source = f"{RIGHT}\n\nModelNew.forward = torch.compile(ModelNew.forward, backend='eager')\n"
+    verdict = always.evaluate(TASK, source)
+    assert verdict.outcome is Outcome.OK, verdict.message
+    assert "look" not in verdict.cost
+
+
+@pytest.mark.parametrize("name", [*STOPPED, *JUDGED])
+def test_a_look_beside_others_ends_what_certainly_does_not_run(looking: Evaluator, name: str) -> None:
+    outcome, source = (STOPPED | JUDGED)[name]
+    verdict = looking.look(TASK, source, preset="fast")
+    if name in JUDGED or outcome is Outcome.TIMEOUT:  # which may be for want of time
+        assert verdict is None
+        return
+    assert verdict is not None
+    whole = looking.evaluate(TASK, source)
+    assert (verdict.outcome, verdict.message) == (whole.outcome, whole.message)
+    assert verdict.candidate == whole.candidate
+    assert verdict.evaluator == whole.evaluator
+    assert verdict.cost["total"] >= verdict.cost["look"] > 0
+
+
+def test_what_is_no_python_takes_no_process(looking: Evaluator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(looking._slot, "look", None)
+    verdict = looking.look(TASK, "def (", preset="fast")
+    assert verdict is not None
+    assert verdict.outcome is Outcome.BUILD_ERROR
+    assert "does not parse" in verdict.message
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "CUDA out of memory",
+        "CUBLAS_STATUS_ALLOC_FAILED",
+        "std::bad_alloc",
+        "cuDNN error: CUDNN_STATUS_NOT_INITIALIZED",
+        "[Errno 11] Resource temporarily unavailable",
+        "can't start new thread",
+        "GET was unable to find an engine to execute this computation",
+    ],
+)
+def test_what_others_have_taken_is_no_verdict(
+    looking: Evaluator, monkeypatch: pytest.MonkeyPatch, message: str
+) -> None:
+    source = RIGHT.replace(FORWARD, f"raise RuntimeError({message!r})")
+    assert looking.look(TASK, source, preset="fast") is None
+    monkeypatch.setattr(looking.device, "looks_first", False)
+    assert looking.evaluate(TASK, source).outcome is Outcome.RUNTIME_ERROR
+
+
+def test_a_look_beside_others_is_short_whatever_it_is_that_takes_long(
+    looking: Evaluator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody measures until it is over. Each of its parts may take as long as all of it."""
+    monkeypatch.setattr("evaluators.judge.slot._LOOK_SECONDS", 4.0)
+    slow = f"import time\ntime.sleep(2.5)\n{RIGHT.replace(FORWARD, 'time.sleep(2.5); time.sleep(2.5); ' + FORWARD)}"
+    start = time.monotonic()
+    assert looking.look(TASK, slow, preset="fast") is None
+    assert time.monotonic() - start < 6.5
+
+
+def test_what_has_been_looked_at_is_not_looked_at_again(always: Evaluator) -> None:
+    verdict = always.evaluate(TASK, f"{RIGHT}\nlooked = True\n", looked=True)
+    assert verdict.outcome is Outcome.OK, verdict.message
+    assert "look" not in verdict.cost
+
+
+def test_what_a_look_compiles_is_there_when_it_is_measured(looking: Evaluator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Into the caches of the candidate's artifact, which nobody else has filled."""
+    monkeypatch.setattr(looking.builder, "_warm_up", lambda *_: None)
+    source = f"{RIGHT}\n\nModelNew.forward = torch.compile(ModelNew.forward)\n"
+    artifact = looking.builder.build(TASK, Candidate.propose(TASK.id, source, "test"))
+    assert isinstance(artifact, Artifact)
+    assert looking.look(TASK, source, preset="fast", artifact=artifact) is None
+    compiled = {file for file in Path(artifact.path).rglob("*") if file.is_file() and file.suffix in (".so", ".cubin")}
+    assert compiled
+    verdict = looking.evaluate(TASK, source, artifact=artifact, looked=True)
+    assert verdict.outcome is Outcome.OK, verdict.message
+
+
+def test_nobody_measures_while_others_look() -> None:
+    """The lock of a GPU, which this test only names."""
+    looking: list[HostLocks[None]] = [HostLocks(), HostLocks()]
+    measuring: HostLocks[str] = HostLocks()
+    place = [("place", ["gpu-of-a-test"])]
+    for one in looking:
+        one.acquire([(None, place[0][1])], 1.0, shared=True)
+    for one in looking:
+        with pytest.raises(TimeoutError):
+            measuring.acquire(place, 0.05)
+        one.release()
+    assert measuring.acquire(place, 1.0) == "place"
+    with pytest.raises(TimeoutError):
+        looking[0].acquire([(None, place[0][1])], 0.05, shared=True)
+    measuring.release()

@@ -1,0 +1,125 @@
+"""Other values keep an input's form."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import pytest
+import torch
+
+from evaluators.judge.inputs import distributions, rounding_alike
+from evaluators.shared import nesting
+from evaluators.tasks import TaskProgram, load_tasks
+
+BUNDLED = {task.id: task for task in load_tasks("bundled", "cpu")}
+
+
+def generator(seed: int = 5) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def test_positive_inputs_become_normal_and_then_larger() -> None:
+    given = [torch.rand(200, 50)]
+    (first, [normal]), (second, [wide]), (third, [far]) = distributions(given, generator())
+    assert first == "normally distributed"
+    assert float(normal.mean()) == pytest.approx(0.0, abs=0.05)
+    assert float(normal.std()) == pytest.approx(1.0, abs=0.05)
+    assert second == "4 times larger"
+    assert torch.equal(wide, 4 * given[0])
+    assert third == "64 times larger"
+    assert torch.equal(far, 64 * given[0])
+    assert float(given[0].amin()) >= 0  # the task's own are left alone
+
+
+def test_inputs_that_are_negative_somewhere_only_become_larger() -> None:
+    given = [torch.randn(200)]
+    (name, [wide]), _ = distributions(given, generator())
+    assert name == "4 times larger"
+    assert torch.equal(wide, 4 * given[0])
+
+
+@pytest.mark.parametrize("coarser", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_rounding_errors_that_would_cancel_add_up(dtype, coarser) -> None:
+    given = torch.randn(400, 300, dtype=dtype).t()
+    changed, indices = rounding_alike([given, torch.arange(40)])
+    assert torch.equal(indices, torch.arange(40))
+    assert changed.dtype is dtype
+    assert changed.stride() == given.stride()
+    assert float(((changed - given) / given).abs().max()) < 1 / 16
+    normal = given.abs() > 1e-3
+    lost = ((changed.to(coarser).double() - changed) / changed)[normal]
+    assert bool((lost.sign() == lost[0].sign()).all())
+    before = ((given.to(coarser).double() - given) / given)[normal]
+    assert abs(float(lost.mean())) > 20 * abs(float(before.mean()))
+
+
+def test_zeros_and_what_is_not_finite_stay() -> None:
+    given = torch.tensor([0.0, -0.0, torch.inf, -torch.inf, torch.nan, 1e-44])
+    [changed] = rounding_alike([given])
+    assert torch.equal(changed.view(torch.int32), given.view(torch.int32))
+
+
+def test_nothing_rounds_alike_without_digits_to_spare() -> None:
+    assert rounding_alike([torch.randn(20).half(), torch.arange(9)]) is None
+
+
+def test_integers_stay_in_every_distribution() -> None:
+    indices, mask = torch.arange(12), torch.tensor([True, False])
+    found = list(distributions([indices, torch.rand(3), mask], generator()))
+    assert len(found) == 3
+    for _, (same, changed, same_mask) in found:
+        assert torch.equal(same, indices)
+        assert torch.equal(same_mask, mask)
+        assert changed.dtype is torch.float32
+    assert list(distributions([indices, mask, 3, "word"], generator())) == []
+
+
+def test_only_what_is_positive_is_drawn_anew() -> None:
+    signed, positive = torch.randn(50), torch.rand(50)
+    _, (kept, drawn) = next(distributions([signed, positive], generator()))
+    assert torch.equal(kept, signed)
+    assert not torch.equal(drawn, positive)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [torch.rand(4, 6).t(), torch.rand(2, 3, 4, 5).to(memory_format=torch.channels_last), torch.rand(3).bfloat16()],
+    ids=["transposed", "channels last", "bfloat16"],
+)
+def test_strides_and_dtype_are_kept(given) -> None:
+    for _, [values] in distributions([given], generator()):
+        assert values.stride() == given.stride()
+        assert values.shape == given.shape
+        assert values.dtype is given.dtype
+
+
+def test_nested_inputs_keep_their_form() -> None:
+    given = [torch.rand(4), 3, None, "constant", [torch.rand(2), (torch.rand(2), 1.5)], {"k": torch.rand(3)}]
+    for _, values in distributions(given, generator()):
+        assert nesting.difference(nesting.flatten(given)[0], nesting.flatten(values)[0]) is None
+        pairs = zip(nesting.flatten(given)[1], nesting.flatten(values)[1], strict=True)
+        assert not any(torch.equal(one, other) for one, other in pairs)
+
+
+def test_values_depend_on_the_generator() -> None:
+    given = [torch.rand(20)]
+    drawn = [next(distributions(given, generator(seed)))[1][0] for seed in (1, 1, 2)]
+    assert torch.equal(drawn[0], drawn[1])
+    assert not torch.equal(drawn[0], drawn[2])
+
+
+def test_no_elements_make_no_distribution_of_their_own() -> None:
+    assert [name for name, _ in distributions([torch.empty(0)], generator())] == ["4 times larger", "64 times larger"]
+
+
+@pytest.mark.parametrize("identity", BUNDLED)
+def test_a_bundled_reference_takes_other_values(identity) -> None:
+    program = TaskProgram(BUNDLED[identity])
+    model = program.model(1, program.init_inputs(1))
+    found = list(islice(distributions(program.inputs(1), generator()), 2))
+    assert found
+    for name, values in found:
+        with torch.no_grad(), program.seeded(1):
+            outputs = nesting.flatten(model(*values))[1]
+        assert all(bool(one.isfinite().all()) for one in outputs), name

@@ -1,0 +1,97 @@
+"""A close call is made on several pairs of processes, and whatever any of them shows counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from configs.schema import LimitsConfig
+from evaluators.compile.cache import BuildCache
+from evaluators.host.cpu_device import CpuDevice
+from evaluators.judge.judge import Judgement
+from evaluators.judge.slot import MeasuringSlot
+from evaluators.records import Estimate, Finding, Outcome, Timing
+from evaluators.tasks import TaskProgram, find_task
+from evaluators.timing.presets import preset_named
+
+PRESET = replace(preset_named("fast"), pairs_of_processes=3)
+SECONDS = Estimate(1e-5, 1e-5, 1e-5, 16)
+
+
+@pytest.fixture
+def slot(limits: LimitsConfig, monkeypatch, tmp_path) -> Iterator[MeasuringSlot]:
+    """Of a device on which processes differ by a hundredth."""
+    monkeypatch.setattr(CpuDevice, "spread", lambda self, seconds: 0.01)
+    made = MeasuringSlot(CpuDevice(), limits, BuildCache(tmp_path), require_shapes=False)
+    yield made
+    made.close()
+
+
+def judgement(value: float, *findings: Finding) -> Judgement:
+    timing = Timing(SECONDS, SECONDS, 16, "interval", 0.0)
+    return Judgement(Outcome.OK, "", None, Estimate(value, value - 1e-3, value + 1e-3, 16), timing, findings)
+
+
+def judge(slot: MeasuringSlot, monkeypatch, *answers: Judgement) -> tuple[Judgement, int]:
+    """What the slot makes of the pairs' judgements, and how many pairs it asked."""
+    queue = list(answers)
+    monkeypatch.setattr(slot, "_once", lambda *_, **__: (queue.pop(0), ("rlimits",)))
+    program = TaskProgram(find_task("level1/softmax"))
+    found, active = slot.judge(program, "", PRESET, None)
+    assert active == ("rlimits",)
+    return found, len(answers) - len(queue)
+
+
+def test_the_median_of_three_pairs_stands_where_it_is_close(slot, monkeypatch) -> None:
+    found, asked = judge(slot, monkeypatch, judgement(1.04), judgement(1.0), judgement(1.01))
+    assert asked == 3
+    assert found.speedup.value == 1.01
+    assert found.speedup.n == 48
+    assert found.speedup.low < 1.0 < found.speedup.high
+    assert "fresh_processes" in found.cost
+
+
+@pytest.mark.parametrize("value", [0.5, 0.9, 1.1, 4.0])
+def test_one_pair_is_enough_where_it_is_not(slot, monkeypatch, value) -> None:
+    found, asked = judge(slot, monkeypatch, judgement(value), judgement(1.0), judgement(1.0))
+    assert asked == 1
+    assert found.speedup.value == value
+    assert found.speedup.high - found.speedup.low > 0.03 * value  # processes differ, seen or not
+
+
+def test_one_pair_is_enough_where_processes_are_alike(slot, monkeypatch) -> None:
+    monkeypatch.setattr(CpuDevice, "spread", lambda self, seconds: 0.001)
+    assert judge(slot, monkeypatch, judgement(1.0), judgement(1.0))[1] == 1
+
+
+def test_what_fails_at_times_has_failed(slot, monkeypatch) -> None:
+    wrong = Judgement(Outcome.WRONG, "relative error 1")
+    found, asked = judge(slot, monkeypatch, judgement(1.0), judgement(1.0), wrong)
+    assert asked == 3
+    assert found.outcome is Outcome.WRONG
+    assert found.speedup is None
+
+
+def test_evidence_of_a_later_pair_counts(slot, monkeypatch) -> None:
+    hint, doubt = Finding("shapes", "hint", "first"), Finding("clocks", "suspect", "third")
+    found, _ = judge(slot, monkeypatch, judgement(1.0, hint), judgement(1.0), judgement(1.0, doubt))
+    assert sorted(finding.message for finding in found.findings) == ["first", "third"]
+
+
+def test_a_hint_does_not_stand_for_a_suspicion_of_its_kind(slot, monkeypatch) -> None:
+    hint, doubt = Finding("flags", "hint", "set back"), Finding("flags", "suspect", "set in a call")
+    found, _ = judge(slot, monkeypatch, judgement(1.0, hint), judgement(1.0, doubt), judgement(1.0))
+    assert sorted(finding.severity for finding in found.findings) == ["hint", "suspect"]
+
+
+def test_real_processes_settle_a_close_call(slot) -> None:
+    task = find_task("level1/softmax")
+    source = task.source.replace("class Model(", "class ModelNew(").replace("super(Model,", "super(ModelNew,")
+    found, active = slot.judge(TaskProgram(task), source, PRESET, None)
+    assert found.outcome is Outcome.OK, found.message
+    assert found.speedup is not None
+    assert "rlimits" in active
+    pairs = found.timing.pairs
+    assert found.speedup.n > pairs if "fresh_processes" in found.cost else found.speedup.n == pairs

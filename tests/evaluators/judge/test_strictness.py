@@ -1,0 +1,155 @@
+"""What an evaluator may be asked for beyond a preset: other shapes as a requirement, and the paper's second opinion."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from evaluators import paper, timing
+from evaluators.evaluator import Evaluator
+from evaluators.records import Finding, Outcome, Task
+from evaluators.timing.presets import PairBudget, Preset
+
+SOURCE = """
+import time
+import torch
+import torch.nn as nn
+
+n = 64
+
+
+class %s(nn.Module):
+    def forward(self, x):
+        time.sleep(%s)
+        return torch.tanh(x) * %s
+
+
+def get_inputs():
+    return [torch.randn(n, n)]
+
+
+def get_init_inputs():
+    return []
+"""
+TASK = Task("test/slow", 1, "slow", SOURCE % ("Model", 0.02, "x.shape[0]"))
+_SHORT = Preset("paper", 2, 1, (PairBudget(14),), paper=True)
+
+
+def program(seconds: float, factor: str = "x.shape[0]") -> str:
+    """The task's function; a call takes `seconds`, those of the reference 0.02."""
+    return SOURCE % ("ModelNew", seconds, factor)
+
+
+class SecondDevice:
+    """Stands for an evaluator on a second GPU: answers with what it is told to have measured."""
+
+    def __init__(self) -> None:
+        self.answer: float | None = None
+        self.asked: list[tuple[str, str]] = []
+
+    def __call__(self, task: Task, source: str) -> float | None:
+        self.asked.append((task.id, source))
+        return self.answer
+
+
+@pytest.fixture(scope="module")
+def second_device() -> SecondDevice:
+    return SecondDevice()
+
+
+@pytest.fixture(scope="module", params=["cpu", pytest.param("auto", marks=pytest.mark.cuda, id="cuda")])
+def strict(request, limits, second_device) -> Iterator[Evaluator]:
+    with Evaluator(arch=request.param, limits=limits, require_shapes=True, confirm=second_device) as made:
+        yield made
+
+
+@pytest.fixture
+def short_paper(monkeypatch) -> None:
+    """The paper's protocol in a second, on a machine whose other load must not decide."""
+    for presets in timing.PRESETS.values():
+        monkeypatch.setitem(presets, "paper", _SHORT)
+    monkeypatch.setattr(paper, "MAX_VARIANCE", 100.0)
+
+
+def confirmations(findings: tuple[Finding, ...]) -> list[Finding]:
+    return [one for one in findings if one.kind == "confirmation"]
+
+
+def test_failing_at_another_shape_is_wrong_where_shapes_are_required(strict) -> None:
+    verdict = strict.evaluate(TASK, program(0.0, "64"))
+    assert verdict.outcome is Outcome.WRONG
+    assert verdict.message.startswith("at n = 40: ")
+    assert verdict.speedups == {}
+    general = strict.evaluate(TASK, program(0.001))
+    assert general.outcome is Outcome.OK, general.message
+    assert [one.kind for one in general.guard] == ["text"]  # it reads a clock
+
+
+def test_an_ordinary_speedup_needs_no_second_opinion(strict, second_device, short_paper) -> None:
+    second_device.asked.clear()
+    verdict = strict.evaluate(TASK, program(0.0101), preset="paper")
+    assert verdict.outcome is Outcome.OK, verdict.guard
+    assert 1.5 < verdict.speedup < 2.5
+    assert verdict.speedup == round(verdict.speedup, 2)
+    assert verdict.speedups["eager"].n == 14
+    assert second_device.asked == []
+    assert confirmations(verdict.guard) == []
+
+
+def test_a_great_speedup_stands_when_a_second_device_confirms_it(strict, second_device, short_paper) -> None:
+    second_device.answer = None
+    alone = strict.evaluate(TASK, program(0.0041), preset="paper")
+    assert alone.outcome is Outcome.OK, alone.guard
+    assert alone.speedup > 3
+    [hint] = confirmations(alone.guard)
+    assert hint.severity == "hint"
+    assert "not confirmed" in hint.message
+
+    second_device.answer = alone.speedup
+    for attempt in range(3):  # what else the host does may change what is measured here meanwhile
+        source = program(0.00411 + attempt * 1e-5)
+        confirmed = strict.evaluate(TASK, source, preset="paper")
+        assert second_device.asked[-1] == (TASK.id, source)
+        if confirmed.outcome is Outcome.OK:
+            break
+        second_device.answer = confirmed.doubted["eager"].value
+    assert confirmed.outcome is Outcome.OK, confirmed.guard
+    assert confirmations(confirmed.guard) == []
+    assert confirmed.speedup > 3
+
+
+def test_a_great_speedup_is_suspect_when_a_second_device_measures_another(strict, second_device, short_paper) -> None:
+    second_device.answer = 1.02
+    verdict = strict.evaluate(TASK, program(0.00412), preset="paper")
+    assert verdict.outcome is Outcome.SUSPECT
+    [finding] = confirmations(verdict.guard)
+    assert finding.severity == "suspect"
+    assert "1.02x" in finding.message
+    assert verdict.speedups == {}
+
+
+def test_a_speedup_twice_the_best_so_far_needs_a_second_opinion(strict, second_device, short_paper) -> None:
+    task = TASK.with_sizes(n=48)
+    second_device.answer = None
+    strict.evaluate(task, program(0.0199), preset="paper")
+    second_device.asked.clear()
+    strict.evaluate(task, program(0.0079), preset="paper")  # 2.5x
+    assert len(second_device.asked) == 1
+
+
+def test_a_rejected_speedup_is_not_the_best_so_far(strict, second_device, short_paper) -> None:
+    task = TASK.with_sizes(n=56)
+    second_device.answer = 1.0
+    strict.evaluate(task, program(0.0199), preset="paper")
+    assert strict.evaluate(task, program(0.002), preset="paper").outcome is Outcome.SUSPECT
+    second_device.asked.clear()
+    strict.evaluate(task, program(0.0079), preset="paper")  # 2.5x, and 1.0x is the best that stands
+    assert len(second_device.asked) == 1
+
+
+def test_buckets_that_differ_make_a_result_suspect(strict, short_paper, monkeypatch) -> None:
+    monkeypatch.setattr(paper, "MAX_VARIANCE", 0.0)  # no machine is as steady
+    verdict = strict.evaluate(TASK, program(0.0102), preset="paper")
+    assert verdict.outcome is Outcome.SUSPECT
+    assert [one.kind for one in verdict.guard if one.severity != "hint"] == ["variance"]

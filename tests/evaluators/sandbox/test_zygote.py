@@ -1,0 +1,76 @@
+"""A runner that does not start says why."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+
+from configs.schema import LimitsConfig
+from evaluators.compile.builder import runner_limits
+from evaluators.failures import InfraError
+from evaluators.host.cpu_device import CpuDevice
+from evaluators.host.runner_handle import RunnerHandle
+from evaluators.host.zygote_handle import ZygoteHandle, _own_folder
+
+
+@pytest.mark.parametrize("wait", [0.0, 0.5])  # it has ended before it is asked, or not yet
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"kind": "cpu", "beads": 7}, "(?s)exit code 70.*beads"),  # before it serves
+        ({"kind": "cpu", "threads": "many"}, "(?s)did not start.*str"),  # when it is asked to start
+    ],
+)
+def test_a_runner_that_does_not_start_says_why(limits: LimitsConfig, monkeypatch, options, message, wait) -> None:
+    device = CpuDevice()
+    monkeypatch.setattr(CpuDevice, "runner_options", lambda self, memory_bytes: options)
+    zygote, slot = ZygoteHandle(device), device.acquire(10.0)
+    runner = RunnerHandle(zygote, device, slot, 0, runner_limits(limits))
+    time.sleep(wait)
+    try:
+        runner.begin_start()
+        with pytest.raises(InfraError, match=message):
+            runner.end_start(10.0)
+    finally:
+        runner.close()
+        zygote.close()
+        device.release()
+
+
+KNOWS = """
+from torch._inductor import cpu_vec_isa
+known = cpu_vec_isa.valid_vec_isa_list.cache_info().currsize
+ModelNew = 1 / known
+"""
+
+
+def test_a_runner_need_not_find_out_what_inductor_can_use(limits: LimitsConfig) -> None:
+    device = CpuDevice()
+    zygote, slot = ZygoteHandle(device), device.acquire(10.0)
+    try:
+        zygote.prepare_inductor()
+        runner = RunnerHandle(zygote, device, slot, 0, runner_limits(limits))
+        try:
+            runner.begin_start()
+            runner.end_start(10.0)
+            runner.load(KNOWS, "ModelNew", 10.0)
+        finally:
+            runner.close()
+    finally:
+        zygote.close()
+        device.release()
+
+
+def test_files_that_root_will_run_are_in_nobody_elses_folder(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    own = _own_folder("made")
+    assert own == _own_folder("made")
+    assert own.parent == tmp_path
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    (tmp_path / f"linked-{os.geteuid()}").symlink_to(tmp_path / "elsewhere")
+    assert _own_folder("linked").name.startswith("linked-")
+    assert not _own_folder("linked").is_symlink()
+    own.chmod(0o777)
+    assert _own_folder("made") != own
