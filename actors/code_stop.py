@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from prompts.parse import end_of_program
 
 if TYPE_CHECKING:
-    from actors.rollout import GenerationRequest
+    from actors.generation import GenerationRequest
 
 _MOST_STOPS = 32  # of one response; one that goes on and on with fences is then cut when it has ended by itself
 _FENCES = ("```", "~~~")

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from evaluators.records import Estimate
 from evaluators.stored.baselines import BaselineResult, BaselineStore, existing_baselines
-from orchestration.baselines import tasks_named
+from orchestration.commands.baseline import tasks_named
 
 _VERSIONS = ("arch", "gpu", "torch", "cuda", "driver")
 _EAGER = "eager"

@@ -30,7 +30,7 @@ from benchmarks.learning import shown
 from configs.load import load_config
 from orchestration.report import build_report
 from orchestration.report.statistics import AssessmentRow, compare_seeds
-from orchestration.run_directory import RunDirectory
+from orchestration.run.directory import RunDirectory
 
 START, PHASE = "start", "1-contrastive_rl"
 BEFORE = "schedule.phases=[sft,self_supervised]"
@@ -38,7 +38,7 @@ BEFORE = "schedule.phases=[sft,self_supervised]"
 
 def warpsmith_run(*arguments: str) -> None:
     """Trains, or goes on; its progress is shown beside ours. Raises CalledProcessError where it fails."""
-    command = [sys.executable, "-m", "orchestration.cli", "run", *arguments]
+    command = [sys.executable, "-m", "orchestration.commands.main", "run", *arguments]
     subprocess.run(command, check=True, stdout=sys.stderr)
 
 

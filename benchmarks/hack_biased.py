@@ -28,7 +28,7 @@ from benchmarks.hack_biased_programs import TASKS, write_teacher
 from evaluators.guard.rarity import traits
 from evaluators.guard.similarity import cosine
 from evaluators.records import HINT
-from orchestration.run_directory import RunDirectory
+from orchestration.run.directory import RunDirectory
 
 PHASE, AFTER = "1-contrastive_rl", "assess/1-contrastive_rl"
 # Rewards and lessons as in the paper: what is shown is what the guard does to speed-ups alone.

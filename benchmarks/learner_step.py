@@ -24,20 +24,21 @@ import torch
 from ray.rllib.utils.actor_manager import FaultAwareApply
 from rich.console import Console
 
-import orchestration.gathering
+import orchestration.step.gathering
 from actors.evaluator import EvaluationRequest
+from actors.generation import GenerationRequest
 from actors.pool import ActorPool
-from actors.rollout import GenerationRequest
 from benchmarks.learner_trl import device_name, print_summary, versions
 from configs.load import load_config
 from configs.schema import RunConfig
 from evaluators.records import Estimate, Outcome, Verdict
+from orchestration.commands.evaluate import machine_arch
 from orchestration.driver import take_steps
-from orchestration.evaluate import machine_arch
-from orchestration.gathering import Gathering, Prompt
 from orchestration.phases.contrastive_rl import ContrastiveRl
-from orchestration.progress import Progress
+from orchestration.report.progress import Progress
 from orchestration.session import Session
+from orchestration.step.gathering import Gathering
+from orchestration.step.records import Prompt
 from prompts.parse import ParsedResponse
 
 SETTINGS = (
@@ -99,7 +100,7 @@ def program_of(text: str, finish_reason: str) -> ParsedResponse:
 
 def with_constant_verdicts(session: Session, seconds: float) -> ActorPool:
     """Puts evaluators that take so many seconds for a response in the place of a session's; gives them."""
-    orchestration.gathering.parse_response = program_of
+    orchestration.step.gathering.parse_response = program_of
     session.roles.evaluators.stop()
     pool = ActorPool("constant", lambda _: ConstantEvaluator.remote(seconds), EVALUATORS)
     pool.wait_ready(120)

@@ -27,19 +27,20 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from actors.generation import GenerationRequest
 from actors.learner import LearnerGroup
 from actors.pool import ActorPool
-from actors.rollout import GenerationRequest, RolloutEngine
+from actors.rollout import RolloutEngine
 from benchmarks.learner_step import ON_A_GPU, SETTINGS
 from benchmarks.learner_trl import device_name, listed_versions, versions
 from benchmarks.random_model import SHAPES, write_random_model
 from configs.load import load_config
 from configs.schema import RunConfig
 from learners.records import Sample
-from orchestration.evaluate import machine_arch
-from orchestration.placement import ENGINE, LEARNER, Placement
-from orchestration.roles import connect
-from orchestration.weight_push import WeightPush, rank_of_adapters
+from orchestration.commands.evaluate import machine_arch
+from orchestration.fleet.placement import ENGINE, LEARNER, Placement
+from orchestration.fleet.ray_cluster import connect
+from orchestration.fleet.weight_push import WeightPush, rank_of_adapters
 
 
 class Waiting:

@@ -20,7 +20,7 @@ from rich.table import Table
 from evaluators.records import Estimate
 from orchestration.report import Report, build_report
 from orchestration.report.statistics import AssessmentRow, compare_seeds
-from orchestration.run_directory import RunDirectory
+from orchestration.run.directory import RunDirectory
 
 SFT, SELF_SUPERVISED, CONTRASTIVE = "1-sft", "1-self_supervised", "1-contrastive_rl"
 

@@ -25,7 +25,7 @@ from evaluators.audit.run import read_audits
 from evaluators.records import Task
 from evaluators.shared import nesting
 from evaluators.tasks import TaskProgram, load_tasks
-from orchestration.teachers import file_teachers
+from orchestration.step.teachers import file_teachers
 from prompts.render import PromptRenderer
 
 AUDITS = Path(__file__).parent / "results" / "audit" / "kernelbench.parquet"

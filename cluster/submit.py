@@ -30,7 +30,7 @@ LEFT_OUT = (".git", ".venv", "runs", "mlruns", "build", "dist")
 CACHES = ("__pycache__", "*.egg-info", ".*_cache", ".hypothesis")
 
 SET_BY_RUNS = ("PYTHONPATH", "TOKENIZERS_PARALLELISM", "RAY_DEDUP_LOGS")
-"""`warpsmith run` sets these for its actors (orchestration/roles.py); Ray refuses a job that sets them as well."""
+"""`warpsmith run` sets these for its actors (orchestration/fleet/ray_cluster.py); Ray refuses jobs that do."""
 
 _BAD_INPUT = 2
 _INTERRUPTED = 130
@@ -55,7 +55,7 @@ class Job:
     @property
     def entrypoint(self) -> str:
         """The shell command. `python` is the one on the path of the cluster's head node."""
-        return shlex.join(["python", "-m", "orchestration.cli", *self.arguments])
+        return shlex.join(["python", "-m", "orchestration.commands.main", *self.arguments])
 
     @property
     def runtime_env(self) -> dict[str, Any]:

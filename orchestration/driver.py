@@ -10,11 +10,12 @@ import time
 
 from actors.learner import LearnerLost
 from configs.schema import RunConfig
-from orchestration.gathering import Gathering, apart
 from orchestration.phases import Phase, schedule
-from orchestration.progress import Progress
 from orchestration.report import build_report, render_html
+from orchestration.report.progress import Progress
 from orchestration.session import Session
+from orchestration.step.figures import apart
+from orchestration.step.gathering import Gathering
 
 _log = logging.getLogger(__name__)
 _MAX_RECOVERIES = 3

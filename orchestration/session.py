@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from configs.checks import leaves
 from configs.load import ConfigError, changed_keys, may_change
 from configs.schema import RunConfig
 from evaluators.guard.cases import HackCases
@@ -27,42 +26,36 @@ from evaluators.reward import FASTER
 from evaluators.tasks import program_source
 from learners.policy import encode_prompt, encode_response, load_tokenizer
 from learners.records import Rollout
-from orchestration.bootstrap import (
-    check_policy,
-    check_verdicts_of,
+from orchestration.fleet.placement import LEARNER
+from orchestration.fleet.roles import Roles
+from orchestration.run.directory import RunDirectory, RunDirectoryError
+from orchestration.run.interrupt import EarlyEnd
+from orchestration.run.state import RunState, extended, noted
+from orchestration.run.tracking import Tracker
+from orchestration.setup.earlier_verdicts import check_verdicts_of
+from orchestration.setup.policy import check_policy, prepare_policy
+from orchestration.setup.tasks import (
     draw_held_out,
     marks_of_tasks,
-    prepare_policy,
     said_of_held_out,
     said_of_marked,
     select_tasks,
     without_marked,
 )
-from orchestration.checker import POLICY, Background, EndpointChecker, PolicyChecker
-from orchestration.gathering import Prompt, StepResult
-from orchestration.interrupt import EarlyEnd
-from orchestration.phases.base import phase_key
-from orchestration.pipeline import Pipeline
-from orchestration.placement import LEARNER
-from orchestration.quarantine import quarantine
-from orchestration.review import Checker, Reviewer
-from orchestration.roles import Roles
-from orchestration.run_directory import RunDirectory, RunDirectoryError, RunState
-from orchestration.teachers import make_teachers
-from orchestration.tracking import Tracker
+from orchestration.step.checker import POLICY, Background, EndpointChecker, PolicyChecker
+from orchestration.step.pipeline import Pipeline
+from orchestration.step.quarantine import quarantine
+from orchestration.step.records import Prompt, StepResult
+from orchestration.step.review import Checker, Reviewer
+from orchestration.step.teachers import make_teachers
 from prompts.buffer import ExemplarBuffer
 from prompts.render import PromptRenderer
 
 if TYPE_CHECKING:
     from orchestration.phases.base import Phase
-    from orchestration.progress import Progress
+    from orchestration.report.progress import Progress
 
 _log = logging.getLogger(__name__)
-_LENGTHS = {
-    "sft": ("sft.epochs",),
-    "self_supervised": ("self_supervised.max_rounds",),
-    "contrastive_rl": ("contrastive_rl.steps", "contrastive_rl.minutes"),
-}
 
 
 class Session:
@@ -359,27 +352,3 @@ class Session:
         self.run.commit(self.state)
         self.run.prune_checkpoints(self.config.keep_checkpoints, protect=[self.state.checkpoint])
         self.run.prune_buffers(self.config.keep_checkpoints, protect=[self.state.buffer])
-
-
-def extended(state: RunState, before: RunConfig, now: RunConfig) -> RunState:
-    """Where a run goes on whose schedule has grown: in the phase that it stood in last, or in the next cycle."""
-    old, new = ({key: value for key, value, _ in leaves(config)} for config in (before, now))
-    lengths = _LENGTHS.get(state.phase, ())
-    if any((new[one] or math.inf) > (old[one] or math.inf) for one in lengths):  # no minutes are no limit
-        key = phase_key(state.cycle, state.phase)
-        still = {name: [one for one in state.extra.get(name, ()) if one != key] for name in ("completed", "assessed")}
-        state = replace(state, finished=False, extra={**state.extra, **still})
-    return replace(state, finished=state.finished and now.schedule.cycles <= before.schedule.cycles)
-
-
-def noted(state: RunState, before: RunConfig, now: RunConfig) -> RunState:
-    """The state, which keeps what is configured otherwise from here on: `config.yaml` has the latest alone."""
-    old, new = ({key: value for key, value, _ in leaves(config)} for config in (before, now))
-    phase = phase_key(state.cycle, state.phase) if state.phase else ""
-    changes = [
-        {"phase": phase, "step": state.step, "key": key, "before": str(old[key]), "after": str(new[key])}
-        for key in changed_keys(before, now)
-    ]
-    known = list(state.extra.get("changed", ()))
-    new_ones = [one for one in changes if one not in known]
-    return replace(state, extra={**state.extra, "changed": [*known, *new_ones]}) if new_ones else state

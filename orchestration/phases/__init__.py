@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orchestration.phases.base import Phase, phase_key
+from orchestration.phases.base import Phase
 from orchestration.phases.contrastive_rl import ContrastiveRl
 from orchestration.phases.self_supervised import SelfSupervised
 from orchestration.phases.sft import Sft
@@ -25,4 +25,4 @@ def schedule(session: Session) -> list[Phase]:
     return [_PHASES[name](session, cycle) for cycle in range(1, config.cycles + 1) for name in config.phases]
 
 
-__all__ = ["ContrastiveRl", "Phase", "SelfSupervised", "Sft", "phase_key", "schedule"]
+__all__ = ["ContrastiveRl", "Phase", "SelfSupervised", "Sft", "schedule"]

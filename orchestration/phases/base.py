@@ -10,15 +10,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from learners.records import Rollout, Sample
-from orchestration.gathering import Gathering, Prompt, StepResult
+from orchestration.run.state import phase_key
+from orchestration.step.gathering import Gathering
+from orchestration.step.records import Prompt, StepResult
 
 if TYPE_CHECKING:
     from orchestration.session import Session
-
-
-def phase_key(cycle: int, name: str) -> str:
-    """How a phase is called in the run directory and in MLflow: `1-sft`."""
-    return f"{cycle}-{name}"
 
 
 class Phase(ABC):

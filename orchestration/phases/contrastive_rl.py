@@ -17,9 +17,11 @@ from evaluators.records import Verdict
 from evaluators.reward import reward_of
 from learners.advantages import RunningStatistics, advantages_of
 from learners.records import Rollout, Sample
-from orchestration.gathering import Gathering, Prompt, StepResult
-from orchestration.phases.base import Phase, phase_key, response_of
+from orchestration.phases.base import Phase, response_of
 from orchestration.phases.rehearsal import Rehearsal
+from orchestration.run.state import phase_key
+from orchestration.step.gathering import Gathering
+from orchestration.step.records import Prompt, StepResult
 
 if TYPE_CHECKING:
     from orchestration.session import Session

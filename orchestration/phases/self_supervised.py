@@ -12,8 +12,8 @@ from dataclasses import replace
 from evaluators.records import Outcome, Verdict
 from evaluators.reward import is_success
 from learners.records import Rollout, Sample
-from orchestration.gathering import Prompt, StepResult
 from orchestration.phases.base import Phase, train_in_batches
+from orchestration.step.records import Prompt, StepResult
 
 
 class SelfSupervised(Phase):

@@ -14,9 +14,9 @@ from typing import Any
 from evaluators.records import Candidate, Verdict
 from evaluators.reward import is_success
 from learners.records import Rollout, Sample
-from orchestration.gathering import Prompt, StepResult
 from orchestration.phases.base import Phase, response_of, train_in_batches
-from orchestration.teachers import Lesson, Proposal, make_teachers
+from orchestration.step.records import Prompt, StepResult
+from orchestration.step.teachers import Lesson, Proposal, make_teachers
 
 _log = logging.getLogger(__name__)
 _KEPT_EVERY = 64  # programs: a minute or two of an evaluator's work

@@ -16,7 +16,8 @@ from configs.schema import PHASES, RunConfig
 from evaluators.audit.marks import Mark
 from evaluators.records import HINT, Outcome
 from orchestration.report.statistics import AssessmentRow, StageSummary, TaskSummary, per_task, summarise
-from orchestration.run_directory import Kernel, RunDirectory, RunState
+from orchestration.run.directory import Kernel, RunDirectory
+from orchestration.run.state import RunState
 
 ASSESSMENT = "assess/"
 """Phase keys of assessments: `assess/base`, `assess/1-sft`; training phases are `1-sft`, ..."""

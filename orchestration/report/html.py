@@ -16,7 +16,7 @@ from orchestration.report import format as fmt
 from orchestration.report import plots
 from orchestration.report.assemble import Report
 from orchestration.report.statistics import TaskSummary
-from orchestration.run_directory import Kernel, RunDirectory
+from orchestration.run.directory import Kernel, RunDirectory
 
 FOLDER = Path(__file__).resolve().parent
 

@@ -25,7 +25,7 @@ from orchestration.report import plots
 from orchestration.report.assemble import ASSESSMENT, Group, Report
 from orchestration.report.html import found_by_kind, light_colours
 from orchestration.report.statistics import StageSummary, compare
-from orchestration.run_directory import RunDirectory
+from orchestration.run.directory import RunDirectory
 
 FONT = "system-ui, sans-serif"
 SAMPLE_COLUMNS = [

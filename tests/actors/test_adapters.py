@@ -9,8 +9,9 @@ import ray
 import torch
 from transformers import AutoModelForCausalLM
 
+from actors.generation import Completion, GenerationRequest
 from actors.learner import LearnerGroup
-from actors.rollout import Completion, GenerationRequest, RolloutEngine
+from actors.rollout import RolloutEngine
 from configs.schema import LearnerConfig, LoraConfig, PolicyConfig, RolloutConfig, RunConfig
 from learners.records import Sample
 from learners.weights import ChecksumMismatch, WeightManifest, unpack

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast, Qwen2ForCausalLM
 
 from actors.code_stop import fence_tokens
-from actors.rollout import Completion, GenerationRequest
+from actors.generation import Completion, GenerationRequest
 from learners.policy import train_tokenizer
 from prompts.parse import parse_response
 from tests.packing import PackedWeights, pack

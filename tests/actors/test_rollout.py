@@ -12,8 +12,9 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from actors.engine_options import parse_cores, shared_file
+from actors.generation import Completion, GenerationRequest
 from actors.pool import ActorPool
-from actors.rollout import Completion, GenerationRequest, RolloutEngine
+from actors.rollout import RolloutEngine
 from actors.weight_transport import BroadcastChannel, ByBroadcast
 from configs.schema import PolicyConfig, RolloutConfig
 from learners.weights import ChecksumMismatch, pack_parts

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestration.run_directory import RunDirectory
+from orchestration.run.directory import RunDirectory
 
 TINY = [
     "tasks.include=[level1/softmax,level1/gelu_tanh]",

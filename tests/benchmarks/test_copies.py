@@ -14,7 +14,7 @@ from evaluators.records import Candidate, Estimate, Outcome, Verdict
 from learners.records import Rollout
 from orchestration.report import build_report
 from orchestration.report.publish import publish
-from orchestration.run_directory import RunDirectory
+from orchestration.run.directory import RunDirectory
 
 SPEEDS = {0.98: (0.97, 0.99), 1.0: (0.99, 1.01), 1.02: (0.99, 1.04), 3.0: (2.9, 3.1)}
 

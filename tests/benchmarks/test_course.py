@@ -14,7 +14,7 @@ from evaluators.records import Candidate, Estimate, Outcome, Verdict
 from learners.records import Rollout
 from orchestration.report import build_report
 from orchestration.report.publish import publish
-from orchestration.run_directory import RunDirectory
+from orchestration.run.directory import RunDirectory
 
 PHASES = {  # speed-ups over eager by task, 0 for what is not right; level1/gelu_tanh is never trained on
     "assess/base": {"level1/softmax": [0.0, 1.0], "level2/7": [0.0, 0.0], "level1/gelu_tanh": [9.0, 9.0]},

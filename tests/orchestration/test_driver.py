@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from orchestration import driver
-from orchestration.gathering import StepResult
-from orchestration.interrupt import EarlyEnd
-from orchestration.run_directory import RunState
+from orchestration.run.interrupt import EarlyEnd
+from orchestration.run.state import RunState
+from orchestration.step.records import StepResult
 
 KEYS = ("1-sft", "1-self_supervised", "1-contrastive_rl")
 

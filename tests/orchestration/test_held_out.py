@@ -16,11 +16,13 @@ from evaluators.records import Candidate, Estimate, Outcome, Task, Verdict
 from evaluators.tasks import TaskError, find_task, load_tasks, program_source
 from evaluators.tasks.loader import load_variants
 from learners.records import Rollout
-from orchestration.bootstrap import corpus, draw_held_out
-from orchestration.gathering import StepResult, apart
-from orchestration.progress import Progress
-from orchestration.run_directory import RunDirectory, RunDirectoryError
+from orchestration.report.progress import Progress
+from orchestration.run.directory import RunDirectory, RunDirectoryError
 from orchestration.session import Session
+from orchestration.setup.policy import corpus
+from orchestration.setup.tasks import draw_held_out
+from orchestration.step.figures import apart
+from orchestration.step.records import StepResult
 
 PROGRAM = "class Model: pass\ndef get_inputs(): pass\ndef get_init_inputs(): pass\n"
 SHARES = [percent / 100 for percent in range(5, 91)]

@@ -19,7 +19,7 @@ import pytest
 from evaluators.audit.records import AuditFinding, FindingKind, TaskAudit
 from evaluators.audit.run import write_audits
 from evaluators.tasks import find_task
-from orchestration.run_directory import RunDirectory
+from orchestration.run.directory import RunDirectory
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 HELD_OUT = "level2/highway_gate"
@@ -58,7 +58,7 @@ def mark_pooling(path: Path) -> None:
 
 def start(root: Path, *overrides: str) -> subprocess.Popen[str]:
     mark_pooling(root / "audits.parquet")
-    command = [sys.executable, "-m", "orchestration.cli", "run", "local", f"root={root}", *SMALL, *overrides]
+    command = [sys.executable, "-m", "orchestration.commands.main", "run", "local", f"root={root}", *SMALL, *overrides]
     # Every process of the run inherits the path, and is known by the folder at its end.
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "PATH": f"{os.environ['PATH']}{os.pathsep}{root}"}
     environment.pop("RAY_ADDRESS", None)
@@ -193,7 +193,15 @@ def test_a_held_out_task_is_assessed_and_nothing_else(finished: Finished) -> Non
 @pytest.mark.slow
 def test_a_finished_run_becomes_a_page(finished: Finished, tmp_path: Path) -> None:
     assert finished.run.local_path is not None
-    command = [sys.executable, "-m", "orchestration.cli", "report", str(finished.run.local_path), "--publish", "page"]
+    command = [
+        sys.executable,
+        "-m",
+        "orchestration.commands.main",
+        "report",
+        str(finished.run.local_path),
+        "--publish",
+        "page",
+    ]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -8,8 +8,8 @@ import pytest
 
 from configs.schema import BufferConfig
 from evaluators.records import Candidate, Estimate, Outcome, Task, Verdict
-from orchestration.gathering import StepResult
 from orchestration.session import Session
+from orchestration.step.records import StepResult
 from prompts.buffer import ExemplarBuffer
 
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from evaluators import paper, timing
 from evaluators.evaluator import Evaluator
 from evaluators.records import Finding, Outcome, Task
+from evaluators.timing import paper, presets
 from evaluators.timing.presets import PairBudget, Preset
 
 SOURCE = """
@@ -67,8 +67,8 @@ def strict(request, limits, second_device) -> Iterator[Evaluator]:
 @pytest.fixture
 def short_paper(monkeypatch) -> None:
     """The paper's protocol in a second, on a machine whose other load must not decide."""
-    for presets in timing.PRESETS.values():
-        monkeypatch.setitem(presets, "paper", _SHORT)
+    for known in presets.PRESETS.values():
+        monkeypatch.setitem(known, "paper", _SHORT)
     monkeypatch.setattr(paper, "MAX_VARIANCE", 100.0)
 
 

@@ -1,0 +1,49 @@
+"""Joins a Ray cluster, or starts a local one."""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+import ray
+
+from configs.load import ConfigError
+from configs.schema import RayConfig
+from orchestration.run.interrupt import finished_first
+
+_LOCAL_CPUS = 8  # logical: on a small machine the roles take turns
+
+
+@finished_first
+def connect(config: RayConfig, actors: int) -> bool:
+    """Joins the cluster that the config or RAY_ADDRESS names, or starts a local Ray with room for so many actors.
+
+    Returns whether more machines may come: not to a Ray that was started here. Raises ConfigError where no cluster
+    answers.
+    """
+    if ray.is_initialized():
+        return True
+    root = str(Path(__file__).resolve().parents[2])
+    path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+    environment = {"PYTHONPATH": path, "TOKENIZERS_PARALLELISM": "false", "RAY_DEDUP_LOGS": "0"}
+    runtime = {"env_vars": environment}
+    address = config.address or os.environ.get("RAY_ADDRESS", "")
+    quiet: dict[str, Any] = {"runtime_env": runtime, "log_to_driver": False, "logging_level": logging.WARNING}
+    if address:
+        try:
+            ray.init(address=address, **quiet)
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            raise ConfigError(f"ray.address: no Ray cluster answers at {address} ({error})") from error
+        return True
+    # A local Ray guards itself with a token, and says so each time.
+    logging.getLogger("ray._private.authentication.authentication_token_setup").setLevel(logging.ERROR)
+    ray.init(
+        address="local",  # without it, Ray joins a cluster that somebody else started on this host
+        num_cpus=config.num_cpus or max(_LOCAL_CPUS, os.cpu_count() or 1, actors),
+        object_store_memory=config.object_store_mib << 20,
+        include_dashboard=config.dashboard,
+        **quiet,
+    )
+    return False

@@ -1,0 +1,31 @@
+"""Whether verdicts of earlier runs may be taken over."""
+
+from __future__ import annotations
+
+import os
+
+from configs.checks import leaves
+from configs.load import ConfigError, parse_config
+from configs.schema import RunConfig
+from orchestration.run.storage import Storage
+
+_JUDGED_BY = ("evaluator.limits.", "evaluator.require_shapes", "guard.enabled")
+"""What a verdict depends on beside what it says itself."""
+
+
+def check_verdicts_of(config: RunConfig) -> None:
+    """Whether the runs whose verdicts are to be taken over judged as this one does. Raises ConfigError where not."""
+    for folder in config.evaluator.verdicts_of:
+        place = Storage.at(*os.path.split(folder.rstrip("/")))
+        if not place.is_file("config.yaml"):
+            raise ConfigError(f"evaluator.verdicts_of: {folder} holds no config.yaml; give a run, or published results")
+        if not (place.is_file("verdicts.parquet") or place.is_folder("verdicts")):
+            raise ConfigError(f"evaluator.verdicts_of: {folder} holds no verdicts yet; leave it out")
+        other = parse_config(place.read("config.yaml").decode(), f"{folder}/config.yaml")
+        judged = {key: value for key, value, _ in leaves(other)}
+        for key, value, _ in leaves(config):
+            if key.startswith(_JUDGED_BY) and judged[key] != value:
+                raise ConfigError(
+                    f"evaluator.verdicts_of: {folder} was judged with {key}={judged[key]}, which is {value} here; "
+                    f"leave it out, or set the same"
+                )

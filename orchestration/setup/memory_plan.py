@@ -1,0 +1,249 @@
+"""What each role of a run will take of the memory where it runs, and which knob to turn where that is too much.
+
+An estimate: sizes come from the policy's configuration (`learners.memory`), what libraries take from measurements.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from rich.table import Table
+from transformers import Qwen2Config
+
+from configs.load import ConfigError
+from configs.schema import RunConfig
+from learners.memory import PolicyShape, learner_memory, policy_shape
+from learners.scoring import has_bfloat16
+from orchestration.fleet.placement import BUILDER
+
+_GIB = 2**30
+_SPARE = 0.05  # of what is estimated: fragments, buffers of collectives
+_LIBRARIES_BYTES = 1 << 30  # of a process with torch and its libraries, on a CPU or a GPU alike
+_ENGINE_BYTES = 2 << 30  # of a GPU's engine: what its largest batch of prompts takes
+# Bytes by Ray's names of accelerators, of the largest that is sold by that name (NVIDIA's data sheets).
+_GPU_GB = {
+    **dict.fromkeys(("H200", "GH200"), 141),
+    **dict.fromkeys(("B200", "GB200"), 186),
+    **dict.fromkeys(("B300", "GB300"), 279),
+    **dict.fromkeys(("H100", "A100", "A800", "H800"), 80),
+    "H20": 96,
+    **dict.fromkeys(("L40", "L40S", "A40"), 48),
+    **dict.fromkeys(("L4", "A10", "A10G", "A30", "RTX-3090", "RTX-4090"), 24),
+    **dict.fromkeys(("V100", "RTX-5090"), 32),
+    **dict.fromkeys(("T4", "P100"), 16),
+}
+
+
+@dataclass(frozen=True)
+class RoleMemory:
+    """Bytes that each of `count` processes of a role takes, of which it may have `limit` (0: not known); what they are
+    for, and what to do where they are too many."""
+
+    role: str
+    count: int
+    needed: int
+    limit: int
+    parts: str
+    remedy: str
+    host: int = 0
+    """Bytes of the host's memory, where `needed` is of a GPU's."""
+    taken: int = 0
+    """Bytes of a GPU that it keeps for itself, needed or not: a rollout engine's whole cache."""
+    resting: int = 0
+    """Bytes of a GPU that it keeps while others have their turn there."""
+
+
+def memory_plan(config: RunConfig) -> list[RoleMemory]:
+    """One entry a role. Raises PolicyError where the policy's configuration cannot be read."""
+    on_gpu = config.evaluator.arch != "cpu"
+    device = _gpu_bytes(config.evaluator.arch) if on_gpu else _host_bytes(config)
+    shape = _shape(config)
+    return [
+        _learner(config, shape, device, on_gpu=on_gpu),
+        _engine(config, shape, device, on_gpu=on_gpu),
+        _evaluator(config, device),
+        *([_builder(config, device)] if on_gpu and config.placement.share == "all" else []),
+    ]
+
+
+def refuse_what_cannot_fit(config: RunConfig, plan: Sequence[RoleMemory]) -> None:
+    """Raises ConfigError that names the role and the knob."""
+    for one in plan:
+        if one.limit and one.needed > one.limit:
+            raise ConfigError(
+                f"{one.role}: each needs about {one.needed / _GIB:.1f} GiB ({one.parts}), and has "
+                f"{one.limit / _GIB:.1f}: {one.remedy}"
+            )
+    for one in plan:
+        if one.host and (limit := _host_bytes(config)) and one.host * one.count > limit:
+            raise ConfigError(
+                f"{one.role}: off-loading needs about {one.host * one.count / _GIB:.1f} GiB of the host, which has "
+                f"{limit / _GIB:.1f}: set learner.offload_optimizer=nvme or none"
+            )
+    _refuse_what_cannot_share(config, plan)
+    total = sum(one.needed * one.count for one in plan)
+    if config.evaluator.arch == "cpu" and (limit := _host_bytes(config)) and total > limit:
+        largest = max(plan, key=lambda one: one.needed * one.count)
+        raise ConfigError(
+            f"the roles of one host need about {total / _GIB:.1f} GiB, and it has {limit / _GIB:.1f}: most is for the "
+            f"{largest.role}: {largest.remedy}"
+        )
+
+
+def _refuse_what_cannot_share(config: RunConfig, plan: Sequence[RoleMemory]) -> None:
+    """Raises ConfigError where the roles of one GPU do not fit on it together, as far as they are there at once."""
+    learner, engine, evaluator, *builders = plan
+    share, device = config.placement.share, learner.limit
+    if config.evaluator.arch == "cpu" or not device:
+        return
+    engines = config.rollout.engines_per_gpu * engine.taken
+    if share == "none":
+        if engines > device and config.rollout.engines_per_gpu > 1:
+            raise ConfigError(
+                f"rollout.engines_per_gpu={config.rollout.engines_per_gpu}: they need about {engines / _GIB:.1f} GiB, "
+                f"and a GPU has {device / _GIB:.1f}: lower rollout.kv_cache_gib"
+            )
+        return
+    others = evaluator.needed if share == "all" else 0
+    for builder in builders:  # all of them keep what they need to look at programs
+        others += -(-builder.count // evaluator.count) * builder.needed
+    together = learner.needed + engines + others
+    remedy = "set rollout.sleep=true, or lower "
+    if config.rollout.sleep:
+        together, remedy = max(learner.needed, learner.resting + engines) + others, "lower "
+    if together > device:
+        knob = "rollout.kv_cache_gib" if config.rollout.engines_per_gpu > 1 else "rollout.gpu_memory_utilization"
+        said = f"learner {learner.needed / _GIB:.1f}, engines {engines / _GIB:.1f}, those who judge {others / _GIB:.1f}"
+        raise ConfigError(
+            f"placement.share={share}: the roles of one GPU need about {together / _GIB:.1f} GiB at once ({said}), and "
+            f"it has {device / _GIB:.1f}: {remedy}{knob}, learner.micro_batch_tokens or evaluator.builders"
+        )
+
+
+def memory_table(plan: Sequence[RoleMemory]) -> Table:
+    """The plan for a terminal."""
+    table = Table("role", "processes", "GiB each", "of", "for", box=None)
+    for one in plan:
+        limit = f"{one.limit / _GIB:.1f}" if one.limit else "?"
+        table.add_row(one.role, str(one.count), f"{one.needed / _GIB:.1f}", limit, one.parts)
+    return table
+
+
+def _learner(config: RunConfig, shape: PolicyShape, device: int, *, on_gpu: bool) -> RoleMemory:
+    in_half = config.learner.autocast and has_bfloat16("cuda" if on_gpu else "cpu")
+    learner, trains = replace(config.learner, autocast=in_half), "contrastive_rl" in config.schedule.phases
+    known = learner_memory(
+        shape,
+        learner,
+        responses=learner.micro_batch_tokens,
+        reference=trains and config.contrastive_rl.kl > 0,
+        device_bytes=device if on_gpu else 0,
+    )
+    parts = {
+        "weights": known.weights,
+        "gradients": known.gradients,
+        "optimiser": known.optimizer,
+        "reference": known.reference,
+        "activations": known.activations,
+    }
+    parts |= {} if on_gpu else {"off-loaded": known.host}
+    adapters = "train adapters (learner.lora.rank)"
+    states = f"raise learner.zero_stage and learner.ranks, or {adapters}"
+    remedies = {
+        "off-loaded": "set learner.offload_optimizer=nvme",
+        "reference": f"set contrastive_rl.kl=0, or {adapters}, of which the copy is small",
+        "activations": "lower learner.micro_batch_tokens"
+        + ("" if learner.gradient_checkpointing else ", or set learner.gradient_checkpointing=true"),
+    }
+    if on_gpu:
+        remedies |= {
+            "weights": f"{states}, or set learner.offload_parameters=cpu with learner.zero_stage=3",
+            "optimiser": f"{states}, or set learner.offload_optimizer=cpu",
+            "reference": f"set learner.offload_reference=true, or {remedies['reference']}",
+        }
+    largest = max(parts, key=lambda name: parts[name])
+    needed = _LIBRARIES_BYTES + int((1 + _SPARE) * sum(parts.values()))
+    said, host = _said(parts), known.host if on_gpu else 0
+    said += f"; in the host's memory {host / _GIB:.1f}" if host else ""
+    remedy, resting = remedies.get(largest, states), needed - int((1 + _SPARE) * known.activations)
+    return RoleMemory("learner", learner.ranks, needed, device, said, remedy, host, resting=resting)
+
+
+def _engine(config: RunConfig, shape: PolicyShape, device: int, *, on_gpu: bool) -> RoleMemory:
+    """At the least: with a cache for one sequence of full length."""
+    rollout, policy = config.rollout, config.policy
+    width = {"bfloat16": 2, "float16": 2, "float32": 4}[policy.dtype]
+    weights = width * shape.parameters // rollout.tensor_parallel
+    token = shape.cache_bytes * width // 2 // rollout.tensor_parallel
+    taken, cache = 0, int(rollout.kv_cache_gib * _GIB)
+    if on_gpu and rollout.engines_per_gpu == 1:
+        limit = int(device * rollout.gpu_memory_utilization)
+        needed = weights + _ENGINE_BYTES + token * policy.max_length
+        room, taken = max(limit - weights - _ENGINE_BYTES, 0) // token, limit
+        remedy = "raise rollout.gpu_memory_utilization or rollout.tensor_parallel, or lower policy.max_length"
+    else:
+        limit = device
+        needed, room = weights + (_ENGINE_BYTES if on_gpu else _LIBRARIES_BYTES) + cache, cache // token
+        taken = needed
+        remedy = "lower rollout.kv_cache_gib, or take a smaller policy.model"
+        if room < policy.max_length:
+            raise ConfigError(
+                f"rollout: a cache of {rollout.kv_cache_gib} GiB holds {room} tokens, and a sequence has up to "
+                f"{policy.max_length}: raise rollout.kv_cache_gib, or lower policy.max_length"
+            )
+    sequences = f"a cache for {room // policy.max_length} sequences of full length ({rollout.max_concurrent} at once)"
+    parts = f"{_said({'weights': weights})}, {sequences if limit else 'cache for one sequence'}"
+    return RoleMemory("rollout", rollout.engines * rollout.tensor_parallel, needed, limit, parts, remedy, taken=taken)
+
+
+def _evaluator(config: RunConfig, device: int) -> RoleMemory:
+    """Two runners, whose programs may take up to a limit that few come near."""
+    limits, on_gpu = config.evaluator.limits, config.evaluator.arch != "cpu"
+    parts = f"without two programs of at most {limits.gpu_memory_gib if on_gpu else limits.memory_gib:g} GiB"
+    remedy = "lower evaluator.workers"
+    return RoleMemory("evaluator", config.evaluator.workers, 2 * _LIBRARIES_BYTES, device, parts, remedy)
+
+
+def _builder(config: RunConfig, device: int) -> RoleMemory:
+    """One that looks at programs on their GPU: as much as a program's process, and its own."""
+    limits = config.evaluator.limits
+    parts = f"without a program of at most {limits.gpu_memory_gib:g} GiB"
+    return RoleMemory(BUILDER, config.evaluator.builders, _LIBRARIES_BYTES, device, parts, "lower evaluator.builders")
+
+
+def _shape(config: RunConfig) -> PolicyShape:
+    if config.policy.model != "scratch":
+        return policy_shape(config.policy.model)
+    scratch = config.policy.scratch
+    return policy_shape(
+        Qwen2Config(
+            vocab_size=scratch.vocab_size,
+            hidden_size=scratch.hidden_size,
+            intermediate_size=scratch.intermediate_size,
+            num_hidden_layers=scratch.layers,
+            num_attention_heads=scratch.heads,
+            num_key_value_heads=scratch.kv_heads,
+            tie_word_embeddings=True,
+        )
+    )
+
+
+def _gpu_bytes(arch: str) -> int:
+    """Of a GPU of this host where it has one of that name, else of the kind; 0 where neither is known."""
+    if torch.cuda.is_available() and arch.replace("-", " ") in torch.cuda.get_device_name(0):
+        return int(torch.cuda.get_device_properties(0).total_memory)
+    return int(_GPU_GB.get(arch, 0) * 1e9)
+
+
+def _host_bytes(config: RunConfig) -> int:
+    """Of this host, where the run starts a Ray of its own; 0 for a cluster's."""
+    if config.ray.address or os.environ.get("RAY_ADDRESS"):
+        return 0
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def _said(parts: dict[str, int]) -> str:
+    return ", ".join(f"{name} {amount / _GIB:.1f}" for name, amount in parts.items() if amount)

@@ -1,0 +1,65 @@
+"""The policy of a run, as a Hugging Face folder."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from transformers import AutoConfig
+
+from configs.schema import RunConfig
+from evaluators.records import Task
+from evaluators.tasks import program_source
+from evaluators.tasks.loader import load_variants
+from learners.policy import PolicyError, load_tokenizer, make_policy
+from orchestration.step.teachers import file_teachers
+from prompts.render import Exemplar, PromptRenderer
+
+
+def check_policy(model: str) -> None:
+    """Whether a policy can be expected to load, without reading its weights. Raises PolicyError where it cannot."""
+    if model == "scratch":
+        return
+    load_tokenizer(model)
+    try:
+        AutoConfig.from_pretrained(model)
+    except (OSError, ValueError, KeyError) as error:
+        raise PolicyError(f"policy.model: {model} has no usable config.json ({error}); give a model folder") from error
+    folder = Path(model)
+    if folder.is_dir() and not any(folder.glob("*.safetensors")) and not any(folder.glob("*.bin")):
+        raise PolicyError(f"policy.model: {model} holds no weights (*.safetensors); give a complete checkpoint")
+
+
+def prepare_policy(config: RunConfig, tasks: Sequence[Task], folder: Path) -> str:
+    """The policy's folder or Hugging Face id. `scratch` is made in `folder`, unless it stands there already.
+
+    Raises PolicyError where its sizes do not fit each other.
+    """
+    if config.policy.model != "scratch":
+        return config.policy.model
+    if not (folder / "model.safetensors").is_file():
+        partial = folder.with_name(folder.name + ".partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        make_policy(partial, corpus(tasks, config), config.policy.scratch, config.policy.max_length, config.seed)
+        shutil.rmtree(folder, ignore_errors=True)
+        partial.replace(folder)
+    return str(folder)
+
+
+def corpus(tasks: Sequence[Task], config: RunConfig) -> Iterator[str]:
+    """What the policy will read and write, for its tokenizer: prompts, and the programs of the bundled teacher and of
+    those that are files, as responses."""
+    renderer, arch = PromptRenderer(), config.evaluator.arch
+    for task in tasks:
+        reference = program_source(task)
+        yield renderer.one_shot(reference, arch)
+        right = [variant for variant in load_variants(task.id) if variant.expect != "wrong"]
+        if right:
+            exemplars = [Exemplar(variant.source, 1.0 + index) for index, variant in enumerate(right[:2])]
+            yield renderer.contrastive(reference, exemplars, arch)
+        for variant in right:
+            yield renderer.response(variant.source, variant.analysis, variant.design)
+        for teacher in file_teachers(config.sft):
+            for proposal in teacher.proposals(task, ""):
+                yield renderer.response(proposal.source, proposal.analysis, proposal.design)

@@ -1,0 +1,197 @@
+"""A step under way: its responses and verdicts as they come in, until all are there or its time is over.
+
+Only bookkeeping: the pipeline (`orchestration.step.pipeline`) asks the pools and tells a gathering what they answered.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from actors.generation import Completion
+from evaluators.guard.copies import is_copy
+from evaluators.records import Candidate, Outcome, Verdict
+from learners.records import EXEMPLAR, REFERENCE, Rollout
+from orchestration.step.figures import summary
+from orchestration.step.records import Prompt, StepResult
+from prompts.parse import parse_response
+
+Judged = Callable[[Sequence[Rollout], Mapping[str, Verdict]], Prompt | None]
+"""What is called with each group as soon as it is judged; it may give a further prompt."""
+
+
+@dataclass
+class _Group:
+    """The responses to one prompt: so many are still to come."""
+
+    prompt: Prompt
+    owed: int
+    rollouts: list[Rollout] = field(default_factory=list)
+
+
+class Gathering:
+    """What one step asks for and has got so far.
+
+    `samples` responses a prompt, judged at `preset`; what `on_group` gives for a group that is judged is sampled, too.
+    After `deadline` seconds (0: none) from the first request, what is missing is given up.
+    """
+
+    def __init__(
+        self,
+        prompts: Sequence[Prompt],
+        *,
+        samples: int,
+        temperature: float,
+        preset: str,
+        on_group: Judged | None = None,
+        deadline: float = 0.0,
+    ) -> None:
+        self.samples, self.temperature, self.preset = samples, temperature, preset
+        self.waiting = deque(prompts)
+        self.result = StepResult()
+        self.measured = 0
+        self.on_group, self._deadline = on_group, deadline
+        self._requests: dict[str, tuple[str, int]] = {}  # group and responses of each request that is under way
+        self._groups: dict[str, _Group] = {}  # those that are not settled
+        self._unjudged: set[str] = set()
+        self._created = time.monotonic()
+        self._started: float | None = None
+        self._generated = self._created
+        self._tokens = self._given_up = self._sent = 0
+        self.lost: list[str] = []  # why requests came to nothing
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing more will come."""
+        return not (self.waiting or self._requests or self._unjudged or self._groups)
+
+    @property
+    def is_late(self) -> bool:
+        """Whether its time is over."""
+        started = self._started
+        return bool(self._deadline) and started is not None and time.monotonic() - started > self._deadline
+
+    @property
+    def came_to_nothing(self) -> bool:
+        """Whether every request was lost."""
+        return self._sent == len(self.lost) > 0
+
+    def sent(self, keys: Sequence[str], prompt: Prompt, each: int) -> None:
+        """Requests of `each` responses to a prompt are with the engines, under these keys."""
+        self._started = self._started or time.monotonic()
+        self._groups[prompt.group] = _Group(prompt, each * len(keys))
+        self._sent += len(keys)
+        self._requests.update(dict.fromkeys(keys, (prompt.group, each)))
+
+    def received(self, key: str, completions: Sequence[Completion] | None) -> Iterator[Candidate]:
+        """The answer to a request, None where it is lost; gives the programs in it."""
+        name, owed = self._requests.pop(key)
+        group = self._groups[name]
+        group.owed -= owed
+        for completion in completions or ():
+            self._tokens += len(completion.token_ids)
+            self._generated = time.monotonic()
+            rollout, candidate = rollout_of(group.prompt, completion)
+            group.rollouts.append(rollout)
+            self.result.rollouts.append(rollout)
+            if candidate is not None and candidate.digest not in self.result.candidates:
+                yield candidate
+
+    def proposed(self, candidate: Candidate, verdict: Verdict | None = None) -> None:
+        """A candidate is being judged, or its verdict is known already."""
+        self.result.candidates[candidate.digest] = candidate
+        if verdict is None:
+            self._unjudged.add(candidate.digest)
+        else:
+            self.result.verdicts[candidate.digest] = verdict
+
+    def judged(self, verdict: Verdict) -> None:
+        """The verdict on a candidate."""
+        self._unjudged.discard(verdict.candidate)
+        self.result.verdicts[verdict.candidate] = verdict
+
+    def settle(self) -> None:
+        """Closes the groups that are judged, and asks `on_group` whether there is to be another."""
+        for name, group in list(self._groups.items()):
+            digests = [one.candidate_digest for one in group.rollouts if one.candidate_digest]
+            if group.owed or not self._unjudged.isdisjoint(digests):
+                continue
+            del self._groups[name]
+            if self.on_group is None or not group.rollouts:
+                continue
+            further = self.on_group(group.rollouts, self.result.verdicts)
+            if further is not None:
+                self.waiting.append(further)
+
+    def give_up(self) -> tuple[set[str], set[str]]:
+        """Cuts what is missing, so that it is done; gives the keys of requests and the digests nobody waits for now."""
+        requests, unjudged = set(self._requests), set(self._unjudged)
+        kept = [one for one in self.result.rollouts if one.candidate_digest not in unjudged]
+        self._given_up = len(self.result.rollouts) - len(kept) + self.samples * len(self.waiting)
+        self._given_up += sum(owed for _, owed in self._requests.values())
+        self.result.rollouts = kept
+        for digest in unjudged:
+            del self.result.candidates[digest]
+        for missing in (self.waiting, self._requests, self._unjudged, self._groups):
+            missing.clear()
+        return requests, unjudged
+
+    def rates(self) -> dict[str, float]:
+        """Tokens and evaluations per second so far."""
+        begun = self._started or self._created
+        return {
+            "tokens_per_second": self._tokens / max(self._generated - begun, 1e-9),
+            "evaluations_per_second": self.measured / max(time.monotonic() - begun, 1e-9),
+        }
+
+    def finish(self) -> StepResult:
+        """The result, with outcomes on the rollouts, and the step's figures."""
+        verdicts, begun = self.result.verdicts, self._started or self._created
+        self.result.rollouts = [
+            replace(rollout, outcome=str(verdicts[rollout.candidate_digest].outcome))
+            if rollout.candidate_digest
+            else rollout
+            for rollout in self.result.rollouts
+        ]
+        self.result.metrics = {
+            **self.rates(),
+            **summary(self.result.rollouts, verdicts),
+            "generated_tokens": float(self._tokens),
+            "generate_seconds": max(self._generated - begun, 0.0),
+            "pipeline_seconds": time.monotonic() - begun,
+            "measured": float(self.measured),
+            "distinct_candidates": float(len(self.result.candidates)),
+            "stragglers": float(self._given_up),
+        }
+        return self.result
+
+
+def rollout_of(prompt: Prompt, completion: Completion) -> tuple[Rollout, Candidate | None]:
+    """A response as a rollout, and the program in it where there is one; without one it is a build error."""
+    parsed = parse_response(completion.text, completion.finish_reason)
+    rollout = Rollout(
+        task_id=prompt.task_id,
+        group=prompt.group,
+        prompt=prompt.text,
+        response=completion.text,
+        prompt_ids=prompt.ids,
+        response_ids=tuple(completion.token_ids),
+        logprobs=tuple(completion.logprobs),
+        policy_version=completion.policy_version,
+        finish_reason=completion.finish_reason,
+        fastest_shown=prompt.fastest,
+    )
+    if parsed.code is None:
+        return replace(rollout, outcome=str(Outcome.BUILD_ERROR)), None
+    candidate = Candidate.propose(prompt.task_id, parsed.code, f"policy:{completion.policy_version}")
+    return replace(rollout, candidate_digest=candidate.digest, copy_of=_copy_of(candidate, prompt)), candidate
+
+
+def _copy_of(candidate: Candidate, prompt: Prompt) -> str | None:
+    if not prompt.reference:
+        return None
+    if is_copy(candidate.source, prompt.reference):
+        return REFERENCE
+    return EXEMPLAR if candidate.digest in prompt.shown else ""

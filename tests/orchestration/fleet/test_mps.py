@@ -1,0 +1,112 @@
+"""The multi-process service of a run: there before its clients, told to end by whoever is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from configs.load import ConfigError, load_config
+from orchestration.fleet import mps, placement
+from orchestration.fleet.mps import MpsServer
+from orchestration.fleet.placement import ENGINE, EVALUATOR, LEARNER, Placement
+
+# What NVIDIA's does, as far as we know it: in the foreground it makes a pipe, and waits until it is told to quit.
+CONTROL = """#!/bin/sh
+if [ "$1" = -f ]; then
+  echo $$ > "$HEARD/pid"
+  touch "$CUDA_MPS_PIPE_DIRECTORY/control"
+  while [ ! -e "$HEARD/said" ]; do sleep 0.05; done
+else
+  cat > "$HEARD/saying" && mv "$HEARD/saying" "$HEARD/said"
+fi
+"""
+
+
+@pytest.fixture
+def heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder in which the service leaves its process id, and what it was told."""
+    program = tmp_path / "bin" / "nvidia-cuda-mps-control"
+    program.parent.mkdir()
+    program.write_text(CONTROL)
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("HEARD", str(tmp_path))
+    return tmp_path
+
+
+def is_there(process: int) -> bool:
+    return Path(f"/proc/{process}/stat").exists() and ") Z " not in Path(f"/proc/{process}/stat").read_text()
+
+
+def test_it_is_told_to_quit(heard: Path) -> None:
+    server = MpsServer()
+    folder = Path(server.environment["CUDA_MPS_PIPE_DIRECTORY"])
+    process = int((heard / "pid").read_text())
+    assert is_there(process)
+    server.stop()
+    assert (heard / "said").read_text() == "quit -t 10\n"
+    assert not is_there(process)
+    assert not folder.exists()
+
+
+def test_it_ends_with_a_killed_owner(heard: Path) -> None:
+    code = "import time; from orchestration.fleet.mps import MpsServer; server = MpsServer(); print(1, flush=True)"
+    owner = subprocess.Popen([sys.executable, "-c", f"{code}; time.sleep(60)"], stdout=subprocess.PIPE, text=True)
+    assert owner.stdout is not None
+    assert owner.stdout.readline() == "1\n"
+    process = int((heard / "pid").read_text())
+    owner.send_signal(signal.SIGKILL)
+    owner.wait()
+    deadline = time.monotonic() + 20
+    while is_there(process):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_who_has_none_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ConfigError, match="nvidia-cuda-mps-control is not installed"):
+        MpsServer()
+
+
+def test_one_that_does_not_come_up_is_an_error(heard: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mps, "_START_SECONDS", 0.2)
+    (heard / "bin" / "nvidia-cuda-mps-control").write_text("#!/bin/sh\n")
+    with pytest.raises(ConfigError, match="did not come up"):
+        MpsServer()
+
+
+def test_engines_and_learner_are_clients_and_evaluators_are_not(heard: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(placement.ray, "nodes", lambda: [{"Alive": True}, {"Alive": False}])
+    monkeypatch.setattr(placement.ray, "cluster_resources", lambda: {"GPU": 3.0})
+    there = Placement(load_config("local", ["evaluator.arch=H200", "placement.mps=true"]))
+    there.reserve()
+    try:
+        for role, client in ((ENGINE, True), (LEARNER, True), (EVALUATOR, False)):
+            variables = there.options(role, 0).get("runtime_env", {}).get("env_vars", {})
+            assert ("CUDA_MPS_PIPE_DIRECTORY" in variables) == client
+    finally:
+        there.release()
+    assert (heard / "said").exists()
+
+
+def test_a_cluster_of_several_nodes_is_refused(heard: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(placement.ray, "nodes", lambda: [{"Alive": True}] * 2)
+    monkeypatch.setattr(placement.ray, "cluster_resources", lambda: {"GPU": 3.0})
+    with pytest.raises(ConfigError, match="several nodes"):
+        Placement(load_config("local", ["evaluator.arch=H200", "placement.mps=true"])).reserve()
+    assert not (heard / "pid").exists()
+
+
+def test_one_that_hangs_is_ended(heard: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mps, "_QUIT_SECONDS", 0.2)
+    server = MpsServer()
+    (heard / "bin" / "nvidia-cuda-mps-control").write_text("#!/bin/sh\n")  # nobody hears that it is to quit
+    server.stop()
+    assert not is_there(int((heard / "pid").read_text()))

@@ -1,0 +1,116 @@
+"""Who gets which GPU, by a real Ray that is told of GPUs this machine need not have: it only accounts for them."""
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+GPUS = 6
+SCRIPT = """
+import json, sys, time
+import ray
+from configs.load import ConfigError
+from configs.schema import EvaluatorConfig, LearnerConfig, PlacementConfig, RolloutConfig, RunConfig
+from orchestration.fleet.placement import BUILDER, ENGINE, EVALUATOR, LEARNER, Placement
+
+gpus, cases = json.loads(sys.argv[1])
+ray.init(address="local", num_cpus=16, num_gpus=gpus, include_dashboard=False, object_store_memory=100 << 20)
+
+
+@ray.remote
+class Somebody:
+    def gpus(self):
+        return ray.get_gpu_ids()
+
+
+def placed(share, rollout):
+    config = RunConfig(
+        name="placed",
+        evaluator=EvaluatorConfig(arch="H200", workers=2, builders=3),
+        rollout=RolloutConfig(start_timeout=20.0, **rollout),
+        learner=LearnerConfig(ranks=2),
+        placement=PlacementConfig(share=share),
+    )
+    placement = Placement(config)
+    try:
+        placement.reserve()
+    except ConfigError as error:
+        return str(error)
+    found, everybody = {}, []
+    for role, count in ((ENGINE, config.rollout.engines), (LEARNER, 2), (EVALUATOR, 2), (BUILDER, 3)):
+        actors = [Somebody.options(**placement.options(role, index)).remote() for index in range(count)]
+        found[role] = ray.get([actor.gpus.remote() for actor in actors], timeout=60)
+        everybody += actors
+    for actor in everybody:
+        ray.kill(actor)
+    placement.release()
+    while ray.available_resources().get("GPU", 0) < gpus:
+        time.sleep(0.1)
+    return found
+
+
+print(json.dumps({name: placed(share, rollout) for name, (share, rollout) in cases.items()}))
+"""
+CASES: dict[str, tuple[str, dict[str, int]]] = {
+    **{share: (share, {"engines": 2}) for share in ("none", "training", "all")},
+    "several": ("training", {"engines": 4, "engines_per_gpu": 2}),
+    "none, too many": ("none", {"engines": 3}),
+    "training, too many": ("training", {"engines": 5}),
+    "all, too many": ("all", {"engines": 7}),
+}
+
+
+@pytest.fixture(scope="module")
+def placed() -> dict[str, Any]:
+    """By case: the GPUs of each actor of each role, or what was said."""
+    arguments = [sys.executable, "-c", SCRIPT, json.dumps([GPUS, CASES])]
+    env = {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"}
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=240, env=env)
+    assert done.returncode == 0, done.stderr[-2000:]
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def numbers(gpus: list[list[int]]) -> list[int]:
+    assert all(len(one) == 1 for one in gpus)
+    return [one[0] for one in gpus]
+
+
+@pytest.mark.slow
+def test_several_engines_stand_on_the_learners_gpu(placed: dict[str, Any]) -> None:
+    engines, learners = numbers(placed["several"]["engine"]), numbers(placed["several"]["learner"])
+    assert engines == [learners[0], learners[0], learners[1], learners[1]]
+    assert learners[0] != learners[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("share", ["none", "training", "all"])
+def test_roles_share_gpus_or_have_their_own(placed: dict[str, Any], share: str) -> None:
+    builders = placed[share].pop("builder")
+    found = {role: numbers(gpus) for role, gpus in placed[share].items()}
+    assert len(set(found["engine"])) == len(set(found["learner"])) == 2
+    if share == "none":
+        assert len({gpu for gpus in found.values() for gpu in gpus}) == 6
+        return
+    assert found["engine"] == found["learner"]  # the n-th of each on the n-th GPU
+    if share == "all":
+        assert found["evaluator"] == found["engine"]
+        first, second = found["evaluator"]
+        assert numbers(builders) == [first, first, second]
+    else:
+        assert not set(found["evaluator"]) & set(found["engine"])
+        assert builders == [[]] * 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("share", ["none", "training", "all"])
+def test_a_host_with_too_few_gpus_is_refused_with_what_to_change(placed: dict[str, Any], share: str) -> None:
+    said = placed[f"{share}, too many"]
+    engines = CASES[f"{share}, too many"][1]["engines"]
+    assert f"placement.share={share}: the run needs 7 GPU(s)" in said
+    assert f"{engines} for engines, 2 for learners, 2 for evaluators" in said
+    assert f"{GPUS} are here" in said
+    assert ("set placement.share=all" in said) == (share != "all")

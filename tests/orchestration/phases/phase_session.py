@@ -1,0 +1,79 @@
+"""What phases are tested with: a small session, whose buffer and config are real, and whose learner writes down what it
+is asked."""
+
+import math
+from typing import Any
+
+from configs.schema import RunConfig
+from evaluators.records import Candidate, Estimate, Outcome, Task, Verdict
+from learners.records import Rollout, Sample
+from orchestration.run.state import RunState
+from orchestration.step.records import Prompt, StepResult
+from prompts.buffer import ExemplarBuffer
+
+
+class Learner:
+    """Writes down the learning rates and samples of its steps."""
+
+    def __init__(self) -> None:
+        self.steps: list[tuple[float, list[Sample]]] = []
+
+    def train_cross_entropy(self, samples: list[Sample], learning_rate: float) -> dict[str, float]:
+        self.steps.append((learning_rate, list(samples)))
+        fits = any(sample.response_ids for sample in samples)
+        return {"loss": 1.0, "seconds": 0.5} if fits else {"seconds": 0.5}
+
+    def train_grpo(self, samples: list[Sample], learning_rate: float, *_: Any) -> dict[str, float]:
+        self.steps.append((learning_rate, list(samples)))
+        return {}
+
+
+class Renderer:
+    def response(self, source: str, analysis: str, design: str) -> str:
+        return source
+
+
+class Session:
+    def __init__(self, config: RunConfig, tasks: int = 3) -> None:
+        self.config = config
+        self.tasks = [Task(f"level1/{index}", 1, str(index), "") for index in range(tasks)]
+        self.assessed, self.held_out = self.tasks, []
+        self.learner = Learner()
+        self.renderer = Renderer()
+        self.state = RunState(extra={})
+        self.buffer = ExemplarBuffer(config.buffer, "cpu", config.seed)
+        for task in self.tasks:
+            for speedup in (0.8, 1.2, 1.9, 2.4):
+                self.buffer.add(*judged(task.id, f"x = {speedup}", Outcome.OK, speedup), 0)
+
+    def one_shot(self, task_id: str) -> Prompt:
+        return Prompt(task_id, task_id, "one shot", (1,))
+
+    def contrastive(self, task_id: str, below: float = math.inf) -> Prompt:
+        exemplars = self.buffer.exemplars(task_id, "reference", below=below)
+        return Prompt(task_id, task_id, " ".join(str(one.speedup) for one in exemplars), (1, 2))
+
+    def encode_response(self, text: str) -> list[int]:
+        return list(text.encode())
+
+
+def judged(task_id: str, source: str, outcome: Outcome, speedup: float = 0.0) -> tuple[Candidate, Verdict]:
+    candidate = Candidate.propose(task_id, source, "test")
+    speedups = {"eager": Estimate(speedup, speedup, speedup, 1)} if outcome is Outcome.OK else {}
+    return candidate, Verdict(candidate.digest, task_id, "cpu", outcome, speedups=speedups)
+
+
+def step_result(*groups: list[tuple[Outcome, float]]) -> StepResult:
+    """A step whose groups, one a task, have candidates of these outcomes and speed-ups."""
+    result = StepResult()
+    for task, group in enumerate(groups):
+        for index, (outcome, speedup) in enumerate(group):
+            candidate, verdict = judged(f"level1/{task}", f"x = {index}", outcome, speedup)
+            result.candidates[candidate.digest], result.verdicts[candidate.digest] = candidate, verdict
+            result.rollouts.append(
+                Rollout(
+                    f"level1/{task}", f"level1/{task}", "", "", (1,), (2,), (0.0,), 0,
+                    candidate_digest=candidate.digest, outcome=str(outcome),
+                )
+            )  # fmt: skip
+    return result

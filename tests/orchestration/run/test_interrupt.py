@@ -1,0 +1,138 @@
+"""Ctrl-C reaches the main thread whatever it is doing, and breaks nothing off that others wait for."""
+
+# ruff: noqa: PT012 - an interrupt comes between statements
+
+import contextlib
+import logging
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from orchestration.run.interrupt import Interruptible, finished_first
+
+
+def interrupt_after(seconds: float) -> threading.Thread:
+    """Ctrl-C, after so long, to this process."""
+    timer = threading.Timer(seconds, lambda: signal.raise_signal(signal.SIGINT))
+    timer.start()
+    return timer
+
+
+def spend(seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
+@pytest.fixture(autouse=True)
+def _signals_are_as_before() -> Iterator[None]:
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGALRM), sys.unraisablehook
+    yield
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGALRM), sys.unraisablehook) == before
+    assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
+
+
+def test_an_interrupt_is_raised_at_once() -> None:
+    started = time.monotonic()
+    with pytest.raises(KeyboardInterrupt), Interruptible():
+        interrupt_after(0.1)
+        spend(5)
+    assert time.monotonic() - started < 2
+
+
+def test_one_that_is_swallowed_comes_again() -> None:
+    swallowed = 0
+    with pytest.raises(KeyboardInterrupt), Interruptible():
+        interrupt_after(0.1)
+        try:
+            spend(5)
+        except BaseException:  # noqa: BLE001 - as libraries do
+            swallowed += 1
+        spend(5)
+    assert swallowed == 1
+
+
+def test_one_that_is_dropped_in_a_destructor_comes_again_and_is_not_printed(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    class Slow:
+        def __del__(self) -> None:
+            interrupt_after(0.1)
+            spend(1)
+
+    with pytest.raises(KeyboardInterrupt), Interruptible():
+        Slow()
+        spend(5)
+    assert capfd.readouterr().err == ""
+
+
+def test_one_that_is_swallowed_at_the_very_end_is_raised_there() -> None:
+    with pytest.raises(KeyboardInterrupt), Interruptible(), contextlib.suppress(BaseException):
+        signal.raise_signal(signal.SIGINT)
+
+
+def test_cleaning_up_is_not_interrupted_again() -> None:
+    cleaned = []
+    with pytest.raises(KeyboardInterrupt), Interruptible():
+        try:
+            interrupt_after(0.1)
+            spend(5)
+        finally:
+            spend(1)
+            cleaned.append(True)
+    assert cleaned
+
+
+def test_an_import_is_finished_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "slow_to_import.py").write_text(
+        "import time\nfor _ in range(100):\n    time.sleep(0.01)\ndone = True\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(KeyboardInterrupt), Interruptible():
+        interrupt_after(0.1)
+        import slow_to_import  # type: ignore[import-not-found]
+
+        spend(5)
+    assert slow_to_import.done
+
+
+def test_a_record_is_logged_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    logged = []
+
+    class Slow(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            spend(1)
+            logged.append(record)
+
+    logger = logging.getLogger("test_interrupt")
+    monkeypatch.setattr(logger, "handlers", [Slow()])
+    with pytest.raises(KeyboardInterrupt), Interruptible():
+        interrupt_after(0.1)
+        logger.error("slow")
+        spend(5)
+    assert logged
+
+
+def test_what_is_finished_first_is_broken_off_by_a_second_interrupt_alone() -> None:
+    ends = []
+
+    @finished_first
+    def start(seconds: float) -> None:
+        spend(seconds)
+        ends.append(seconds)
+
+    with pytest.raises(KeyboardInterrupt), Interruptible():
+        interrupt_after(0.1)
+        start(1)
+        spend(5)
+    assert ends == [1]
+    with pytest.raises(KeyboardInterrupt), Interruptible():
+        interrupt_after(0.1)
+        interrupt_after(0.3)
+        start(5)
+    assert ends == [1]
