@@ -82,7 +82,8 @@ def steps_of(session: Session, cycle: int, steps: int, staleness: int, seconds: 
     config.steps, config.max_staleness = steps, staleness
     pool = with_constant_verdicts(session, seconds)
     random = session.config.policy.model != "scratch"
-    phase = RandomPrompts(session, cycle, PROMPT_TOKENS) if random else ContrastiveRl(session, cycle)
+    context = session.context()
+    phase = RandomPrompts(context, cycle, PROMPT_TOKENS) if random else ContrastiveRl(context, cycle)
     take_steps(session, phase)
     pool.stop()
     found: Steps = [{} for _ in range(steps)]

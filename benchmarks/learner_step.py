@@ -34,7 +34,7 @@ from configs.schema import RunConfig
 from evaluators.records import Estimate, Outcome, Verdict
 from orchestration.commands.evaluate import machine_arch
 from orchestration.driver import take_steps
-from orchestration.phases.contrastive_rl import ContrastiveRl
+from orchestration.phases import ContrastiveRl, PhaseContext
 from orchestration.report.progress import Progress
 from orchestration.session import Session
 from orchestration.step.gathering import Gathering
@@ -122,15 +122,15 @@ def with_whole_responses(session: Session) -> None:
 class RandomPrompts(ContrastiveRl):
     """Contrastive RL on prompts of random tokens, other ones in every step."""
 
-    def __init__(self, session: Session, cycle: int, tokens: int) -> None:
-        super().__init__(session, cycle)
+    def __init__(self, context: PhaseContext, cycle: int, tokens: int) -> None:
+        super().__init__(context, cycle)
         self._tokens = tokens
 
     def prompts(self, step: int) -> list[Prompt]:
         """One a task, as many as a step has."""
-        low, high = SMALL if self.session.config.policy.model == "scratch" else VOCABULARY
+        low, high = SMALL if self.context.config.policy.model == "scratch" else VOCABULARY
         ids = np.random.default_rng([step, self.cycle])
-        tasks = self.session.tasks[: self.session.config.contrastive_rl.tasks_per_step]
+        tasks = self.context.tasks[: self.context.config.contrastive_rl.tasks_per_step]
         return [Prompt(task.id, task.id, "", tuple(ids.integers(low, high, self._tokens).tolist())) for task in tasks]
 
 
@@ -162,15 +162,15 @@ def measure(arguments: argparse.Namespace, overrides: Sequence[str]) -> dict[str
         with session_without_evaluators(config) as session:
             pool = with_constant_verdicts(session, 0.0)
             with_whole_responses(session)
-            phase = RandomPrompts(session, 1, arguments.prompt_tokens)
-            commit = session.commit
+            phase = RandomPrompts(session.context(), 1, arguments.prompt_tokens)
+            log_step = session.log_step
 
-            def committed(*details: Any) -> None:
+            def logged(*details: Any) -> None:
                 nonlocal peak
                 peak = max(peak, used_bytes())
-                commit(*details)
+                log_step(*details)
 
-            session.commit = committed  # type: ignore[method-assign]
+            session.log_step = logged  # type: ignore[method-assign]
             session.complete = lambda *_: None  # type: ignore[method-assign]  # which would write a checkpoint
             take_steps(session, phase)
             pool.stop()

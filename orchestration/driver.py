@@ -16,6 +16,7 @@ from orchestration.report.progress import Progress
 from orchestration.session import Session
 from orchestration.step.figures import apart
 from orchestration.step.gathering import Gathering
+from orchestration.step.learning import learn_beside
 
 _log = logging.getLogger(__name__)
 _MAX_RECOVERIES = 3
@@ -23,22 +24,22 @@ BASE = "base"
 
 
 def run(config: RunConfig, progress: Progress) -> None:
-    """Trains to the end of the schedule, from where the run directory stands. Raises what cannot be recovered from."""
+    """Trains to the end of the schedule, from the run directory's last commit. Raises what cannot be recovered from."""
     session = Session(config, progress)
-    if session.state.finished:
+    if session.commits.state.finished:
         progress.report(build_report(session.run))
         return
     with session.early_end, session:
         losses = 0
         while True:
-            committed = session.state
+            committed = session.commits.state
             try:
                 if losses:
                     session.recover()
                 train(session)
                 break
             except LearnerLost as error:
-                losses = losses + 1 if session.state == committed else 1
+                losses = losses + 1 if session.commits.state == committed else 1
                 if losses > _MAX_RECOVERIES:
                     raise
                 _log.warning("%s; going back to the last commit", error)
@@ -48,63 +49,65 @@ def run(config: RunConfig, progress: Progress) -> None:
 def train(session: Session) -> None:
     """The schedule: SFT, self-supervised learning and contrastive RL, for as many cycles as configured.
 
-    Asked to end early, it begins no further phase: the same command goes on where it ended."""
+    Asked to end early, it begins no further phase; the same command goes on with that phase.
+    """
     assess(session, BASE)
-    for phase in schedule(session):
-        if not session.has_completed(phase) and not session.early_end.requested:
+    for phase in schedule(session.config.schedule, session.context()):
+        if not session.commits.has_completed(phase.key) and not session.early_end.requested:
             take_steps(session, phase)
-        if not session.has_completed(phase):
+        if not session.commits.has_completed(phase.key):
             session.progress.note(f"ends early; the same command goes on with {phase.key}")
             return
         assess(session, phase.key)
-    session.finish()
+    session.commits.finish()
 
 
 def take_steps(session: Session, phase: Phase) -> None:
-    """The steps of a phase that are not committed yet: gather, judge, learn, push the weights. Asked to end early, a
-    phase that can be shorter is complete with the step under way, and another stays where it is."""
-    done = session.steps_done(phase)
-    phase.restore(session.state.extra.get(phase.key, {}))
+    """The steps of a phase that are not committed yet: gather, judge, learn, push the weights.
+
+    Asked to end early, a phase that may be shorter is complete with the step under way; another stays open.
+    """
+    done = session.commits.steps_done(phase.key)
+    phase.restore(session.commits.memory_of(phase.key))
     if done == 0:
         phase.begin()
     for step in phase.remaining(done):
         started = time.monotonic()
         result = phase.gather(step)
         result.rollouts = phase.credit(result)
-        session.remember(result, session.roles.version)
-        with session.storing(phase.key, step, result):
-            learned = session.learn(phase, step, result.rollouts)
+        session.archive.remember(result, session.roles.version)
+        with session.archive.storing(phase.key, step, result):
+            learned = learn_beside(session.pipeline, session.roles, phase.learn, step, result.rollouts)
         learned["sync_seconds"] = session.roles.push_weights(session.roles.version + 1, session.pipeline)
         learned["step_seconds"] = time.monotonic() - started
-        session.commit(phase, step, {**result.metrics, **learned})
+        session.log_step(phase.key, step, phase.steps, {**result.metrics, **learned})
         done = step + 1
+        if done % phase.commit_every == 0:
+            session.commit(phase.key, done, phase.to_commit())
         if session.early_end.requested and done < phase.steps:
             session.pipeline.forget()
             if not phase.can_be_shorter:
                 return
             break
-    session.complete(phase, done)
+    session.complete(phase.key, done, phase.to_commit())
 
 
 def assess(session: Session, stage: str) -> None:
     """Measures the policy on fresh samples of every task, held out or not, at the assessment's own preset."""
-    if stage in session.state.extra.get("assessed", ()):
+    if session.commits.has_assessed(stage):
         return
     settings = session.config.assessment
     session.progress.stage(stage)
     wanted = Gathering(
-        [session.one_shot(task.id) for task in session.assessed],
+        [session.prompts.one_shot(task.id) for task in session.tasks.assessed],
         samples=settings.samples,
         temperature=settings.temperature,
         preset=settings.preset,
     )
     result = session.pipeline.run(wanted)
-    metrics = apart(result, {task.id for task in session.held_out})
-    session.store(f"assess/{stage}", 0, result)
-    session.run.write_metrics(f"assess/{stage}", 0, metrics)
-    session.tracker.log_metrics(None, {f"assess/{k}": v for k, v in metrics.items()}, session.roles.version)
-    session.commit_assessment(stage)
-    session.progress.assessed(stage, metrics)
+    metrics = apart(result, {task.id for task in session.tasks.held_out})
+    session.archive.store(f"assess/{stage}", 0, result)
+    session.commit_assessment(stage, metrics)
 
 
 def report(session: Session) -> None:

@@ -10,10 +10,10 @@ from configs.schema import RunConfig
 from learners.policy import PolicyError
 from orchestration.setup.memory_plan import memory_plan, memory_table, refuse_what_cannot_fit
 from orchestration.setup.tasks import (
+    describe_held_out,
+    describe_marked,
     draw_held_out,
     marks_of_tasks,
-    said_of_held_out,
-    said_of_marked,
     select_tasks,
     without_marked,
 )
@@ -47,9 +47,9 @@ def print_plan(config: RunConfig, console: Console) -> None:
             steps, responses, source = rows[name]
             table.add_row(f"{cycle}-{name}", str(steps), str(responses or "-"), source)
     console.print(table)
-    if said := said_of_marked(marks, config.tasks):
+    if said := describe_marked(marks, config.tasks):
         console.print(said, markup=False, highlight=False)
-    if said := said_of_held_out(held_out):
+    if said := describe_held_out(held_out):
         console.print(said, markup=False, highlight=False)
     assessed = config.assessment.samples * len(chosen)
     console.print(

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from configs.schema import ScheduleConfig
 from orchestration.phases.base import Phase
+from orchestration.phases.context import PhaseContext
 from orchestration.phases.contrastive_rl import ContrastiveRl
 from orchestration.phases.self_supervised import SelfSupervised
 from orchestration.phases.sft import Sft
-
-if TYPE_CHECKING:
-    from orchestration.session import Session
 
 _PHASES: dict[str, type[Phase]] = {
     "sft": Sft,
@@ -19,10 +16,9 @@ _PHASES: dict[str, type[Phase]] = {
 }
 
 
-def schedule(session: Session) -> list[Phase]:
+def schedule(config: ScheduleConfig, context: PhaseContext) -> list[Phase]:
     """The run's phases in order: the configured list, repeated for the configured number of cycles."""
-    config = session.config.schedule
-    return [_PHASES[name](session, cycle) for cycle in range(1, config.cycles + 1) for name in config.phases]
+    return [_PHASES[name](context, cycle) for cycle in range(1, config.cycles + 1) for name in config.phases]
 
 
-__all__ = ["ContrastiveRl", "Phase", "SelfSupervised", "Sft", "schedule"]
+__all__ = ["ContrastiveRl", "Phase", "PhaseContext", "SelfSupervised", "Sft", "schedule"]

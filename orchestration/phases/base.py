@@ -1,34 +1,32 @@
-"""What the driver asks of a phase: which prompts a step needs, and what to learn from their judged rollouts."""
+"""What the driver asks of a phase: the prompts of a step, and what to learn from their judged rollouts."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from learners.records import Rollout, Sample
+from orchestration.phases.context import PhaseContext
 from orchestration.run.state import phase_key
 from orchestration.step.gathering import Gathering
 from orchestration.step.records import Prompt, StepResult
 
-if TYPE_CHECKING:
-    from orchestration.session import Session
-
 
 class Phase(ABC):
-    """One phase of one cycle. Keeps what must survive a restart in `memory`, plain JSON that the state carries."""
+    """One phase of one cycle. `memory` is plain JSON that survives a restart: each commit stores a copy of it."""
 
     name: ClassVar[str]
     can_be_shorter: ClassVar[bool] = True
-    """Whether the phase is complete where a run that is asked to end early leaves it."""
+    """Whether a run that is asked to end early may close the phase before its last step."""
 
-    def __init__(self, session: Session, cycle: int) -> None:
-        self.session = session
+    def __init__(self, context: PhaseContext, cycle: int) -> None:
+        self.context = context
         self.cycle = cycle
-        self.memory: dict[str, object] = {}
+        self.memory: dict[str, Any] = {}
 
     @property
     def key(self) -> str:
@@ -44,23 +42,23 @@ class Phase(ABC):
         """Steps between commits."""
         return 1
 
-    def restore(self, memory: Mapping[str, object]) -> None:
+    def restore(self, memory: Mapping[str, Any]) -> None:
         """Continues with what was committed."""
         self.memory = dict(memory)
 
-    def to_commit(self) -> dict[str, object]:
-        """What a resume is given: a copy of the memory, which the phase goes on with."""
+    def to_commit(self) -> dict[str, Any]:
+        """A copy of the memory, for a resume; the phase goes on with the original."""
         return deepcopy(self.memory)
 
     def begin(self) -> None:  # noqa: B027 - a phase may have nothing to begin with
         """Called before the first step, and never on a resume in the middle."""
 
     def remaining(self, done: int) -> Iterator[int]:
-        """The steps still to take; a phase that ends by a criterion stops here."""
+        """The steps still to take. A phase that ends by a criterion stops giving steps."""
         return iter(range(done, self.steps))
 
     def prompts(self, step: int) -> list[Prompt]:
-        """What to generate from in this step; empty for none."""
+        """The prompts to generate from in this step."""
         return []
 
     @property
@@ -70,14 +68,14 @@ class Phase(ABC):
 
     def gather(self, step: int) -> StepResult:
         """The step's judged rollouts: by default, generated from the prompts by the current policy."""
-        config = self.session.config
+        config = self.context.config
         wanted = Gathering(
             self.prompts(step),
             samples=self.samples,
             temperature=config.rollout.temperature,
             preset=config.evaluator.preset,
         )
-        return self.session.pipeline.run(wanted)
+        return self.context.pipeline.run(wanted)
 
     def credit(self, result: StepResult) -> list[Rollout]:
         """The rollouts with rewards and advantages."""
@@ -88,17 +86,12 @@ class Phase(ABC):
         """Trains the policy on the step; returns the learner's metrics."""
 
     def rng(self, step: int, purpose: str = "") -> np.random.Generator:
-        """Random numbers that depend on seed, phase, step and purpose alone, so that a redone step repeats."""
-        return np.random.default_rng([self.session.config.seed, step, *f"{self.key}{purpose}".encode()])
-
-
-def response_of(session: Session, lesson: Mapping[str, Any]) -> str:
-    """The response that a verified program of a teacher is learnt as."""
-    return session.renderer.response(lesson["source"], lesson["analysis"], lesson["design"])
+        """A generator that depends on seed, phase, step and purpose alone, so that a step done again repeats."""
+        return np.random.default_rng([self.context.config.seed, step, *f"{self.key}{purpose}".encode()])
 
 
 def train_in_batches(
-    session: Session,
+    learner: Any,
     groups: Sequence[Sequence[Sample]],
     *,
     epochs: int,
@@ -106,10 +99,10 @@ def train_in_batches(
     learning_rate: Callable[[int], float],
     rng: np.random.Generator,
 ) -> dict[str, float]:
-    """Cross-entropy over shuffled batches of about `batch_size` samples; the mean metrics over the optimiser steps.
+    """Trains by cross-entropy on shuffled batches of about `batch_size` samples; returns metrics, means over batches.
 
-    `groups` hold the samples of one prompt each, which stay together: the learner then computes the prompt once.
-    `learning_rate` is of the optimiser step, counted from 0. No samples train nothing.
+    Each of `groups` holds the samples of one prompt. They stay together, so that the learner computes the prompt once.
+    `learning_rate` takes the optimiser step, counted from 0. Without samples nothing is trained.
     """
     history: list[dict[str, float]] = []
     for _ in range(epochs):
@@ -118,7 +111,7 @@ def train_in_batches(
         for position, index in enumerate(order):
             batch.extend(groups[index])
             if batch and (len(batch) >= batch_size or position + 1 == len(order)):
-                history.append(session.learner.train_cross_entropy(batch, learning_rate(len(history))))
+                history.append(learner.train_cross_entropy(batch, learning_rate(len(history))))
                 batch = []
     if not history:
         return {}

@@ -9,7 +9,7 @@ import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
@@ -17,14 +17,12 @@ from evaluators.records import Verdict
 from evaluators.reward import reward_of
 from learners.advantages import RunningStatistics, advantages_of
 from learners.records import Rollout, Sample
-from orchestration.phases.base import Phase, response_of
+from orchestration.phases.base import Phase
+from orchestration.phases.context import PhaseContext
 from orchestration.phases.rehearsal import Rehearsal
 from orchestration.run.state import phase_key
 from orchestration.step.gathering import Gathering
 from orchestration.step.records import Prompt, StepResult
-
-if TYPE_CHECKING:
-    from orchestration.session import Session
 
 
 class _Refill:
@@ -50,9 +48,9 @@ class ContrastiveRl(Phase):
 
     name = "contrastive_rl"
 
-    def __init__(self, session: Session, cycle: int) -> None:
-        super().__init__(session, cycle)
-        config = session.config
+    def __init__(self, context: PhaseContext, cycle: int) -> None:
+        super().__init__(context, cycle)
+        config = context.config
         self._statistics = RunningStatistics(
             config.contrastive_rl.smoothing_decay, per_key=config.reward.per_task_smoothing
         )
@@ -63,64 +61,64 @@ class ContrastiveRl(Phase):
 
     @property
     def steps(self) -> int:
-        return self.session.config.contrastive_rl.steps
+        return self.context.config.contrastive_rl.steps
 
     @property
     def samples(self) -> int:
-        return self.session.config.contrastive_rl.group_size
+        return self.context.config.contrastive_rl.group_size
 
     @property
     def commit_every(self) -> int:
-        return self.session.config.checkpoint_every
+        return self.context.config.checkpoint_every
 
-    def restore(self, memory: Mapping[str, object]) -> None:
+    def restore(self, memory: Mapping[str, Any]) -> None:
         super().restore(memory)
         self._since = time.monotonic()
-        self._statistics.load_state_dict(memory.get("statistics", {}))  # type: ignore[arg-type]
-        self._signals = {task: (one, all_) for task, (one, all_) in memory.get("signals", {}).items()}  # type: ignore[attr-defined]
-        self._rehearsal = Rehearsal(dict(memory.get("rehearsal", {})), self.session.config.reward)  # type: ignore[call-overload]
+        self._statistics.load_state_dict(memory.get("statistics", {}))
+        self._signals = {task: (one, all_) for task, (one, all_) in memory.get("signals", {}).items()}
+        self._rehearsal = Rehearsal(dict(memory.get("rehearsal", {})), self.context.config.reward)
 
     def begin(self) -> None:
         """The policy that the phase starts from is the reference of the KL term; what SFT taught, and
         the cycle before found, may be rehearsed."""
-        session = self.session
-        if session.config.contrastive_rl.kl > 0:
-            session.learner.set_reference()
-        if session.config.contrastive_rl.rehearsal:
-            found = session.state.extra.get(phase_key(self.cycle - 1, self.name), {}).get("rehearsal", {})
-            taught = session.state.extra.get(phase_key(self.cycle, "sft"), {}).get("lessons", ())
-            self._rehearsal = Rehearsal(dict(found), session.config.reward)
-            self._rehearsal.learn_of_lessons((one, response_of(session, one)) for one in taught)
+        context, writer = self.context, self.context.prompts
+        if context.config.contrastive_rl.kl > 0:
+            context.learner.set_reference()
+        if context.config.contrastive_rl.rehearsal:
+            found = context.memory_of(phase_key(self.cycle - 1, self.name)).get("rehearsal", {})
+            taught = context.memory_of(phase_key(self.cycle, "sft")).get("lessons", ())
+            self._rehearsal = Rehearsal(dict(found), context.config.reward)
+            self._rehearsal.learn_of_lessons((lesson, writer.response_of(lesson)) for lesson in taught)
 
     def remaining(self, done: int) -> Iterator[int]:
         """Ends early once the phase has taken `contrastive_rl.minutes`; what is under way then is given up."""
-        limit = 60.0 * self.session.config.contrastive_rl.minutes
+        limit = 60.0 * self.context.config.contrastive_rl.minutes
         for step in range(done, self.steps):
             if 0.0 < limit <= self._seconds():
-                self.session.pipeline.forget()
+                self.context.pipeline.forget()
                 return
             yield step
 
-    def to_commit(self) -> dict[str, object]:
+    def to_commit(self) -> dict[str, Any]:
         """With the seconds up to this commit."""
         self._seconds()
         return super().to_commit()
 
     def _seconds(self) -> float:
         """What the phase has taken so far; of the time before a resume, up to the last commit."""
-        before: float = self.memory.get("seconds", 0.0)  # type: ignore[assignment]
+        before: float = self.memory.get("seconds", 0.0)
         self.memory["seconds"] = before + time.monotonic() - self._since
         self._since = time.monotonic()
         return self.memory["seconds"]
 
     def gather(self, step: int) -> StepResult:
         """The step's rollouts. So many steps as may be ahead of the learner are under way beside it."""
-        ahead = self.session.config.contrastive_rl.max_staleness
+        ahead = self.context.config.contrastive_rl.max_staleness
         for later in range(step, min(step + ahead, self.steps - 1) + 1):
             if later not in self._under_way:
                 self._under_way[later] = self._begin(later)
         gathering, refill = self._under_way.pop(step)
-        result = self.session.pipeline.finish(gathering)
+        result = self.context.pipeline.finish(gathering)
         result.metrics["groups_refilled"] = float(refill.given)
         return result
 
@@ -128,10 +126,10 @@ class ContrastiveRl(Phase):
         """The step's groups, and further ones in place of those whose responses are all rewarded alike: these say
         nothing of what is better (dynamic sampling, DAPO, arXiv 2503.14476, section 3.2). Tasks of which groups were
         not alike so far are the likeliest further ones."""
-        config = self.session.config
+        config = self.context.config
         prompts = self.prompts(step)
         asked = {prompt.task_id for prompt in prompts}
-        others = [task.id for task in self.session.tasks if task.id not in asked]
+        others = [task.id for task in self.context.tasks if task.id not in asked]
         further = self._likely(others, self.rng(step))[: config.contrastive_rl.refill]
         refill = _Refill(self, self._with_kinds(further, self.rng(step, "refill")))
         wanted = Gathering(
@@ -142,7 +140,7 @@ class ContrastiveRl(Phase):
             on_group=refill,
             deadline=config.contrastive_rl.deadline,
         )
-        return self.session.pipeline.begin(wanted), refill
+        return self.context.pipeline.begin(wanted), refill
 
     def _likely(self, tasks: Sequence[str], rng: np.random.Generator) -> list[str]:
         """The tasks as drawn one after the other, each with a weight that is the share of its groups that carried a
@@ -156,7 +154,7 @@ class ContrastiveRl(Phase):
         """None is neutral; 0 stands for a response without a program, too. Copies of what their prompt shows keep the
         share `reward.copies`; with `reward.beat_exemplars` the fastest program shown is what speed-ups are over."""
         judged = [verdicts.get(rollout.candidate_digest or "") for rollout in rollouts]
-        config = self.session.config.reward
+        config = self.context.config.reward
         known = [
             reward_of(verdict, config, rollout.fastest_shown or 1.0) if verdict else 0.0
             for rollout, verdict in zip(rollouts, judged, strict=True)
@@ -168,7 +166,7 @@ class ContrastiveRl(Phase):
 
     def prompts(self, step: int) -> list[Prompt]:
         """The next tasks, most or all with exemplars drawn from the buffer."""
-        config, tasks = self.session.config.contrastive_rl, [task.id for task in self.session.tasks]
+        config, tasks = self.context.config.contrastive_rl, [task.id for task in self.context.tasks]
         if config.draw == "signal":
             chosen = self._likely(tasks, self.rng(step, "tasks"))[: config.tasks_per_step]
         else:
@@ -180,25 +178,25 @@ class ContrastiveRl(Phase):
         chosen = []
         for position in range(step * wanted, (step + 1) * wanted):
             turn, index = divmod(position, len(tasks))
-            order = np.random.default_rng([self.session.config.seed, turn, *self.key.encode()]).permutation(len(tasks))
+            order = np.random.default_rng([self.context.config.seed, turn, *self.key.encode()]).permutation(len(tasks))
             chosen.append(tasks[order[index]])
         return dict.fromkeys(chosen)
 
     def _with_kinds(self, tasks: Iterable[str], rng: np.random.Generator) -> list[tuple[str, bool]]:
         """Each task with whether its prompt shows exemplars, as the share of such prompts is."""
-        share = self.session.config.contrastive_rl.contrastive_share
+        share = self.context.config.contrastive_rl.contrastive_share
         return [(task_id, bool(rng.random() < share)) for task_id in tasks]
 
     def prompt(self, task_id: str, shows_exemplars: bool) -> Prompt:
         """A prompt on a task, its exemplars drawn now."""
         if not shows_exemplars:
-            return self.session.one_shot(task_id)
-        return self.session.contrastive(task_id, self._bound(task_id))
+            return self.context.prompts.one_shot(task_id)
+        return self.context.prompts.contrastive(task_id, self._bound(task_id))
 
     def _bound(self, task_id: str) -> float:
         """What exemplars are slower than. Infinite where nothing known is clearly faster than the reference, too, which
         is then among them."""
-        config, best = self.session.config, self.session.buffer.best(task_id)
+        config, best = self.context.config, self.context.prompts.buffer.best(task_id)
         step = 1.0 + config.reward.resolution
         if not config.contrastive_rl.hide_best or best is None or best.speedup <= step:
             return math.inf
@@ -206,7 +204,7 @@ class ContrastiveRl(Phase):
 
     def credit(self, result: StepResult) -> list[Rollout]:
         """Rewards from verdicts; advantages by smoothing and group normalisation."""
-        config = self.session.config
+        config = self.context.config
         groups: dict[str, list[Rollout]] = {}
         for rollout, reward in zip(result.rollouts, self.rewards(result.rollouts, result.verdicts), strict=True):
             groups.setdefault(rollout.group, []).append(replace(rollout, reward=reward))
@@ -239,28 +237,28 @@ class ContrastiveRl(Phase):
 
     def learn(self, step: int, rollouts: Sequence[Rollout]) -> dict[str, float]:
         """Trains on the groups that carry a signal, and then rehearses."""
-        config = self.session.config
+        config = self.context.config
         with_signal = {rollout.group for rollout in rollouts if rollout.advantage}
         samples = [
             Sample(rollout.prompt_ids, rollout.response_ids, rollout.advantage or 0.0, rollout.logprobs)
             for rollout in rollouts
             if rollout.group in with_signal
         ]
-        metrics: dict[str, float] = self.session.learner.train_grpo(
+        metrics: dict[str, float] = self.context.learner.train_grpo(
             samples, config.contrastive_rl.learning_rate, config.contrastive_rl, config.rollout.temperature
         )
         return metrics | self._rehearse(step)
 
     def _rehearse(self, step: int) -> dict[str, float]:
         """One optimiser step on the best known responses of some tasks, at the phase's rate; its metrics."""
-        config, rng = self.session.config.contrastive_rl, self.rng(step, "rehearsal")
+        config, rng = self.context.config.contrastive_rl, self.rng(step, "rehearsal")
         drawn = self._rehearsal.draw(config.rehearsal, rng)
         if not drawn:
             return {}
         kinds = self._with_kinds([task_id for task_id, _ in drawn], rng)
         lessons = [
-            Sample(self.prompt(*kind).ids, tuple(self.session.encode_response(response)))
+            Sample(self.prompt(*kind).ids, tuple(self.context.prompts.encode_response(response)))
             for kind, (_, response) in zip(kinds, drawn, strict=True)
         ]
-        learned = self.session.learner.train_cross_entropy(lessons, config.learning_rate)
+        learned = self.context.learner.train_cross_entropy(lessons, config.learning_rate)
         return {f"rehearsal_{name}": learned[name] for name in ("loss", "seconds") if name in learned}

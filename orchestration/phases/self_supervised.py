@@ -23,17 +23,17 @@ class SelfSupervised(Phase):
 
     @property
     def steps(self) -> int:
-        return self.session.config.self_supervised.max_rounds
+        return self.context.config.self_supervised.max_rounds
 
     @property
     def samples(self) -> int:
-        return self.session.config.self_supervised.samples
+        return self.context.config.self_supervised.samples
 
     def remaining(self, done: int) -> Iterator[int]:
         """Ends early when `patience` rounds have not brought the success rate `min_gain` above the best before them."""
-        config = self.session.config.self_supervised
+        config = self.context.config.self_supervised
         for step in range(done, self.steps):
-            rates: list[float] = list(self.memory.get("success_rates", ()))  # type: ignore[call-overload]
+            rates: list[float] = list(self.memory.get("success_rates", ()))
             if len(rates) > config.patience:
                 before, since = rates[: -config.patience], rates[-config.patience :]
                 if max(since) < max(before) + config.min_gain:
@@ -41,11 +41,11 @@ class SelfSupervised(Phase):
             yield step
 
     def prompts(self, step: int) -> list[Prompt]:
-        share = self.session.config.self_supervised.contrastive_share
-        rng = self.rng(step)
+        share = self.context.config.self_supervised.contrastive_share
+        rng, writer = self.rng(step), self.context.prompts
         return [
-            self.session.contrastive(task.id) if rng.random() < share else self.session.one_shot(task.id)
-            for task in self.session.tasks
+            writer.contrastive(task.id) if rng.random() < share else writer.one_shot(task.id)
+            for task in self.context.tasks
         ]
 
     def credit(self, result: StepResult) -> list[Rollout]:
@@ -58,20 +58,20 @@ class SelfSupervised(Phase):
         ]
 
     def _succeeded(self, rollout: Rollout, verdicts: Mapping[str, Verdict]) -> bool:
-        config, verdict = self.session.config, verdicts.get(rollout.candidate_digest or "")
+        config, verdict = self.context.config, verdicts.get(rollout.candidate_digest or "")
         return verdict is not None and is_success(verdict, config.reward, config.self_supervised.min_speedup)
 
     def learn(self, step: int, rollouts: Sequence[Rollout]) -> dict[str, float]:
-        config = self.session.config.self_supervised
+        config = self.context.config.self_supervised
         successes = [rollout for rollout in rollouts if rollout.reward]
-        rates: list[float] = list(self.memory.get("success_rates", ()))  # type: ignore[call-overload]
+        rates: list[float] = list(self.memory.get("success_rates", ()))
         judged = sum(rollout.reward is not None for rollout in rollouts)
         self.memory["success_rates"] = [*rates, len(successes) / max(judged, 1)]
         groups: dict[str, list[Sample]] = {}
         for rollout in successes:
             groups.setdefault(rollout.group, []).append(Sample(rollout.prompt_ids, rollout.response_ids))
         return train_in_batches(
-            self.session,
+            self.context.learner,
             list(groups.values()),
             epochs=config.epochs,
             batch_size=config.batch_size,

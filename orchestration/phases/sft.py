@@ -14,7 +14,7 @@ from typing import Any
 from evaluators.records import Candidate, Verdict
 from evaluators.reward import is_success
 from learners.records import Rollout, Sample
-from orchestration.phases.base import Phase, response_of, train_in_batches
+from orchestration.phases.base import Phase, train_in_batches
 from orchestration.step.records import Prompt, StepResult
 from orchestration.step.teachers import Lesson, Proposal, make_teachers
 
@@ -31,18 +31,18 @@ class Sft(Phase):
 
     @property
     def steps(self) -> int:
-        return 1 + self.session.config.sft.epochs
+        return 1 + self.context.config.sft.epochs
 
     def gather(self, step: int) -> StepResult:
         """In step 0, asks the teachers and verifies what they propose; later steps use what was committed."""
         if step > 0:
             return StepResult()
-        session, config = self.session, self.session.config
+        context, config = self.context, self.context.config
         lesson = Lesson(
-            session.tasks,
+            context.tasks,
             make_teachers(config.sft, config.seed),
             config.sft,
-            lambda task: session.one_shot(task.id).text,
+            lambda task: context.prompts.one_shot(task.id).text,
         )
         result = StepResult()
         lessons: dict[str, dict[str, Any]] = {}  # by digest: a program that is proposed twice is learnt once
@@ -52,7 +52,7 @@ class Sft(Phase):
             for start in range(0, len(asked), _KEPT_EVERY):
                 some = asked[start : start + _KEPT_EVERY]
                 candidates = [Candidate.propose(item.task_id, item.source, item.author) for _, item in some]
-                verdicts = session.pipeline.evaluate(candidates, config.evaluator.preset)
+                verdicts = context.pipeline.evaluate(candidates, config.evaluator.preset)
                 for (key, proposal), candidate in zip(some, candidates, strict=True):
                     verdict = verdicts[candidate.digest]
                     result.candidates.setdefault(candidate.digest, candidate)
@@ -61,7 +61,7 @@ class Sft(Phase):
                         lesson.succeeded(key)
                         speedup = verdict.speedup_over(config.reward.baseline)
                         lessons.setdefault(candidate.digest, _lesson(proposal, speedup))
-                session.store(self.key, step, result)  # a run that is killed here does not judge them again
+                context.archive.store(self.key, step, result)  # a run that is killed here does not judge them again
         if not lessons:
             _log.warning(
                 "%s: none of the %d programs that teachers proposed was right, with a speed-up of %g; nothing to learn",
@@ -76,25 +76,25 @@ class Sft(Phase):
     def learn(self, step: int, rollouts: Sequence[Rollout]) -> dict[str, float]:
         if step == 0:
             return {}
-        config = self.session.config.sft
-        rng = self.rng(step)
+        config = self.context.config.sft
+        rng, writer = self.rng(step), self.context.prompts
         groups: dict[tuple[int, ...], list[Sample]] = {}
         prompts: dict[tuple[str, float], Prompt] = {}
         contrastive: dict[str, bool] = {}
-        for lesson in self.memory["lessons"]:  # type: ignore[attr-defined]
+        for lesson in self.memory["lessons"]:
             task_id = lesson["task_id"]
             if task_id not in contrastive:
                 contrastive[task_id] = bool(rng.random() < config.contrastive_share)
             below = lesson["speedup"] if config.beat_exemplars else math.inf
             if (task_id, below) not in prompts:
-                make = partial(self.session.contrastive, below=below) if contrastive[task_id] else self.session.one_shot
+                make = partial(writer.contrastive, below=below) if contrastive[task_id] else writer.one_shot
                 prompts[task_id, below] = make(task_id)
             prompt = prompts[task_id, below]
-            response = self.session.encode_response(response_of(self.session, lesson))
+            response = writer.encode_response(writer.response_of(lesson))
             groups.setdefault(prompt.ids, []).append(Sample(prompt.ids, tuple(response)))
-        done = int(self.memory.get("optimiser_steps", 0))  # type: ignore[call-overload]
+        done = int(self.memory.get("optimiser_steps", 0))
         metrics = train_in_batches(
-            self.session,
+            self.context.learner,
             list(groups.values()),
             epochs=1,
             batch_size=config.batch_size,
@@ -107,7 +107,7 @@ class Sft(Phase):
     def _share_of_rate(self, epoch: int, optimiser_step: int) -> float:
         """Rises linearly to 1 over the first steps (Adam's moments are estimates of little before), then falls as a
         cosine from epoch to epoch (Loshchilov and Hutter 2017)."""
-        config = self.session.config.sft
+        config = self.context.config.sft
         warmup = min(1.0, (optimiser_step + 1) / max(config.warmup_steps, 1))
         cosine = 0.5 * (1 + math.cos(math.pi * epoch / max(config.epochs - 1, 1)))
         return warmup * (config.final_learning_rate + (1 - config.final_learning_rate) * cosine)

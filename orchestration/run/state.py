@@ -11,6 +11,7 @@ from configs.checks import leaves
 from configs.load import changed_keys
 from configs.schema import RunConfig
 
+# The keys that make a phase longer.
 _LENGTHS = {
     "sft": ("sft.epochs",),
     "self_supervised": ("self_supervised.max_rounds",),
@@ -20,10 +21,10 @@ _LENGTHS = {
 
 @dataclass(frozen=True)
 class RunState:
-    """Where a run stands: everything after this point is done again when the run is resumed.
+    """Where a run stands. A resume does everything after this point again.
 
     `step` counts the finished steps of `phase`. `checkpoint` and `buffer` are paths relative to the run directory, as
-    `publish_checkpoint` and `write_buffer` returned them. `rng`, `tracking` and `extra` hold plain JSON: the states of
+    `publish_checkpoint` and `write_buffer` return them. `rng`, `tracking` and `extra` hold plain JSON: the states of
     random generators, MLflow's run ids, and what phases keep between steps (running statistics).
     """
 
@@ -40,29 +41,37 @@ class RunState:
 
 
 def phase_key(cycle: int, name: str) -> str:
-    """How a phase is called in the run directory and in MLflow: `1-sft`."""
+    """The name of a phase in the run directory and in MLflow: `1-sft`."""
     return f"{cycle}-{name}"
 
 
-def extended(state: RunState, before: RunConfig, now: RunConfig) -> RunState:
-    """Where a run goes on whose schedule has grown: in the phase that it stood in last, or in the next cycle."""
+def split_phase_key(key: str) -> tuple[int, str]:
+    """Cycle and phase of a `phase_key`."""
+    cycle, _, name = key.partition("-")
+    return int(cycle), name
+
+
+def extend_schedule(state: RunState, before: RunConfig, now: RunConfig) -> RunState:
+    """The state of a run whose schedule has grown: it goes on in its last phase, or in the next cycle."""
     old, new = ({key: value for key, value, _ in leaves(config)} for config in (before, now))
     lengths = _LENGTHS.get(state.phase, ())
-    if any((new[one] or math.inf) > (old[one] or math.inf) for one in lengths):  # no minutes are no limit
-        key = phase_key(state.cycle, state.phase)
-        still = {name: [one for one in state.extra.get(name, ()) if one != key] for name in ("completed", "assessed")}
+    if any((new[key] or math.inf) > (old[key] or math.inf) for key in lengths):  # 0 minutes are no limit
+        reopened = phase_key(state.cycle, state.phase)
+        still = {
+            name: [key for key in state.extra.get(name, ()) if key != reopened] for name in ("completed", "assessed")
+        }
         state = replace(state, finished=False, extra={**state.extra, **still})
     return replace(state, finished=state.finished and now.schedule.cycles <= before.schedule.cycles)
 
 
-def noted(state: RunState, before: RunConfig, now: RunConfig) -> RunState:
-    """The state, which keeps what is configured otherwise from here on: `config.yaml` has the latest alone."""
+def record_changes(state: RunState, before: RunConfig, now: RunConfig) -> RunState:
+    """The state with a list of the keys that were changed from here on: `config.yaml` holds the latest values alone."""
     old, new = ({key: value for key, value, _ in leaves(config)} for config in (before, now))
     phase = phase_key(state.cycle, state.phase) if state.phase else ""
     changes = [
         {"phase": phase, "step": state.step, "key": key, "before": str(old[key]), "after": str(new[key])}
         for key in changed_keys(before, now)
     ]
-    known = list(state.extra.get("changed", ()))
-    new_ones = [one for one in changes if one not in known]
-    return replace(state, extra={**state.extra, "changed": [*known, *new_ones]}) if new_ones else state
+    recorded = list(state.extra.get("changed", ()))
+    fresh = [change for change in changes if change not in recorded]
+    return replace(state, extra={**state.extra, "changed": [*recorded, *fresh]}) if fresh else state

@@ -3,47 +3,87 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from configs.schema import HeldOutConfig, TasksConfig
+from configs.schema import HeldOutConfig, RunConfig, TasksConfig
 from evaluators.audit.marks import Mark, MarkError, marked_among, read_marks, shipped_marks
 from evaluators.records import Task, digest_of
 from evaluators.tasks import TaskError, load_tasks
 
 
+@dataclass(frozen=True)
+class RunTasks:
+    """The tasks of one run: `training` are those that phases train on, `held_out` those that only assessments see.
+
+    `marks`: of the tasks that cannot tell a good program from a cheat, by task id.
+    """
+
+    training: list[Task]
+    held_out: list[Task]
+    marks: Mapping[str, Mark]
+    assessed: list[Task]
+    """All of them, in the order of their source."""
+
+    @classmethod
+    def draw(cls, named: Sequence[Task], config: RunConfig) -> RunTasks:
+        """The tasks of a new run. `named`: as `select_tasks` gives them. Raises TaskError."""
+        marks = marks_of_tasks(named, config.tasks)
+        assessed = without_marked(named, marks, config.tasks)
+        unmarked = [task for task in assessed if task.id not in marks]  # figures are of these
+        return cls._split(assessed, marks, draw_held_out(unmarked, config.tasks.held_out, config.seed))
+
+    @classmethod
+    def of_begun_run(
+        cls, named: Sequence[Task], config: TasksConfig, marks: Mapping[str, Mark], held_out: Sequence[str]
+    ) -> RunTasks:
+        """The tasks of a run that has begun with these marks and held-out tasks."""
+        return cls._split(without_marked(named, marks, config), marks, held_out)
+
+    @classmethod
+    def _split(cls, assessed: list[Task], marks: Mapping[str, Mark], held_out: Sequence[str]) -> RunTasks:
+        return cls(
+            [task for task in assessed if task.id not in held_out],
+            [task for task in assessed if task.id in held_out],
+            marks,
+            assessed,
+        )
+
+
 def select_tasks(config: TasksConfig) -> list[Task]:
-    """The tasks that a config names, marked ones too. Raises TaskError where it names none, or an unknown one."""
+    """The tasks that a configuration names, marked ones included. Raises TaskError for none, or for an unknown one."""
     tasks = load_tasks(config.source, config.profile)
-    included = named_by(config.include or ["*"], tasks, "tasks.include", config.source)
+    included = match_names(config.include or ["*"], tasks, "tasks.include", config.source)
     chosen = [task for task in tasks if task.level in config.levels and task.id in included]
     if not chosen:
         raise TaskError(f"tasks: none of the {len(tasks)} tasks of {config.source} is of levels {config.levels}")
     return chosen
 
 
-def named_by(names: Sequence[str], tasks: Sequence[Task], key: str, place: str) -> set[str]:
-    """The ids among the tasks that names mean: ids, or patterns as in a shell. Raises TaskError for one that means
-    none, with the config's `key` and the `place` that it should be in."""
-    found: set[str] = set()
+def match_names(names: Sequence[str], tasks: Sequence[Task], key: str, place: str) -> set[str]:
+    """The ids of the tasks that `names` match: ids, or patterns as in a shell.
+
+    Raises TaskError for a name without a match; its message has the configuration's `key` and the `place` searched.
+    """
+    matched: set[str] = set()
     for name in names:
         matches = {task.id for task in tasks if fnmatchcase(task.id, name)}
         if not matches:
             raise TaskError(f"{key}: {name} is not among the tasks of {place}")
-        found |= matches
-    return found
+        matched |= matches
+    return matched
 
 
 def draw_held_out(tasks: Sequence[Task], config: HeldOutConfig, seed: int) -> list[str]:
-    """The ids of the tasks that a run holds out, in the tasks' order; of each level its share.
+    """The ids of the tasks that a run holds out, in the tasks' order: the same share of each level.
 
-    A larger share adds tasks and takes none back. Raises TaskError where that leaves nothing to train on, or to hold
-    out.
+    A larger share adds tasks and takes none back. Raises TaskError if nothing is left to train on, or to hold out.
     """
     if config.tasks:
-        chosen = named_by(config.tasks, tasks, "tasks.held_out.tasks", "the run")
+        chosen = match_names(config.tasks, tasks, "tasks.held_out.tasks", "the run")
     else:
-        chosen = set(_drawn(tasks, seed)[: round(config.share * len(tasks))])
+        chosen = set(_order_of_holding_out(tasks, seed)[: round(config.share * len(tasks))])
     if chosen and len(chosen) == len(tasks):
         raise TaskError(f"tasks.held_out: all of the {len(tasks)} tasks are held out; leave some to train on")
     if config.share and not chosen:
@@ -51,9 +91,12 @@ def draw_held_out(tasks: Sequence[Task], config: HeldOutConfig, seed: int) -> li
     return [task.id for task in tasks if task.id in chosen]
 
 
-def _drawn(tasks: Sequence[Task], seed: int) -> list[str]:
-    """The tasks' ids in the order in which they are held out: that of a level's tasks is by seed and id alone, and each
-    level's are spread evenly over the whole, so that the first few have about its share of each."""
+def _order_of_holding_out(tasks: Sequence[Task], seed: int) -> list[str]:
+    """The tasks' ids in the order in which they are held out.
+
+    Within a level the order depends on seed and id alone. Each level is spread evenly over the whole order, so that
+    any number of first tasks has about the same share of each level.
+    """
     draw = {task.id: digest_of(f"{seed} {task.id}") for task in tasks}
     places: dict[str, tuple[float, str]] = {}
     for level in {task.level for task in tasks}:
@@ -62,14 +105,15 @@ def _drawn(tasks: Sequence[Task], seed: int) -> list[str]:
     return sorted(places, key=places.__getitem__)
 
 
-def said_of_held_out(held_out: Sequence[str]) -> str:
-    """Which tasks are held out, in a sentence; empty where none is."""
+def describe_held_out(held_out: Sequence[str]) -> str:
+    """A sentence that names the held-out tasks; empty without any."""
     return f"{len(held_out)} tasks are held out from training: {', '.join(held_out)}" if held_out else ""
 
 
 def marks_of_tasks(tasks: Sequence[Task], config: TasksConfig) -> dict[str, Mark]:
-    """The marks of those among the tasks that cannot tell a good program from a cheat, by id: of the shipped list, and
-    of the user's. Raises TaskError for a list that cannot be read."""
+    """The marks of tasks that cannot tell a good program from a cheat, by id, from the shipped list and the user's.
+
+    Raises TaskError for a list that cannot be read."""
     try:
         own = read_marks(Path(config.audit)) if config.audit else []
     except MarkError as error:
@@ -78,7 +122,7 @@ def marks_of_tasks(tasks: Sequence[Task], config: TasksConfig) -> dict[str, Mark
 
 
 def without_marked(tasks: Sequence[Task], marks: Mapping[str, Mark], config: TasksConfig) -> list[Task]:
-    """The tasks that a run has. Raises TaskError where none is left."""
+    """The tasks that a run works on. Raises TaskError if none is left."""
     if config.marked == "keep":
         return list(tasks)
     left = [task for task in tasks if task.id not in marks]
@@ -90,8 +134,8 @@ def without_marked(tasks: Sequence[Task], marks: Mapping[str, Mark], config: Tas
     return left
 
 
-def said_of_marked(marks: Mapping[str, Mark], config: TasksConfig) -> str:
-    """What becomes of the marked tasks, in a sentence with their names; empty where there are none."""
+def describe_marked(marks: Mapping[str, Mark], config: TasksConfig) -> str:
+    """A sentence that names the marked tasks and says whether they are kept; empty without any."""
     if not marks:
         return ""
     names = ", ".join(f"{name} ({' '.join(mark.kinds)})" for name, mark in marks.items())

@@ -12,7 +12,6 @@ import pytest
 
 from orchestration import driver
 from orchestration.run.interrupt import EarlyEnd
-from orchestration.run.state import RunState
 from orchestration.step.records import StepResult
 
 KEYS = ("1-sft", "1-self_supervised", "1-contrastive_rl")
@@ -22,6 +21,7 @@ class Phase:
     """Three steps; asks for an early end of the run within one of them, as a scheduler does from outside."""
 
     steps = 3
+    commit_every = 1
 
     def __init__(self, key: str, signalled_at: int = -1, can_be_shorter: bool = True) -> None:
         self.key, self._signalled_at, self.can_be_shorter = key, signalled_at, can_be_shorter
@@ -41,6 +41,12 @@ class Phase:
     def credit(self, result: StepResult) -> list[Any]:
         return []
 
+    def learn(self, step: int, rollouts: list[Any]) -> dict[str, float]:
+        return {}
+
+    def to_commit(self) -> dict[str, Any]:
+        return {}
+
 
 class Session:
     """Writes down what the driver asks of a run, and keeps what that commits to."""
@@ -49,36 +55,41 @@ class Session:
         self.phases = phases
         self.extra: dict[str, list[str]] = before.extra if before else {}
         self.committed: dict[str, int] = before.committed if before else {}
-        self.state = RunState(extra=self.extra)
         self.early_end = EarlyEnd()
         self.done: list[str] = []
-        self.pipeline = self.roles = self.progress = self
+        self.pipeline = self.roles = self.progress = self.commits = self.archive = self.config = self
+        self.schedule = None
         self.version = 0
 
-    def steps_done(self, phase: Phase) -> int:
-        return self.committed.get(phase.key, 0)
+    def context(self) -> Session:
+        return self
 
-    def has_completed(self, phase: Phase) -> bool:
-        return phase.key in self.extra.get("completed", ())
+    def steps_done(self, key: str) -> int:
+        return self.committed.get(key, 0)
+
+    def has_completed(self, key: str) -> bool:
+        return key in self.extra.get("completed", ())
+
+    def memory_of(self, key: str) -> dict[str, Any]:
+        return {}
 
     def remember(self, result: StepResult, version: int) -> None: ...
 
     def storing(self, key: str, step: int, result: StepResult) -> Any:
         return contextlib.nullcontext()
 
-    def learn(self, phase: Phase, step: int, rollouts: list[Any]) -> dict[str, float]:
-        return {}
-
     def push_weights(self, version: int, pipeline: object) -> float:
         return 0.0
 
-    def commit(self, phase: Phase, step: int, metrics: dict[str, float]) -> None:
-        self.committed[phase.key] = step + 1
-        self.done.append(f"{phase.key} {step}")
+    def log_step(self, key: str, step: int, steps: int, metrics: dict[str, float]) -> None:
+        self.done.append(f"{key} {step}")
 
-    def complete(self, phase: Phase, steps: int) -> None:
-        self.extra.setdefault("completed", []).append(phase.key)
-        self.done.append(f"{phase.key} complete with {steps}")
+    def commit(self, key: str, steps: int, memory: dict[str, Any]) -> None:
+        self.committed[key] = steps
+
+    def complete(self, key: str, steps: int, memory: dict[str, Any]) -> None:
+        self.extra.setdefault("completed", []).append(key)
+        self.done.append(f"{key} complete with {steps}")
 
     def assess(self, stage: str) -> None:
         assessed = self.extra.setdefault("assessed", [])
@@ -98,7 +109,8 @@ class Session:
 
 @pytest.fixture(autouse=True)
 def _driven(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(driver, "schedule", lambda session: session.phases)
+    monkeypatch.setattr(driver, "schedule", lambda _, session: session.phases)
+    monkeypatch.setattr(driver, "learn_beside", lambda *_: {})
     monkeypatch.setattr(driver, "assess", lambda session, stage: session.assess(stage))
     before = signal.getsignal(signal.SIGUSR1)
     yield

@@ -119,25 +119,25 @@ def test_a_share_and_tasks_together_are_refused() -> None:
 def test_phases_and_tokenizer_get_the_other_tasks_and_assessments_all() -> None:
     session = Session(config_of("tasks.held_out.tasks=[level1/softmax,level2/*gate*]"), Progress())
     held_out = ["level1/softmax", "level2/highway_gate", "level2/linear_sum_sigmoid_gate"]
-    assert names(session.held_out) == held_out
-    assert len(session.tasks) == 21
-    assert not set(held_out) & set(names(session.tasks))
-    assert set(names(session.assessed)) == {*held_out, *names(session.tasks)}
-    texts = "\n".join(corpus(session.tasks, session.config))
-    for task in session.held_out:
+    assert names(session.tasks.held_out) == held_out
+    assert len(session.tasks.training) == 21
+    assert not set(held_out) & set(names(session.tasks.training))
+    assert set(names(session.tasks.assessed)) == {*held_out, *names(session.tasks.training)}
+    texts = "\n".join(corpus(session.tasks.training, session.config))
+    for task in session.tasks.held_out:
         assert program_source(task) not in texts
         assert all(variant.source not in texts for variant in load_variants(task.id))
-    assert program_source(session.tasks[0]) in texts
+    assert program_source(session.tasks.training[0]) in texts
 
 
 def test_a_run_goes_on_with_the_choice_that_it_began_with() -> None:
     begun = Session(config_of("tasks.held_out.share=0.2"), Progress())
-    assert len(begun.held_out) == 5
+    assert len(begun.tasks.held_out) == 5
     run = RunDirectory("runs", "held")
     run.write_config(begun.config)
     run.write_held_out(["level1/softmax"])
     resumed = Session(config_of("tasks.held_out.share=0.2"), Progress())
-    assert names(resumed.held_out) == ["level1/softmax"]
+    assert names(resumed.tasks.held_out) == ["level1/softmax"]
     with pytest.raises(ConfigError, match=r"started with another tasks\.held_out\.share"):
         Session(config_of("tasks.held_out.share=0.3"), Progress())
 
@@ -145,7 +145,7 @@ def test_a_run_goes_on_with_the_choice_that_it_began_with() -> None:
 def test_a_run_from_before_tasks_were_held_out_goes_on() -> None:
     run = RunDirectory("runs", "held")
     run.write_config(config_of())
-    assert Session(config_of(), Progress()).held_out == []
+    assert Session(config_of(), Progress()).tasks.held_out == []
 
 
 def test_a_broken_list_is_refused() -> None:
@@ -177,9 +177,9 @@ def test_the_h200_run_has_the_tasks_that_its_comments_say(folder: Path) -> None:
     (folder / "data").mkdir()
     (folder / "data" / "cuda_l1_a100.jsonl").write_text("\n".join(map(json.dumps, rows)))
     session = Session(load_config("h200", ["policy.model=scratch"]), Progress())
-    assert set(names(session.assessed)) == {*from_file, *names(load_tasks("bundled"))}
-    assert (len(session.tasks), len(session.held_out)) == (57, 14)
-    assert {task.level for task in session.held_out} == {1, 2, 3}
+    assert set(names(session.tasks.assessed)) == {*from_file, *names(load_tasks("bundled"))}
+    assert (len(session.tasks.training), len(session.tasks.held_out)) == (57, 14)
+    assert {task.level for task in session.tasks.held_out} == {1, 2, 3}
 
 
 # Figures

@@ -14,13 +14,13 @@ from orchestration.phases import ContrastiveRl
 from orchestration.step.gathering import Gathering
 from orchestration.step.records import Prompt, StepResult
 from prompts.buffer import ExemplarBuffer
-from tests.orchestration.phases.phase_session import Session, judged, step_result
+from tests.orchestration.phases.phase_context import Context, judged, step_result
 
 
 def contrastive(tasks: int, tasks_per_step: int) -> ContrastiveRl:
     config = RunConfig(name="test", seed=3)
     config.contrastive_rl.tasks_per_step = tasks_per_step
-    return ContrastiveRl(Session(config, tasks), 1)  # type: ignore[arg-type]
+    return ContrastiveRl(Context(config, tasks), 1)  # type: ignore[arg-type]
 
 
 def tasks_of(phase: ContrastiveRl, step: int) -> list[str]:
@@ -30,7 +30,7 @@ def tasks_of(phase: ContrastiveRl, step: int) -> list[str]:
 def test_every_round_shows_every_task_once_in_another_order() -> None:
     phase = contrastive(tasks=6, tasks_per_step=2)
     rounds = [[task for step in range(start, start + 3) for task in tasks_of(phase, step)] for start in (0, 3, 6)]
-    everything = sorted(task.id for task in phase.session.tasks)
+    everything = sorted(task.id for task in phase.context.tasks)
     assert all(sorted(shown) == everything for shown in rounds)
     assert len({tuple(shown) for shown in rounds}) > 1
 
@@ -40,25 +40,25 @@ def test_a_step_across_two_rounds_shows_no_task_twice_and_no_task_is_missed() ->
     steps = [tasks_of(phase, step) for step in range(5)]  # three rounds
     assert all(len(set(step)) == len(step) for step in steps)
     counts = Counter(task for step in steps for task in step)
-    assert set(counts) == {task.id for task in phase.session.tasks}
+    assert set(counts) == {task.id for task in phase.context.tasks}
     assert all(2 <= count <= 3 for count in counts.values())
     assert len(tasks_of(contrastive(tasks=2, tasks_per_step=9), 0)) == 2
 
 
 def test_a_step_that_is_done_again_after_a_restart_has_the_same_prompts() -> None:
     phase = contrastive(tasks=6, tasks_per_step=4)
-    session: Any = phase.session
+    context: Any = phase.context
     phase.prompts(0)
-    committed = session.buffer.to_table()
+    committed = context.prompts.buffer.to_table()
     lost = phase.prompts(1)
-    session.buffer = ExemplarBuffer.from_table(committed, session.config.buffer, seed=99)
-    assert ContrastiveRl(session, 1).prompts(1) == lost
+    context.prompts.buffer = ExemplarBuffer.from_table(committed, context.config.buffer, seed=99)
+    assert ContrastiveRl(context, 1).prompts(1) == lost
     assert phase.prompts(1) != lost, "exemplars are drawn anew for every step"
 
 
 def test_tasks_may_be_drawn_by_the_signal_that_their_groups_carried() -> None:
     phase = contrastive(tasks=6, tasks_per_step=2)
-    phase.session.config.contrastive_rl.draw = "signal"
+    phase.context.config.contrastive_rl.draw = "signal"
     first = Counter(task for step in range(60) for task in tasks_of(phase, step))
     assert len(first) == 6, "none is left out"
     assert min(first.values()) > 8
@@ -73,7 +73,7 @@ def test_tasks_may_be_drawn_by_the_signal_that_their_groups_carried() -> None:
 
 def test_a_share_of_the_prompts_shows_exemplars_and_a_redone_step_repeats_which() -> None:
     phase = contrastive(tasks=6, tasks_per_step=6)
-    phase.session.config.contrastive_rl.contrastive_share = 0.5
+    phase.context.config.contrastive_rl.contrastive_share = 0.5
     texts = [[prompt.text == "one shot" for prompt in phase.prompts(step)] for step in range(40)]
     assert 80 <= sum(map(sum, texts)) <= 160
     assert [prompt.text == "one shot" for prompt in phase.prompts(7)] == texts[7]
@@ -87,29 +87,29 @@ def shown_by(phase: ContrastiveRl) -> set[float]:
 def test_the_best_program_may_be_hidden_so_that_what_is_shown_can_be_beaten() -> None:
     phase = contrastive(tasks=3, tasks_per_step=3)
     assert shown_by(phase) == {0.8, 1.2, 1.9, 2.4}, "the reference has no place beside four"
-    phase.session.config.contrastive_rl.hide_best = True
+    phase.context.config.contrastive_rl.hide_best = True
     assert shown_by(phase) == {0.8, 1.2, 1.9}
-    phase.session.config.reward.resolution = 0.3
+    phase.context.config.reward.resolution = 0.3
     assert shown_by(phase) == {0.8, 1.2}, "1.9 is not slower by a step"
 
 
 def test_where_nothing_is_faster_than_the_reference_it_is_shown() -> None:
     phase = contrastive(tasks=1, tasks_per_step=1)
-    phase.session.config.contrastive_rl.hide_best = True
-    phase.session.buffer = ExemplarBuffer(phase.session.config.buffer, "cpu", 0)
+    phase.context.config.contrastive_rl.hide_best = True
+    phase.context.prompts.buffer = ExemplarBuffer(phase.context.config.buffer, "cpu", 0)
     assert shown_by(phase) == {1.0}
-    phase.session.buffer.add(*judged("level1/0", "x = 1", Outcome.OK, 0.9), 0)
+    phase.context.prompts.buffer.add(*judged("level1/0", "x = 1", Outcome.OK, 0.9), 0)
     assert shown_by(phase) == {0.9, 1.0}
 
 
 def test_a_copy_of_what_its_prompt_shows_keeps_a_share_of_its_reward() -> None:
     phase = contrastive(tasks=1, tasks_per_step=1)
-    phase.session.config.reward.copies = 0.25
+    phase.context.config.reward.copies = 0.25
     result = step_result([(Outcome.OK, 2.0), (Outcome.OK, 1.0), (Outcome.OK, 1.5), (Outcome.SUSPECT, 0.0)])
     copies = ("exemplar", "reference", "", "exemplar")
     rollouts = [replace(rollout, copy_of=of) for rollout, of in zip(result.rollouts, copies, strict=True)]
     assert phase.rewards(rollouts, result.verdicts) == [0.5, 0.25, 1.5, None]
-    phase.session.config.reward.copies = 1.0
+    phase.context.config.reward.copies = 1.0
     assert phase.rewards(rollouts, result.verdicts) == [2.0, 1.0, 1.5, None]
 
 
@@ -118,9 +118,9 @@ def test_speedups_may_be_over_the_fastest_program_that_the_prompt_shows() -> Non
     result = step_result([(Outcome.OK, 2.0), (Outcome.OK, 3.0), (Outcome.OK, 1.5), (Outcome.WRONG, 0.0)])
     shown = (2.0, 2.0, 1.0, None)
     rollouts = [replace(rollout, fastest_shown=one) for rollout, one in zip(result.rollouts, shown, strict=True)]
-    phase.session.config.reward.beat_exemplars = True
+    phase.context.config.reward.beat_exemplars = True
     assert phase.rewards(rollouts, result.verdicts) == [1.0, 1.5, 1.5, 0.0]
-    phase.session.config.reward.beat_exemplars = False
+    phase.context.config.reward.beat_exemplars = False
     assert phase.rewards(rollouts, result.verdicts) == [2.0, 3.0, 1.5, 0.0]
 
 
@@ -142,7 +142,7 @@ def test_a_group_of_equal_rewards_has_no_advantage_and_a_suspect_is_neutral() ->
     assert result.metrics["groups_with_signal"] == pytest.approx(1 / 3)
     assert result.metrics["reward"] == pytest.approx((3 * 2.0 + 0.0 + 3.0 + 0.0) / 6)
     phase.learn(0, rollouts)
-    assert [sample.advantage for sample in phase.session.learner.steps[0][1]] == [slow, fast, doubtful]  # type: ignore[attr-defined]
+    assert [sample.advantage for sample in phase.context.learner.steps[0][1]] == [slow, fast, doubtful]  # type: ignore[attr-defined]
 
 
 class Pipeline:
@@ -175,22 +175,22 @@ class Pipeline:
 @pytest.mark.parametrize(("refill", "sampled"), [(0, 2), (1, 3), (2, 4), (9, 6)])
 def test_groups_without_signal_are_replaced_by_groups_of_other_tasks(refill: int, sampled: int) -> None:
     phase = contrastive(tasks=6, tasks_per_step=2)
-    phase.session.config.contrastive_rl.refill = refill
-    phase.session.pipeline = Pipeline({task.id: [1.0, 1.0] for task in phase.session.tasks})  # type: ignore[assignment]
+    phase.context.config.contrastive_rl.refill = refill
+    phase.context.pipeline = Pipeline({task.id: [1.0, 1.0] for task in phase.context.tasks})  # type: ignore[assignment]
     result = phase.gather(0)
-    asked = phase.session.pipeline.sampled  # type: ignore[attr-defined]
+    asked = phase.context.pipeline.sampled  # type: ignore[attr-defined]
     assert (len(asked), len(set(asked))) == (sampled, sampled)
     assert result.metrics["groups_refilled"] == sampled - 2
 
 
 def test_a_group_with_signal_is_not_replaced() -> None:
     phase = contrastive(tasks=6, tasks_per_step=2)
-    phase.session.config.contrastive_rl.refill = 9
+    phase.context.config.contrastive_rl.refill = 9
     first, second = tasks_of(phase, 0)
-    rewards = {task.id: [1.0, 2.0] for task in phase.session.tasks} | {second: [1.0, 1.0]}
-    phase.session.pipeline = Pipeline(rewards)  # type: ignore[assignment]
+    rewards = {task.id: [1.0, 2.0] for task in phase.context.tasks} | {second: [1.0, 1.0]}
+    phase.context.pipeline = Pipeline(rewards)  # type: ignore[assignment]
     assert phase.gather(0).metrics["groups_refilled"] == 1
-    assert phase.session.pipeline.sampled[:2] == [first, second]  # type: ignore[attr-defined]
+    assert phase.context.pipeline.sampled[:2] == [first, second]  # type: ignore[attr-defined]
 
 
 def test_tasks_whose_groups_carried_a_signal_come_first_and_a_resume_knows_them() -> None:
@@ -198,9 +198,9 @@ def test_tasks_whose_groups_carried_a_signal_come_first_and_a_resume_knows_them(
     ok, wrong = Outcome.OK, Outcome.WRONG
     for _ in range(30):
         phase.credit(step_result([(ok, 1.0), (ok, 2.0)], [(wrong, 0.0), (wrong, 0.0)]))
-    again = ContrastiveRl(phase.session, 1)
+    again = ContrastiveRl(phase.context, 1)
     again.restore(json.loads(json.dumps(phase.memory)))
-    tasks = [task.id for task in phase.session.tasks]
+    tasks = [task.id for task in phase.context.tasks]
     drawn = [again._likely(tasks, np.random.default_rng(seed)) for seed in range(200)]
     assert drawn == [phase._likely(tasks, np.random.default_rng(seed)) for seed in range(200)]
     assert all(sorted(order) == tasks for order in drawn)
@@ -212,7 +212,7 @@ def test_tasks_whose_groups_carried_a_signal_come_first_and_a_resume_knows_them(
 @pytest.mark.parametrize(("share", "kinds"), [(0.0, {"one shot"}), (0.5, {"one shot", "shown"}), (1.0, {"shown"})])
 def test_groups_in_place_of_others_show_exemplars_as_often(share: float, kinds: set[str]) -> None:
     phase = contrastive(tasks=30, tasks_per_step=2)
-    config = phase.session.config.contrastive_rl
+    config = phase.context.config.contrastive_rl
     config.refill, config.contrastive_share = 20, share
     given: list[Prompt] = []
 
@@ -224,7 +224,7 @@ def test_groups_in_place_of_others_show_exemplars_as_often(share: float, kinds: 
                 given.append(prompt)
             return StepResult()
 
-    phase.session.pipeline = Remembering({})  # type: ignore[assignment]
+    phase.context.pipeline = Remembering({})  # type: ignore[assignment]
     phase.gather(0)
     assert len(given) == 20
     assert {"one shot" if prompt.text == "one shot" else "shown" for prompt in given} == kinds
@@ -233,10 +233,10 @@ def test_groups_in_place_of_others_show_exemplars_as_often(share: float, kinds: 
 @pytest.mark.parametrize("staleness", [0, 1, 3])
 def test_so_many_steps_are_begun_ahead_of_the_learner(staleness: int) -> None:
     phase = contrastive(tasks=6, tasks_per_step=2)
-    config = phase.session.config.contrastive_rl
+    config = phase.context.config.contrastive_rl
     config.max_staleness, config.steps = staleness, 5
-    phase.session.pipeline = Pipeline({task.id: [1.0, 2.0] for task in phase.session.tasks})  # type: ignore[assignment]
-    begun: Any = phase.session.pipeline.begun  # type: ignore[attr-defined]
+    phase.context.pipeline = Pipeline({task.id: [1.0, 2.0] for task in phase.context.tasks})  # type: ignore[assignment]
+    begun: Any = phase.context.pipeline.begun  # type: ignore[attr-defined]
     seen = []
     for step in range(5):
         phase.gather(step)
@@ -267,7 +267,7 @@ def test_contrastive_rl_ends_after_its_minutes_those_before_a_resume_included(
 
     phase = timed(2.5)
     assert taken(phase, 0) == [0, 1, 2]
-    assert phase.session.pipeline.begun == []  # type: ignore[attr-defined]
+    assert phase.context.pipeline.begun == []  # type: ignore[attr-defined]
     assert taken(timed(0.0), 0) == list(range(6))
 
     phase = timed(2.5)
@@ -281,9 +281,9 @@ def test_contrastive_rl_ends_after_its_minutes_those_before_a_resume_included(
 
 def timed(minutes: float) -> ContrastiveRl:
     phase = contrastive(tasks=6, tasks_per_step=2)
-    phase.session.config.contrastive_rl.steps, phase.session.config.contrastive_rl.minutes = 6, minutes
-    phase.session.pipeline = Pipeline({})  # type: ignore[assignment]
-    phase.session.pipeline.begun.append(["under way"])  # type: ignore[attr-defined]
+    phase.context.config.contrastive_rl.steps, phase.context.config.contrastive_rl.minutes = 6, minutes
+    phase.context.pipeline = Pipeline({})  # type: ignore[assignment]
+    phase.context.pipeline.begun.append(["under way"])  # type: ignore[attr-defined]
     return phase
 
 

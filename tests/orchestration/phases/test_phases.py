@@ -4,6 +4,7 @@ its config are real, its learner writes down what it is asked."""
 import json
 import math
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,12 @@ from orchestration import driver
 from orchestration.phases import SelfSupervised, Sft
 from orchestration.phases.base import train_in_batches
 from orchestration.report.progress import Progress
-from orchestration.run.state import RunState, extended, noted
+from orchestration.run.commits import Commits
+from orchestration.run.interrupt import EarlyEnd
+from orchestration.run.state import RunState, extend_schedule, record_changes
+from orchestration.setup.tasks import RunTasks
 from orchestration.step.records import Prompt, StepResult
-from tests.orchestration.phases.phase_session import Session, judged, step_result
+from tests.orchestration.phases.phase_context import Context, Learner, judged, step_result
 
 # Self-supervised learning
 
@@ -38,7 +42,7 @@ def rounds_taken(rates: list[float], phase: SelfSupervised) -> int:
 def self_supervised() -> SelfSupervised:
     config = RunConfig(name="test")
     config.self_supervised.max_rounds, config.self_supervised.min_gain, config.self_supervised.patience = 6, 0.05, 1
-    return SelfSupervised(Session(config), 1)  # type: ignore[arg-type]
+    return SelfSupervised(Context(config), 1)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -57,14 +61,14 @@ def test_self_supervised_learning_stops_when_the_success_rate_stops_rising(
 
 
 def test_patience_waits_for_a_better_round(self_supervised: SelfSupervised) -> None:
-    self_supervised.session.config.self_supervised.patience = 2
+    self_supervised.context.config.self_supervised.patience = 2
     assert rounds_taken([0.1, 0.3, 0.3, 0.5, 0.5, 0.5], self_supervised) == 6
     assert self_supervised.memory["success_rates"] == [0.1, 0.3, 0.3, 0.5, 0.5, 0.5]
 
 
 def test_a_resumed_phase_that_had_stopped_rising_takes_no_more_rounds(self_supervised: SelfSupervised) -> None:
     rounds_taken([0.5, 0.1], self_supervised)
-    resumed = SelfSupervised(self_supervised.session, 1)
+    resumed = SelfSupervised(self_supervised.context, 1)
     resumed.restore(json.loads(json.dumps(self_supervised.memory)))
     assert list(resumed.remaining(2)) == []
 
@@ -76,12 +80,12 @@ def test_what_we_failed_to_judge_is_no_failure_of_the_policy(self_supervised: Se
 
 
 def test_a_right_program_that_is_too_slow_is_no_success(self_supervised: SelfSupervised) -> None:
-    self_supervised.session.config.self_supervised.min_speedup = 1.05
+    self_supervised.context.config.self_supervised.min_speedup = 1.05
     result = step_result([(Outcome.OK, 1.0), (Outcome.OK, 1.3), (Outcome.WRONG, 0.0), (Outcome.INFRA, 0.0)])
     credited = self_supervised.credit(result)
     assert [rollout.reward for rollout in credited] == [0.0, 1.0, 0.0, None]
     self_supervised.learn(0, credited)
-    ((_, samples),) = self_supervised.session.learner.steps
+    ((_, samples),) = self_supervised.context.learner.steps
     assert len(samples) == 1
     assert self_supervised.memory["success_rates"] == [pytest.approx(1 / 3)]
 
@@ -89,15 +93,15 @@ def test_a_right_program_that_is_too_slow_is_no_success(self_supervised: SelfSup
 def test_only_successes_are_learnt_from(self_supervised: SelfSupervised) -> None:
     result = step_result([(Outcome.OK, 0.2), (Outcome.WRONG, 0.0), (Outcome.SUSPECT, 0.0), (Outcome.BUILD_ERROR, 0.0)])
     self_supervised.learn(0, self_supervised.credit(result))
-    ((_, samples),) = self_supervised.session.learner.steps
+    ((_, samples),) = self_supervised.context.learner.steps
     assert len(samples) == 1
 
 
 # SFT
 
 
-def sft(session: Session) -> Sft:
-    phase = Sft(session, 1)  # type: ignore[arg-type]
+def sft(context: Context) -> Sft:
+    phase = Sft(context, 1)  # type: ignore[arg-type]
     phase.restore(
         {"lessons": [{"task_id": f"level1/{i % 3}", "source": "x" * i, "analysis": "", "design": ""} for i in range(9)]}
     )
@@ -107,7 +111,7 @@ def sft(session: Session) -> Sft:
 def test_an_epoch_after_a_restart_is_the_epoch_that_would_have_come() -> None:
     config = RunConfig(name="test")
     config.sft.batch_size, config.sft.warmup_steps, config.sft.contrastive_share = 2, 7, 0.5
-    straight, interrupted = Session(config), Session(config)
+    straight, interrupted = Context(config), Context(config)
     phase = sft(straight)
     for step in (1, 2, 3):
         phase.learn(step, [])
@@ -126,19 +130,19 @@ def test_an_epoch_after_a_restart_is_the_epoch_that_would_have_come() -> None:
 def test_a_lesson_that_is_to_beat_exemplars_stands_under_slower_ones_alone(beat: bool) -> None:
     config = RunConfig(name="test")
     config.sft.contrastive_share, config.sft.beat_exemplars = 1.0, beat
-    session = Session(config, tasks=1)
-    phase = Sft(session, 1)  # type: ignore[arg-type]
+    context = Context(config, tasks=1)
+    phase = Sft(context, 1)  # type: ignore[arg-type]
     fields = {"task_id": "level1/0", "analysis": "", "design": ""}
     phase.restore({"lessons": [{**fields, "source": source, "speedup": float(source)} for source in ("1.2", "2.4")]})
     seen: dict[str, set[float]] = {}
-    contrastive = session.contrastive
+    contrastive = context.prompts.contrastive
 
     def watched(task_id: str, below: float = math.inf) -> Prompt:
         prompt = contrastive(task_id, below)
         seen.setdefault(str(below), set()).update(map(float, prompt.text.split()))
         return prompt
 
-    session.contrastive = watched  # type: ignore[method-assign]
+    context.prompts.contrastive = watched  # type: ignore[method-assign]
     for step in range(1, 20):
         phase.learn(step, [])
     assert seen == ({"1.2": {0.8, 1.0}, "2.4": {0.8, 1.2, 1.9}} if beat else {"inf": {0.8, 1.2, 1.9, 2.4}})
@@ -150,9 +154,9 @@ def test_what_was_judged_of_teachers_programs_is_kept_before_all_are(tmp_path: P
     (tmp_path / "programs.jsonl").write_text("\n".join(map(json.dumps, rows)))
     config = RunConfig(name="test")
     config.sft.teachers, config.sft.tries, config.sft.successes = [str(tmp_path / "programs.jsonl")], 30, 30
-    session: Any = Session(config)
+    context: Any = Context(config)
     kept: list[int] = []
-    session.store = lambda key, step, result: kept.append(len(result.verdicts))
+    context.archive = SimpleNamespace(store=lambda key, step, result: kept.append(len(result.verdicts)))
 
     class Killed:
         def evaluate(self, candidates: list[Candidate], preset: str) -> dict[str, Verdict]:
@@ -160,9 +164,9 @@ def test_what_was_judged_of_teachers_programs_is_kept_before_all_are(tmp_path: P
                 raise KeyboardInterrupt
             return {one.digest: Verdict(one.digest, one.task_id, "cpu", Outcome.WRONG) for one in candidates}
 
-    session.pipeline = Killed()
+    context.pipeline = Killed()
     with pytest.raises(KeyboardInterrupt):
-        Sft(session, 1).gather(0)
+        Sft(context, 1).gather(0)
     assert kept
     assert 0 < kept[0] < 90
 
@@ -173,16 +177,16 @@ def test_teachers_are_asked_until_enough_of_their_programs_are_fast_and_only_tho
     config = RunConfig(name="test")
     config.sft.teachers, config.sft.tries, config.sft.successes = [str(tmp_path / "programs.jsonl")], 10, 2
     config.sft.min_speedup = 1.05
-    session: Any = Session(config, tasks=1)
-    session.store = lambda *_: None
+    context: Any = Context(config, tasks=1)
+    context.archive = SimpleNamespace(store=lambda *_: None)
 
     class Judge:
         def evaluate(self, candidates: list[Candidate], preset: str) -> dict[str, Verdict]:
             found = [(one, float(one.source.split()[-1])) for one in candidates]
             return {one.digest: judged(one.task_id, one.source, Outcome.OK, speedup)[1] for one, speedup in found}
 
-    session.pipeline = Judge()
-    phase = Sft(session, 1)
+    context.pipeline = Judge()
+    phase = Sft(context, 1)
     result = phase.gather(0)
     learnt = [lesson["source"] for lesson in phase.memory["lessons"]]  # type: ignore[attr-defined]
     assert learnt == ["speedup = 1.3", "speedup = 1.6"], "the sixth is asked for no more"
@@ -191,10 +195,9 @@ def test_teachers_are_asked_until_enough_of_their_programs_are_fast_and_only_tho
 
 
 def test_a_batch_that_was_too_long_leaves_the_mean_loss_of_the_others() -> None:
-    session = Session(RunConfig(name="test"))
     groups = [[Sample((1,), (2,))], [Sample((1,), ())]]
     settings: dict[str, Any] = {"epochs": 2, "batch_size": 1, "learning_rate": lambda _: 0.1}
-    metrics = train_in_batches(session, groups, **settings, rng=np.random.default_rng(0))  # type: ignore[arg-type]
+    metrics = train_in_batches(Learner(), groups, **settings, rng=np.random.default_rng(0))
     assert metrics == {"loss": 1.0, "seconds": 2.0, "optimiser_steps": 4.0}
 
 
@@ -217,16 +220,16 @@ DONE = RunState(
 
 
 def test_a_longer_schedule_goes_on_where_a_finished_run_ended() -> None:
-    assert extended(DONE, config_of(), config_of()) == DONE
-    assert extended(DONE, config_of(), config_of(rl=3)) == DONE
-    longer = extended(DONE, config_of(), config_of(rl=9))
+    assert extend_schedule(DONE, config_of(), config_of()) == DONE
+    assert extend_schedule(DONE, config_of(), config_of(rl=3)) == DONE
+    longer = extend_schedule(DONE, config_of(), config_of(rl=9))
     assert not longer.finished
     assert longer.step == 5
     assert longer.extra == {"completed": ["1-sft"], "assessed": ["base", "1-sft"]}
     for more, before in ((30.0, 20.0), (0.0, 20.0)):  # none is no limit
-        assert extended(DONE, config_of(minutes=before), config_of(minutes=more)).extra == longer.extra
-        assert extended(DONE, config_of(minutes=more), config_of(minutes=before)) == DONE
-    again = extended(DONE, config_of(), config_of(cycles=2))
+        assert extend_schedule(DONE, config_of(minutes=before), config_of(minutes=more)).extra == longer.extra
+        assert extend_schedule(DONE, config_of(minutes=more), config_of(minutes=before)) == DONE
+    again = extend_schedule(DONE, config_of(), config_of(cycles=2))
     assert not again.finished
     assert again.extra == DONE.extra
 
@@ -235,24 +238,23 @@ def test_what_a_resumed_run_is_configured_otherwise_is_kept_once() -> None:
     state = RunState(phase="contrastive_rl", step=10, extra={"completed": ["1-sft"]})
     before, now = config_of(rl=24), config_of(rl=40)
     now.contrastive_rl.learning_rate = 3e-4
-    assert noted(state, before, before) == state
-    changed = noted(state, before, now)
+    assert record_changes(state, before, before) == state
+    changed = record_changes(state, before, now)
     assert changed.extra["completed"] == ["1-sft"]
     at = {"phase": "1-contrastive_rl", "step": 10}
     assert changed.extra["changed"] == [
         {**at, "key": "contrastive_rl.steps", "before": "24", "after": "40"},
         {**at, "key": "contrastive_rl.learning_rate", "before": "1e-06", "after": "0.0003"},
     ]
-    assert noted(changed, before, now) == changed, "killed before the new configuration was written"
+    assert record_changes(changed, before, now) == changed, "killed before the new configuration was written"
 
 
 def test_a_phase_that_was_completed_but_not_assessed_is_assessed_and_not_repeated() -> None:
     """A kill may come between the two commits."""
     config = RunConfig(name="test")
     config.schedule.phases = ["sft"]
-    session: Any = Session(config)
-    session.state = RunState(phase="sft", step=5, extra={"completed": ["1-sft"], "assessed": ["base"]})
-    session.progress = Progress()
+    context: Any = Context(config)
+    state = RunState(phase="sft", step=5, extra={"completed": ["1-sft"], "assessed": ["base"]})
     measured: list[str] = []
 
     class Recorder:
@@ -261,11 +263,22 @@ def test_a_phase_that_was_completed_but_not_assessed_is_assessed_and_not_repeate
         def __getattr__(self, _: str) -> Any:
             return lambda *_args, **_keywords: StepResult()
 
-    session.pipeline = session.run = session.tracker = session.roles = Recorder()
-    session.store = lambda *_: None
-    session.commit_assessment = measured.append
-    session.has_completed = lambda phase: phase.key in session.state.extra["completed"]
-    session.finish = lambda: measured.append("finished")
+    recorder = Recorder()
+    commits: Any = Commits(recorder, state, 1)  # type: ignore[arg-type]
+    session: Any = SimpleNamespace(
+        config=config,
+        context=lambda: context,
+        progress=Progress(),
+        pipeline=recorder,
+        archive=recorder,
+        roles=recorder,
+        prompts=context.prompts,
+        tasks=RunTasks(context.tasks, [], {}, context.tasks),
+        commits=commits,
+        commit_assessment=lambda stage, _: measured.append(stage),
+        early_end=EarlyEnd(),
+    )
+    commits.finish = lambda: measured.append("finished")
     driver.train(session)
     assert measured == ["1-sft", "finished"]
-    assert session.learner.steps == []
+    assert context.learner.steps == []

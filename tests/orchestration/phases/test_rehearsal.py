@@ -8,7 +8,7 @@ from configs.schema import RunConfig
 from evaluators.records import Outcome
 from orchestration.phases import ContrastiveRl
 from orchestration.step.records import StepResult
-from tests.orchestration.phases.phase_session import Session, step_result
+from tests.orchestration.phases.phase_context import Context, step_result
 
 OK = Outcome.OK
 
@@ -22,16 +22,16 @@ def rehearsing(tasks: int = 3, of: int = 9, lessons: list[dict[str, Any]] | None
     config = RunConfig(name="test")
     config.contrastive_rl.rehearsal, config.contrastive_rl.kl, config.contrastive_rl.contrastive_share = of, 0.0, 0.0
     config.contrastive_rl.learning_rate, config.reward.resolution = 0.5, 0.05
-    session: Any = Session(config, tasks)
-    session.state = replace(session.state, extra={"1-sft": {"lessons": lessons or []}})
-    phase = ContrastiveRl(session, 1)
+    context: Any = Context(config, tasks)
+    context.memory = {"1-sft": {"lessons": lessons or []}}
+    phase = ContrastiveRl(context, 1)
     phase.begin()
     return phase
 
 
 def rehearsed(phase: ContrastiveRl, step: int = 0) -> list[str]:
     """The responses of the optimiser step that a step of the phase ends with; none where there is no such step."""
-    learner: Any = phase.session.learner
+    learner: Any = phase.context.learner
     learner.steps.clear()
     phase.learn(step, [])
     assert all(rate == 0.5 for rate, _ in learner.steps)
@@ -85,10 +85,10 @@ def test_it_goes_on_after_a_restart() -> None:
 def test_the_next_cycle_rehearses_what_was_found_in_this_one() -> None:
     phase = rehearsing()
     phase.credit(answered(("found", OK, 2.0), ("wrong", Outcome.WRONG, 0.0)))
-    session: Any = phase.session
+    context: Any = phase.context
     lessons = [lesson(0, "slower", 1.5), lesson(1, "taught", 1.5)]
-    session.state = replace(session.state, extra={"1-contrastive_rl": phase.to_commit(), "2-sft": {"lessons": lessons}})
-    following = ContrastiveRl(session, 2)
+    context.memory = {"1-contrastive_rl": phase.to_commit(), "2-sft": {"lessons": lessons}}
+    following = ContrastiveRl(context, 2)
     following.begin()
     assert sorted(rehearsed(following)) == ["found", "taught"]
 

@@ -86,7 +86,7 @@ def opened(*overrides: str) -> Session:
 
 
 def names(session: Session) -> list[str]:
-    return [task.id for task in session.tasks]
+    return [task.id for task in session.tasks.training]
 
 
 def test_tasks_of_several_sources_are_chosen_by_id_and_pattern(folder: Path) -> None:
@@ -94,7 +94,7 @@ def test_tasks_of_several_sources_are_chosen_by_id_and_pattern(folder: Path) -> 
     ours = ["level2/linear_scale_residual_clamp_logsumexp_mish", "level2/linear_sum_sigmoid_gate"]
     assert names(opened(*chosen)) == ["level1/1", "level1/2", "level1/3", *ours]
     assert names(opened(*chosen, "tasks.levels=[2]")) == ours
-    sizes = {task.id: task.sizes for task in opened(*chosen, "tasks.profile=cuda").tasks}
+    sizes = {task.id: task.sizes for task in opened(*chosen, "tasks.profile=cuda").tasks.training}
     assert sizes[ours[1]] == find_task(ours[1], "cuda").sizes
     assert sizes["level1/3"] == {}
 
@@ -117,13 +117,13 @@ def test_the_plan_names_what_is_held_out(folder: Path, warpsmith: Callable[..., 
 def test_a_marked_task_is_left_out_by_default(audited: Path) -> None:
     session = opened("tasks.audit=audits.parquet")
     assert names(session) == ["level1/1", "level1/3"]
-    assert list(session.marks) == ["level1/2"]
+    assert list(session.tasks.marks) == ["level1/2"]
 
 
 def test_a_marked_task_is_kept_where_that_is_asked_for(audited: Path) -> None:
     session = opened("tasks.audit=audits.parquet", "tasks.marked=keep")
     assert names(session) == ["level1/1", "level1/2", "level1/3"]
-    assert list(session.marks) == ["level1/2"], "a report must know it all the same"
+    assert list(session.tasks.marks) == ["level1/2"], "a report must know it all the same"
 
 
 def test_the_shipped_list_holds_without_being_named(audited: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,13 +139,13 @@ def test_an_edited_task_is_not_marked_by_an_old_audit(folder: Path, audited: Pat
     write_tasks(folder / "tasks.jsonl", [OUTPUTS[0], OUTPUTS[1].replace("dim=1)", "dim=0)"), OUTPUTS[2]])
     session = opened("tasks.audit=audits.parquet")
     assert names(session) == ["level1/1", "level1/2", "level1/3"]
-    assert session.marks == {}
+    assert session.tasks.marks == {}
 
 
 def test_a_run_goes_on_with_the_tasks_that_it_began_with(audited: Path) -> None:
     begun = opened("tasks.audit=audits.parquet")
     run = RunDirectory("runs", "marked")
-    run.write_marks(begun.marks)
+    run.write_marks(begun.tasks.marks)
     run.write_config(begun.config)
     audited.unlink()
     assert names(opened("tasks.audit=audits.parquet")) == ["level1/1", "level1/3"]
@@ -204,7 +204,7 @@ def test_a_users_own_audit_leaves_its_marks_out(folder: Path, warpsmith: Callabl
     session = opened("tasks.audit=mine.parquet")
     assert names(session) == ["level1/1", "level1/3"]
     resized = replace(load_tasks("tasks.jsonl")[1], sizes={"batch": 64})
-    assert list(marks.marked_among([resized], list(session.marks.values()))) == ["level1/2"]
+    assert list(marks.marked_among([resized], list(session.tasks.marks.values()))) == ["level1/2"]
 
 
 def test_verdicts_are_taken_over_only_of_runs_that_judged_alike(folder: Path) -> None:

@@ -1,13 +1,12 @@
-"""What phases are tested with: a small session, whose buffer and config are real, and whose learner writes down what it
-is asked."""
+"""A small context for tests of phases: its buffer and configuration are real, its learner writes down its steps."""
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from configs.schema import RunConfig
 from evaluators.records import Candidate, Estimate, Outcome, Task, Verdict
 from learners.records import Rollout, Sample
-from orchestration.run.state import RunState
 from orchestration.step.records import Prompt, StepResult
 from prompts.buffer import ExemplarBuffer
 
@@ -28,23 +27,11 @@ class Learner:
         return {}
 
 
-class Renderer:
-    def response(self, source: str, analysis: str, design: str) -> str:
-        return source
+class Prompts:
+    """Prompts that tell what they show; a response is its program's text, a byte a token."""
 
-
-class Session:
-    def __init__(self, config: RunConfig, tasks: int = 3) -> None:
-        self.config = config
-        self.tasks = [Task(f"level1/{index}", 1, str(index), "") for index in range(tasks)]
-        self.assessed, self.held_out = self.tasks, []
-        self.learner = Learner()
-        self.renderer = Renderer()
-        self.state = RunState(extra={})
-        self.buffer = ExemplarBuffer(config.buffer, "cpu", config.seed)
-        for task in self.tasks:
-            for speedup in (0.8, 1.2, 1.9, 2.4):
-                self.buffer.add(*judged(task.id, f"x = {speedup}", Outcome.OK, speedup), 0)
+    def __init__(self, buffer: ExemplarBuffer) -> None:
+        self.buffer = buffer
 
     def one_shot(self, task_id: str) -> Prompt:
         return Prompt(task_id, task_id, "one shot", (1,))
@@ -53,8 +40,28 @@ class Session:
         exemplars = self.buffer.exemplars(task_id, "reference", below=below)
         return Prompt(task_id, task_id, " ".join(str(one.speedup) for one in exemplars), (1, 2))
 
+    def response_of(self, lesson: Mapping[str, Any]) -> str:
+        return str(lesson["source"])
+
     def encode_response(self, text: str) -> list[int]:
         return list(text.encode())
+
+
+class Context:
+    """Stands in for `PhaseContext`. `memory`: what phases have committed, by key."""
+
+    def __init__(self, config: RunConfig, tasks: int = 3) -> None:
+        self.config = config
+        self.tasks = [Task(f"level1/{index}", 1, str(index), "") for index in range(tasks)]
+        self.learner = Learner()
+        self.memory: dict[str, Mapping[str, Any]] = {}
+        self.prompts = Prompts(ExemplarBuffer(config.buffer, "cpu", config.seed))
+        for task in self.tasks:
+            for speedup in (0.8, 1.2, 1.9, 2.4):
+                self.prompts.buffer.add(*judged(task.id, f"x = {speedup}", Outcome.OK, speedup), 0)
+
+    def memory_of(self, key: str) -> Mapping[str, Any]:
+        return self.memory.get(key, {})
 
 
 def judged(task_id: str, source: str, outcome: Outcome, speedup: float = 0.0) -> tuple[Candidate, Verdict]:

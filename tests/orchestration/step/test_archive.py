@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from configs.schema import BufferConfig
-from evaluators.records import Candidate, Estimate, Outcome, Task, Verdict
-from orchestration.session import Session
+from evaluators.records import Candidate, Estimate, Outcome, Verdict
+from orchestration.step.archive import Archive
 from orchestration.step.records import StepResult
 from prompts.buffer import ExemplarBuffer
 
 
+def archive_of(references: dict[str, str]) -> tuple[Archive, ExemplarBuffer]:
+    """An archive with an empty buffer, whose run directory is never written."""
+    buffer = ExemplarBuffer(BufferConfig(), "cpu", 0)
+    prompts: Any = SimpleNamespace(buffer=buffer, references=references)
+    unused: Any = None
+    return Archive(unused, unused, unused, prompts), buffer
+
+
 def test_storing_goes_on_beside_the_block_and_has_ended_behind_it() -> None:
-    session = Session.__new__(Session)
+    archive = Archive.__new__(Archive)
     begun, learnt, stored = threading.Event(), threading.Event(), threading.Event()
 
     def store(key: str, step: int, result: StepResult) -> None:
@@ -22,8 +32,8 @@ def test_storing_goes_on_beside_the_block_and_has_ended_behind_it() -> None:
         assert learnt.wait(10), "both wait for each other unless they run side by side"
         stored.set()
 
-    session.store = store  # type: ignore[method-assign]
-    with session.storing("1-sft", 0, StepResult()):
+    archive.store = store  # type: ignore[method-assign]
+    with archive.storing("1-sft", 0, StepResult()):
         assert begun.wait(10)
         learnt.set()
     assert stored.is_set()
@@ -31,10 +41,7 @@ def test_storing_goes_on_beside_the_block_and_has_ended_behind_it() -> None:
 
 def test_copies_of_the_reference_do_not_enter_the_buffer() -> None:
     reference = "class Model:\n    def forward(self, x):\n        return x + x\n"
-    session = Session.__new__(Session)
-    session._references = {"level1/a": reference}
-    session.tasks = [Task("level1/a", 1, "a", reference)]
-    session.buffer = ExemplarBuffer(BufferConfig(), "cpu", 0)
+    archive, buffer = archive_of({"level1/a": reference})
     result = StepResult()
     copy = reference.replace("Model", "ModelNew")
     for source in (copy, copy.replace("x + x", "2 * x")):
@@ -42,16 +49,13 @@ def test_copies_of_the_reference_do_not_enter_the_buffer() -> None:
         result.candidates[candidate.digest] = candidate
         speedups = {"eager": Estimate(1.0, 1.0, 1.0, 3)}
         result.verdicts[candidate.digest] = Verdict(candidate.digest, "level1/a", "cpu", Outcome.OK, speedups=speedups)
-    session.remember(result, 1)
-    (kept,) = session.buffer.candidates("level1/a")
+    archive.remember(result, 1)
+    (kept,) = buffer.candidates("level1/a")
     assert "2 * x" in kept.candidate.source
 
 
 def test_a_step_says_of_how_many_tasks_a_program_is_faster_than_all_before_it() -> None:
-    session = Session.__new__(Session)
-    session.tasks = [Task(f"level1/{name}", 1, name, "class Model: pass") for name in "abc"]
-    session._references = {task.id: task.source for task in session.tasks}
-    session.buffer = ExemplarBuffer(BufferConfig(), "cpu", 0)
+    archive, _ = archive_of({f"level1/{name}": "class Model: pass" for name in "abc"})
 
     def after(**speeds: float) -> float:
         result = StepResult()
@@ -62,7 +66,7 @@ def test_a_step_says_of_how_many_tasks_a_program_is_faster_than_all_before_it() 
             result.verdicts[candidate.digest] = Verdict(
                 candidate.digest, f"level1/{name}", "cpu", Outcome.OK, speedups=over
             )
-        session.remember(result, 1)
+        archive.remember(result, 1)
         return result.metrics["improved_tasks"]
 
     assert after(a=0.5, b=1.005, c=1.3) == 1.0, "not those that are as slow as the reference"
@@ -72,11 +76,11 @@ def test_a_step_says_of_how_many_tasks_a_program_is_faster_than_all_before_it() 
 
 
 def test_what_cannot_be_stored_ends_the_step() -> None:
-    session = Session.__new__(Session)
+    archive = Archive.__new__(Archive)
 
     def store(key: str, step: int, result: StepResult) -> None:
         raise OSError("no space left on device")
 
-    session.store = store  # type: ignore[method-assign]
-    with pytest.raises(OSError, match="no space"), session.storing("1-sft", 0, StepResult()):
+    archive.store = store  # type: ignore[method-assign]
+    with pytest.raises(OSError, match="no space"), archive.storing("1-sft", 0, StepResult()):
         pass

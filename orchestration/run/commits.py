@@ -1,0 +1,98 @@
+"""The committed state of a run, and how it moves on. A kill loses nothing that stands here.
+
+At a commit the files that a state points to are already in the run directory; then the state is replaced atomically.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from orchestration.run.directory import RunDirectory
+from orchestration.run.state import RunState, split_phase_key
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What a commit points to: a policy version, its checkpoint and the buffer, as paths in the run directory."""
+
+    policy_version: int
+    checkpoint: str
+    buffer: str
+
+
+class Commits:
+    """Reads and replaces the state of one run."""
+
+    def __init__(
+        self, run: RunDirectory, state: RunState, keep: int, tracking_ids: Callable[[], Mapping[str, Any]] = dict
+    ) -> None:
+        """`keep`: checkpoints and buffers that stay beside the current ones. `tracking_ids`: MLflow's, for a resume."""
+        self.state = state
+        self._run, self._keep, self._tracking_ids = run, keep, tracking_ids
+
+    def has_assessed(self, stage: str) -> bool:
+        """Whether the policy was measured at a stage."""
+        return stage in self.state.extra.get("assessed", ())
+
+    def has_completed(self, key: str) -> bool:
+        """Whether a phase is over."""
+        return key in self.state.extra.get("completed", ())
+
+    def steps_done(self, key: str) -> int:
+        """Committed steps of a phase."""
+        return self.state.step if (self.state.cycle, self.state.phase) == split_phase_key(key) else 0
+
+    def memory_of(self, key: str) -> Mapping[str, Any]:
+        """What a phase has committed of its memory; empty before its first commit."""
+        memory: Mapping[str, Any] = self.state.extra.get(key, {})
+        return memory
+
+    def write(self) -> None:
+        """Commits the state as it is, with what tracking has become."""
+        self._write(self.state)
+
+    def advance(self, key: str, steps: int, memory: Mapping[str, Any], snapshot: Snapshot) -> None:
+        """Commits the first `steps` steps of a phase, with the memory that the phase goes on with."""
+        self._write(self._after(key, steps, memory, snapshot))
+
+    def complete(self, key: str, steps: int, memory: Mapping[str, Any], snapshot: Snapshot) -> None:
+        """Commits the end of a phase after `steps` steps."""
+        self._write(_with_entry(self._after(key, steps, memory, snapshot), "completed", key))
+
+    def record_assessment(self, stage: str) -> None:
+        """Commits that a stage was measured."""
+        self._write(_with_entry(self.state, "assessed", stage))
+
+    def finish(self) -> None:
+        """Commits the end of the run."""
+        self._write(replace(self.state, finished=True))
+
+    def reload(self) -> None:
+        """Goes back to the last commit."""
+        self.state = self._run.read_state() or RunState()
+
+    def _after(self, key: str, steps: int, memory: Mapping[str, Any], snapshot: Snapshot) -> RunState:
+        cycle, phase = split_phase_key(key)
+        return replace(
+            self.state,
+            cycle=cycle,
+            phase=phase,
+            step=steps,
+            policy_version=snapshot.policy_version,
+            checkpoint=snapshot.checkpoint,
+            buffer=snapshot.buffer,
+            extra={**self.state.extra, key: dict(memory)},
+        )
+
+    def _write(self, state: RunState) -> None:
+        self.state = replace(state, tracking=self._tracking_ids())
+        self._run.commit(self.state)
+        self._run.prune_checkpoints(self._keep, protect=[self.state.checkpoint])
+        self._run.prune_buffers(self._keep, protect=[self.state.buffer])
+
+
+def _with_entry(state: RunState, name: str, entry: str) -> RunState:
+    """The state with one more entry in a list of its `extra`."""
+    return replace(state, extra={**state.extra, name: [*state.extra.get(name, ()), entry]})

@@ -1,0 +1,71 @@
+"""Keeps what a step brought: rows and best programs in the run directory, exemplars in the buffer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+from configs.schema import RunConfig
+from evaluators.guard.cases import HackCases
+from evaluators.guard.copies import is_copy
+from evaluators.records import Outcome
+from evaluators.reward import FASTER
+from orchestration.run.directory import RunDirectory
+from orchestration.step.prompts import PromptWriter
+from orchestration.step.quarantine import quarantine
+from orchestration.step.records import StepResult
+
+
+class Archive:
+    """Stores the results of steps. To store a step again replaces its rows."""
+
+    def __init__(self, config: RunConfig, run: RunDirectory, cases: HackCases, prompts: PromptWriter) -> None:
+        self._config, self._run, self._cases, self._prompts = config, run, cases, prompts
+
+    def store(self, key: str, step: int, result: StepResult) -> None:
+        """Writes samples, candidates, verdicts, new hack cases and better programs. `key` names the phase."""
+        self._run.write_samples(key, step, result.rollouts)
+        self._run.write_candidates(key, step, result.candidates.values())
+        self._run.write_verdicts(key, step, result.verdicts.values())
+        origin = f"{self._config.name}/{key}"
+        quarantine(self._cases, result.candidates, result.verdicts, origin, self._prompts.references)
+        judged = (
+            (candidate, result.verdicts[digest])
+            for digest, candidate in result.candidates.items()
+            if digest in result.verdicts
+        )
+        self._run.save_kernels(self._config.evaluator.arch, judged)
+
+    @contextmanager
+    def storing(self, key: str, step: int, result: StepResult) -> Iterator[None]:
+        """Stores in the background. The block's end waits for it and raises what went wrong."""
+        with ThreadPoolExecutor(1, "store") as background:
+            stored = background.submit(self.store, key, step, result)
+            yield
+            stored.result()
+
+    def remember(self, result: StepResult, version: int) -> None:
+        """Adds right programs to the buffer that exemplars are drawn from, and takes hacks out of it.
+
+        Copies of the reference stay out: every prompt shows the reference, and its speed-up is 1. The metric
+        `improved_tasks` counts the tasks with a program that is faster than the reference and than all before it.
+        `version`: the policy version that the programs are of.
+        """
+        buffer, references = self._prompts.buffer, self._prompts.references
+        before = {task_id: buffer.best(task_id) for task_id in references}
+        for digest, verdict in result.verdicts.items():
+            candidate = result.candidates[digest]
+            if not is_copy(candidate.source, references[candidate.task_id]):
+                buffer.add(candidate, verdict, version)
+            if verdict.outcome is Outcome.HACK:
+                buffer.discard(candidate)
+                self._run.discard_kernel(candidate, verdict.arch)
+        if result.verdicts:
+            result.metrics["improved_tasks"] = float(
+                sum(
+                    best.speedup > FASTER * max(1.0, earlier.speedup if earlier else 1.0)
+                    for task_id, earlier in before.items()
+                    if (best := buffer.best(task_id)) is not None
+                )
+            )

@@ -1,0 +1,31 @@
+"""Trains on a step while the steps after it are generated and judged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from learners.records import Rollout
+from orchestration.fleet.placement import LEARNER
+from orchestration.fleet.roles import Roles
+from orchestration.step.pipeline import Pipeline
+
+Learn = Callable[[int, Sequence[Rollout]], dict[str, float]]
+"""How a phase learns from a step's rollouts; returns the learner's metrics."""
+
+
+def learn_beside(
+    pipeline: Pipeline, roles: Roles, learn: Learn, step: int, rollouts: Sequence[Rollout]
+) -> dict[str, float]:
+    """The learner's metrics as `train/...`, with two figures of the step beside them.
+
+    `staleness`: policy versions between a rollout's sampling and now, mean and maximum. `utilisation/...`: the share of
+    the time since the step before in which a role had work.
+    """
+    stale = [roles.version - rollout.policy_version for rollout in rollouts]
+    pipeline.give_turn(LEARNER)
+    with roles.learner_alone():
+        metrics = pipeline.meanwhile(learn, step, rollouts)
+    learned = {f"train/{name}": value for name, value in metrics.items()}
+    if stale:
+        learned |= {"staleness": sum(stale) / len(stale), "staleness_max": float(max(stale))}
+    return learned | roles.utilisation()
