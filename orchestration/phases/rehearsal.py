@@ -1,9 +1,9 @@
-"""Rehearsal: the best response known to each task, learnt again while contrastive RL learns other tasks.
+"""Rehearsal: contrastive RL learns the best known response to some tasks again after each step.
 
-Steps on a few tasks overwrite what a small policy knows of the others, and a task whose samples are all right, or all
-wrong, has no gradient of its own that would hold it. Learning by cross-entropy beside the policy gradient is what
-InstructGPT does with its pretraining data (PPO-ptx, arXiv 2203.02155, section 3.5), and with the policy's own best
-responses what self-imitation learning does (arXiv 1806.05635).
+Steps on a few tasks overwrite a small policy's knowledge of the others. A task whose samples are all right, or all
+wrong, has no policy gradient that would preserve it. InstructGPT adds cross-entropy on its pretraining data to the
+policy gradient for the same reason (PPO-ptx, arXiv 2203.02155, section 3.5); self-imitation learning does so with the
+policy's own best responses (arXiv 1806.05635).
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from learners.records import Rollout
 
 
 class Rehearsal:
-    """The fastest right response to each task, of those that are clearly faster than the reference.
+    """The fastest right response to each task, if it is clearly faster than the reference.
 
-    `memory`: plain JSON that it is kept in, by task: `response`, `candidate` (the digest) and `speedup`.
+    `memory`: plain JSON, by task id: `response`, `candidate` (its digest) and `speedup`.
     """
 
     def __init__(self, memory: dict[str, dict[str, Any]], config: RewardConfig) -> None:
@@ -30,14 +30,14 @@ class Rehearsal:
         self._config = config
 
     def learn_of_lessons(self, lessons: Iterable[tuple[Mapping[str, Any], str]]) -> None:
-        """What SFT taught: its lessons, each with its response."""
+        """Takes in the lessons of SFT, each with its response."""
         for lesson, response in lessons:
             if (lesson["speedup"] or 0.0) >= self._step:
                 digest = Candidate.propose(lesson["task_id"], lesson["source"], "").digest
-                self._know(lesson["task_id"], response, digest, lesson["speedup"])
+                self._keep_if_faster(lesson["task_id"], response, digest, lesson["speedup"])
 
     def learn_of_rollouts(self, rollouts: Iterable[Rollout], verdicts: Mapping[str, Verdict]) -> None:
-        """What the policy found itself; what is a hack by now is forgotten."""
+        """Takes in the policy's own right responses, and forgets programs that are known as hacks by now."""
         hacks = {digest for digest, verdict in verdicts.items() if verdict.outcome is Outcome.HACK}
         for task_id in [task_id for task_id, known in self.memory.items() if known["candidate"] in hacks]:
             del self.memory[task_id]
@@ -45,21 +45,21 @@ class Rehearsal:
             verdict = verdicts.get(rollout.candidate_digest or "")
             if verdict is not None and is_success(verdict, self._config, self._step):
                 speedup = verdict.speedup_over(self._config.baseline) or 0.0
-                self._know(rollout.task_id, rollout.response, verdict.candidate, speedup)
+                self._keep_if_faster(rollout.task_id, rollout.response, verdict.candidate, speedup)
 
     def draw(self, tasks: int, rng: np.random.Generator) -> Sequence[tuple[str, str]]:
-        """So many tasks, drawn alike, or all there are; each with its response."""
+        """Draws up to `tasks` tasks uniformly, without repeats: pairs of task id and response."""
         known = sorted(self.memory)
         chosen = rng.permutation(len(known))[:tasks]
         return [(known[index], self.memory[known[index]]["response"]) for index in chosen]
 
     @property
     def _step(self) -> float:
-        """What counts as clearly faster."""
+        """The factor from which a program counts as clearly faster."""
         return 1.0 + self._config.resolution
 
-    def _know(self, task_id: str, response: str, candidate: str, speedup: float) -> None:
-        """A response takes the place of one that is clearly slower: what noise alone makes faster changes nothing."""
+    def _keep_if_faster(self, task_id: str, response: str, candidate: str, speedup: float) -> None:
+        """Keeps a response in place of one that is clearly slower; noise alone changes nothing."""
         before = self.memory.get(task_id, {}).get("speedup", 0.0)
         if speedup > before * self._step:
             self.memory[task_id] = {"response": response, "candidate": candidate, "speedup": speedup}

@@ -30,7 +30,7 @@ class SelfSupervised(Phase):
         return self.context.config.self_supervised.samples
 
     def remaining(self, done: int) -> Iterator[int]:
-        """Ends early when `patience` rounds have not brought the success rate `min_gain` above the best before them."""
+        """Ends early if the last `patience` rounds raised the best success rate by less than `min_gain`."""
         config = self.context.config.self_supervised
         for step in range(done, self.steps):
             rates: list[float] = list(self.memory.get("success_rates", ()))
@@ -49,7 +49,7 @@ class SelfSupervised(Phase):
         ]
 
     def credit(self, result: StepResult) -> list[Rollout]:
-        """1 for a correct program that is fast enough, else 0; neutral where we failed to judge it."""
+        """Reward 1 for a right program that is fast enough, 0 for any other, none for a failure of our own to judge."""
         return [
             rollout
             if rollout.outcome == Outcome.INFRA

@@ -19,12 +19,14 @@ from orchestration.step.records import Prompt, StepResult
 from orchestration.step.teachers import Lesson, Proposal, make_teachers
 
 _log = logging.getLogger(__name__)
-_KEPT_EVERY = 64  # programs: a minute or two of an evaluator's work
+_STORED_EVERY = 64  # programs: one or two minutes of an evaluator's work
 
 
 class Sft(Phase):
-    """Cross-entropy on the responses alone, of programs of at least `sft.min_speedup`. What was verified, however slow,
-    also enters the buffer."""
+    """Cross-entropy on the responses alone. Programs slower than `sft.min_speedup` are no lessons.
+
+    Every right program enters the buffer, however slow.
+    """
 
     name = "sft"
     can_be_shorter = False  # its learning rate falls to the last epoch
@@ -34,7 +36,7 @@ class Sft(Phase):
         return 1 + self.context.config.sft.epochs
 
     def gather(self, step: int) -> StepResult:
-        """In step 0, asks the teachers and verifies what they propose; later steps use what was committed."""
+        """Step 0 asks the teachers and verifies their programs. Later steps use the committed lessons."""
         if step > 0:
             return StepResult()
         context, config = self.context, self.context.config
@@ -45,12 +47,12 @@ class Sft(Phase):
             lambda task: context.prompts.one_shot(task.id).text,
         )
         result = StepResult()
-        lessons: dict[str, dict[str, Any]] = {}  # by digest: a program that is proposed twice is learnt once
+        lessons: dict[str, dict[str, Any]] = {}  # by digest: a program that two teachers propose is learnt once
         proposed = 0
         while asked := lesson.next_round():
             proposed += len(asked)
-            for start in range(0, len(asked), _KEPT_EVERY):
-                some = asked[start : start + _KEPT_EVERY]
+            for start in range(0, len(asked), _STORED_EVERY):
+                some = asked[start : start + _STORED_EVERY]
                 candidates = [Candidate.propose(item.task_id, item.source, item.author) for _, item in some]
                 verdicts = context.pipeline.evaluate(candidates, config.evaluator.preset)
                 for (key, proposal), candidate in zip(some, candidates, strict=True):
@@ -61,7 +63,7 @@ class Sft(Phase):
                         lesson.succeeded(key)
                         speedup = verdict.speedup_over(config.reward.baseline)
                         lessons.setdefault(candidate.digest, _lesson(proposal, speedup))
-                context.archive.store(self.key, step, result)  # a run that is killed here does not judge them again
+                context.archive.store(self.key, step, result)  # after a kill they are not judged again
         if not lessons:
             _log.warning(
                 "%s: none of the %d programs that teachers proposed was right, with a speed-up of %g; nothing to learn",
@@ -105,8 +107,11 @@ class Sft(Phase):
         return metrics
 
     def _share_of_rate(self, epoch: int, optimiser_step: int) -> float:
-        """Rises linearly to 1 over the first steps (Adam's moments are estimates of little before), then falls as a
-        cosine from epoch to epoch (Loshchilov and Hutter 2017)."""
+        """The learning rate of an optimiser step, as a share of the configured one.
+
+        It rises linearly to 1 over the first steps, because Adam's moments rest on few gradients there, and falls as
+        a cosine from epoch to epoch (Loshchilov and Hutter 2017).
+        """
         config = self.context.config.sft
         warmup = min(1.0, (optimiser_step + 1) / max(config.warmup_steps, 1))
         cosine = 0.5 * (1 + math.cos(math.pi * epoch / max(config.epochs - 1, 1)))

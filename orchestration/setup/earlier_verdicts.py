@@ -1,4 +1,4 @@
-"""Whether verdicts of earlier runs may be taken over."""
+"""Checks that verdicts of earlier runs (`evaluator.verdicts_of`) were judged as this run judges."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from configs.schema import RunConfig
 from orchestration.run.storage import Storage
 
 _JUDGED_BY = ("evaluator.limits.", "evaluator.require_shapes", "guard.enabled")
-"""What a verdict depends on beside what it says itself."""
+"""Keys that a verdict depends on and does not hold itself."""
 
 
 def check_verdicts_of(config: RunConfig) -> None:
-    """Whether the runs whose verdicts are to be taken over judged as this one does. Raises ConfigError where not."""
+    """Raises ConfigError for a folder without verdicts, or one that was judged under other limits or rules."""
     for folder in config.evaluator.verdicts_of:
         place = Storage.at(*os.path.split(folder.rstrip("/")))
         if not place.is_file("config.yaml"):

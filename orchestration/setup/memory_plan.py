@@ -1,6 +1,6 @@
-"""What each role of a run will take of the memory where it runs, and which knob to turn where that is too much.
+"""Estimates how much memory each role of a run needs, and says which key to change if that is too much.
 
-An estimate: sizes come from the policy's configuration (`learners.memory`), what libraries take from measurements.
+Sizes come from the policy's configuration (`learners.memory`), the libraries' own share from measurements.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from learners.scoring import has_bfloat16
 from orchestration.fleet.placement import BUILDER
 
 _GIB = 2**30
-_SPARE = 0.05  # of what is estimated: fragments, buffers of collectives
+_SPARE = 0.05  # share of an estimate that is added for fragments and buffers of collectives
 _LIBRARIES_BYTES = 1 << 30  # of a process with torch and its libraries, on a CPU or a GPU alike
-_ENGINE_BYTES = 2 << 30  # of a GPU's engine: what its largest batch of prompts takes
-# Bytes by Ray's names of accelerators, of the largest that is sold by that name (NVIDIA's data sheets).
+_ENGINE_BYTES = 2 << 30  # that a GPU's engine needs for its largest batch of prompts
+# Gigabytes by Ray's names of accelerators; the largest model of each name (NVIDIA's data sheets).
 _GPU_GB = {
     **dict.fromkeys(("H200", "GH200"), 141),
     **dict.fromkeys(("B200", "GB200"), 186),
@@ -39,8 +39,10 @@ _GPU_GB = {
 
 @dataclass(frozen=True)
 class RoleMemory:
-    """Bytes that each of `count` processes of a role takes, of which it may have `limit` (0: not known); what they are
-    for, and what to do where they are too many."""
+    """Bytes that each of `count` processes of a role needs (`needed`) and may have (`limit`, 0 if unknown).
+
+    `parts` says what they are for, `remedy` what to do if they are too many.
+    """
 
     role: str
     count: int
@@ -49,15 +51,15 @@ class RoleMemory:
     parts: str
     remedy: str
     host: int = 0
-    """Bytes of the host's memory, where `needed` is of a GPU's."""
+    """Bytes of host memory, if `needed` is GPU memory."""
     taken: int = 0
-    """Bytes of a GPU that it keeps for itself, needed or not: a rollout engine's whole cache."""
+    """Bytes of a GPU that the process reserves, needed or not: a rollout engine's whole cache."""
     resting: int = 0
-    """Bytes of a GPU that it keeps while others have their turn there."""
+    """Bytes of a GPU that the process keeps while others have their turn there."""
 
 
 def memory_plan(config: RunConfig) -> list[RoleMemory]:
-    """One entry a role. Raises PolicyError where the policy's configuration cannot be read."""
+    """One entry a role. Raises PolicyError if the policy's configuration cannot be read."""
     on_gpu = config.evaluator.arch != "cpu"
     device = _gpu_bytes(config.evaluator.arch) if on_gpu else _host_bytes(config)
     shape = _shape(config)
@@ -70,23 +72,23 @@ def memory_plan(config: RunConfig) -> list[RoleMemory]:
 
 
 def refuse_what_cannot_fit(config: RunConfig, plan: Sequence[RoleMemory]) -> None:
-    """Raises ConfigError that names the role and the knob."""
-    for one in plan:
-        if one.limit and one.needed > one.limit:
+    """Raises ConfigError for a role that does not fit; the message names the role and the key to change."""
+    for role in plan:
+        if role.limit and role.needed > role.limit:
             raise ConfigError(
-                f"{one.role}: each needs about {one.needed / _GIB:.1f} GiB ({one.parts}), and has "
-                f"{one.limit / _GIB:.1f}: {one.remedy}"
+                f"{role.role}: each needs about {role.needed / _GIB:.1f} GiB ({role.parts}), and has "
+                f"{role.limit / _GIB:.1f}: {role.remedy}"
             )
-    for one in plan:
-        if one.host and (limit := _host_bytes(config)) and one.host * one.count > limit:
+    for role in plan:
+        if role.host and (limit := _host_bytes(config)) and role.host * role.count > limit:
             raise ConfigError(
-                f"{one.role}: off-loading needs about {one.host * one.count / _GIB:.1f} GiB of the host, which has "
+                f"{role.role}: off-loading needs about {role.host * role.count / _GIB:.1f} GiB of the host, which has "
                 f"{limit / _GIB:.1f}: set learner.offload_optimizer=nvme or none"
             )
     _refuse_what_cannot_share(config, plan)
-    total = sum(one.needed * one.count for one in plan)
+    total = sum(role.needed * role.count for role in plan)
     if config.evaluator.arch == "cpu" and (limit := _host_bytes(config)) and total > limit:
-        largest = max(plan, key=lambda one: one.needed * one.count)
+        largest = max(plan, key=lambda role: role.needed * role.count)
         raise ConfigError(
             f"the roles of one host need about {total / _GIB:.1f} GiB, and it has {limit / _GIB:.1f}: most is for the "
             f"{largest.role}: {largest.remedy}"
@@ -94,7 +96,7 @@ def refuse_what_cannot_fit(config: RunConfig, plan: Sequence[RoleMemory]) -> Non
 
 
 def _refuse_what_cannot_share(config: RunConfig, plan: Sequence[RoleMemory]) -> None:
-    """Raises ConfigError where the roles of one GPU do not fit on it together, as far as they are there at once."""
+    """Raises ConfigError if the roles that are on one GPU at the same time do not fit on it together."""
     learner, engine, evaluator, *builders = plan
     share, device = config.placement.share, learner.limit
     if config.evaluator.arch == "cpu" or not device:
@@ -108,7 +110,7 @@ def _refuse_what_cannot_share(config: RunConfig, plan: Sequence[RoleMemory]) -> 
             )
         return
     others = evaluator.needed if share == "all" else 0
-    for builder in builders:  # all of them keep what they need to look at programs
+    for builder in builders:  # every builder keeps its memory for looks at programs
         others += -(-builder.count // evaluator.count) * builder.needed
     together = learner.needed + engines + others
     remedy = "set rollout.sleep=true, or lower "
@@ -116,9 +118,9 @@ def _refuse_what_cannot_share(config: RunConfig, plan: Sequence[RoleMemory]) -> 
         together, remedy = max(learner.needed, learner.resting + engines) + others, "lower "
     if together > device:
         knob = "rollout.kv_cache_gib" if config.rollout.engines_per_gpu > 1 else "rollout.gpu_memory_utilization"
-        said = f"learner {learner.needed / _GIB:.1f}, engines {engines / _GIB:.1f}, those who judge {others / _GIB:.1f}"
+        split = f"learner {learner.needed / _GIB:.1f}, engines {engines / _GIB:.1f}, judging {others / _GIB:.1f}"
         raise ConfigError(
-            f"placement.share={share}: the roles of one GPU need about {together / _GIB:.1f} GiB at once ({said}), and "
+            f"placement.share={share}: the roles of one GPU need about {together / _GIB:.1f} GiB at once ({split}), and "
             f"it has {device / _GIB:.1f}: {remedy}{knob}, learner.micro_batch_tokens or evaluator.builders"
         )
 
@@ -126,16 +128,16 @@ def _refuse_what_cannot_share(config: RunConfig, plan: Sequence[RoleMemory]) -> 
 def memory_table(plan: Sequence[RoleMemory]) -> Table:
     """The plan for a terminal."""
     table = Table("role", "processes", "GiB each", "of", "for", box=None)
-    for one in plan:
-        limit = f"{one.limit / _GIB:.1f}" if one.limit else "?"
-        table.add_row(one.role, str(one.count), f"{one.needed / _GIB:.1f}", limit, one.parts)
+    for role in plan:
+        limit = f"{role.limit / _GIB:.1f}" if role.limit else "?"
+        table.add_row(role.role, str(role.count), f"{role.needed / _GIB:.1f}", limit, role.parts)
     return table
 
 
 def _learner(config: RunConfig, shape: PolicyShape, device: int, *, on_gpu: bool) -> RoleMemory:
     in_half = config.learner.autocast and has_bfloat16("cuda" if on_gpu else "cpu")
     learner, trains = replace(config.learner, autocast=in_half), "contrastive_rl" in config.schedule.phases
-    known = learner_memory(
+    memory = learner_memory(
         shape,
         learner,
         responses=learner.micro_batch_tokens,
@@ -143,13 +145,13 @@ def _learner(config: RunConfig, shape: PolicyShape, device: int, *, on_gpu: bool
         device_bytes=device if on_gpu else 0,
     )
     parts = {
-        "weights": known.weights,
-        "gradients": known.gradients,
-        "optimiser": known.optimizer,
-        "reference": known.reference,
-        "activations": known.activations,
+        "weights": memory.weights,
+        "gradients": memory.gradients,
+        "optimiser": memory.optimizer,
+        "reference": memory.reference,
+        "activations": memory.activations,
     }
-    parts |= {} if on_gpu else {"off-loaded": known.host}
+    parts |= {} if on_gpu else {"off-loaded": memory.host}
     adapters = "train adapters (learner.lora.rank)"
     states = f"raise learner.zero_stage and learner.ranks, or {adapters}"
     remedies = {
@@ -166,14 +168,14 @@ def _learner(config: RunConfig, shape: PolicyShape, device: int, *, on_gpu: bool
         }
     largest = max(parts, key=lambda name: parts[name])
     needed = _LIBRARIES_BYTES + int((1 + _SPARE) * sum(parts.values()))
-    said, host = _said(parts), known.host if on_gpu else 0
-    said += f"; in the host's memory {host / _GIB:.1f}" if host else ""
-    remedy, resting = remedies.get(largest, states), needed - int((1 + _SPARE) * known.activations)
-    return RoleMemory("learner", learner.ranks, needed, device, said, remedy, host, resting=resting)
+    listed, host = _list_parts(parts), memory.host if on_gpu else 0
+    listed += f"; in the host's memory {host / _GIB:.1f}" if host else ""
+    remedy, resting = remedies.get(largest, states), needed - int((1 + _SPARE) * memory.activations)
+    return RoleMemory("learner", learner.ranks, needed, device, listed, remedy, host, resting=resting)
 
 
 def _engine(config: RunConfig, shape: PolicyShape, device: int, *, on_gpu: bool) -> RoleMemory:
-    """At the least: with a cache for one sequence of full length."""
+    """The least that an engine needs: with a cache for one sequence of full length."""
     rollout, policy = config.rollout, config.policy
     width = {"bfloat16": 2, "float16": 2, "float32": 4}[policy.dtype]
     weights = width * shape.parameters // rollout.tensor_parallel
@@ -195,12 +197,12 @@ def _engine(config: RunConfig, shape: PolicyShape, device: int, *, on_gpu: bool)
                 f"{policy.max_length}: raise rollout.kv_cache_gib, or lower policy.max_length"
             )
     sequences = f"a cache for {room // policy.max_length} sequences of full length ({rollout.max_concurrent} at once)"
-    parts = f"{_said({'weights': weights})}, {sequences if limit else 'cache for one sequence'}"
+    parts = f"{_list_parts({'weights': weights})}, {sequences if limit else 'cache for one sequence'}"
     return RoleMemory("rollout", rollout.engines * rollout.tensor_parallel, needed, limit, parts, remedy, taken=taken)
 
 
 def _evaluator(config: RunConfig, device: int) -> RoleMemory:
-    """Two runners, whose programs may take up to a limit that few come near."""
+    """Two runners. Their programs may take up to a limit, which few come near and which is not counted."""
     limits, on_gpu = config.evaluator.limits, config.evaluator.arch != "cpu"
     parts = f"without two programs of at most {limits.gpu_memory_gib if on_gpu else limits.memory_gib:g} GiB"
     remedy = "lower evaluator.workers"
@@ -208,7 +210,7 @@ def _evaluator(config: RunConfig, device: int) -> RoleMemory:
 
 
 def _builder(config: RunConfig, device: int) -> RoleMemory:
-    """One that looks at programs on their GPU: as much as a program's process, and its own."""
+    """A builder that looks at programs on their GPU needs memory for the program's process and for its own."""
     limits = config.evaluator.limits
     parts = f"without a program of at most {limits.gpu_memory_gib:g} GiB"
     return RoleMemory(BUILDER, config.evaluator.builders, _LIBRARIES_BYTES, device, parts, "lower evaluator.builders")
@@ -232,18 +234,18 @@ def _shape(config: RunConfig) -> PolicyShape:
 
 
 def _gpu_bytes(arch: str) -> int:
-    """Of a GPU of this host where it has one of that name, else of the kind; 0 where neither is known."""
+    """Memory of this host's GPU if it is of that name, else of the kind by the table; 0 if neither is known."""
     if torch.cuda.is_available() and arch.replace("-", " ") in torch.cuda.get_device_name(0):
         return int(torch.cuda.get_device_properties(0).total_memory)
     return int(_GPU_GB.get(arch, 0) * 1e9)
 
 
 def _host_bytes(config: RunConfig) -> int:
-    """Of this host, where the run starts a Ray of its own; 0 for a cluster's."""
+    """Memory of this host if the run starts a Ray of its own; 0 on a cluster."""
     if config.ray.address or os.environ.get("RAY_ADDRESS"):
         return 0
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def _said(parts: dict[str, int]) -> str:
+def _list_parts(parts: dict[str, int]) -> str:
     return ", ".join(f"{name} {amount / _GIB:.1f}" for name, amount in parts.items() if amount)

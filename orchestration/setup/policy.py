@@ -18,7 +18,7 @@ from prompts.render import Exemplar, PromptRenderer
 
 
 def check_policy(model: str) -> None:
-    """Whether a policy can be expected to load, without reading its weights. Raises PolicyError where it cannot."""
+    """Checks, without reading weights, that a policy can be loaded. Raises PolicyError if not."""
     if model == "scratch":
         return
     load_tokenizer(model)
@@ -32,9 +32,9 @@ def check_policy(model: str) -> None:
 
 
 def prepare_policy(config: RunConfig, tasks: Sequence[Task], folder: Path) -> str:
-    """The policy's folder or Hugging Face id. `scratch` is made in `folder`, unless it stands there already.
+    """The policy's folder or Hugging Face id. A `scratch` policy is made in `folder`, unless it is there already.
 
-    Raises PolicyError where its sizes do not fit each other.
+    Raises PolicyError if its sizes do not fit each other.
     """
     if config.policy.model != "scratch":
         return config.policy.model
@@ -48,8 +48,7 @@ def prepare_policy(config: RunConfig, tasks: Sequence[Task], folder: Path) -> st
 
 
 def corpus(tasks: Sequence[Task], config: RunConfig) -> Iterator[str]:
-    """What the policy will read and write, for its tokenizer: prompts, and the programs of the bundled teacher and of
-    those that are files, as responses."""
+    """Texts to train the tokenizer on: prompts, and responses with programs of the bundled and the file teachers."""
     renderer, arch = PromptRenderer(), config.evaluator.arch
     for task in tasks:
         reference = program_source(task)
