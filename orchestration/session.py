@@ -1,6 +1,6 @@
-"""An open run: opens everything a run needs, resumes from the last commit, and commits.
+"""An open run: its tasks, actors, prompts and pipeline, put to the last commit.
 
-To open a session resumes what the run directory holds. To commit makes everything up to here survive a kill.
+Opening a session resumes what the run directory holds. Committing makes everything up to here survive a kill.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 
 
 class Session:
-    """An open run. Use as a context manager: to leave it ends every actor.
+    """An open run. Use it as a context manager; leaving it ends every actor.
 
     `early_end` says whether the run is to end with the step under way and its assessment.
     """
@@ -65,7 +65,7 @@ class Session:
             raise RunDirectoryError(f"root: {config.root} cannot be used ({error}); give another root=...") from error
 
     def _run_tasks(self, named: list[Any]) -> RunTasks:
-        """A run goes on with the tasks that it began with, whatever is marked or drawn otherwise since."""
+        """The tasks of a new run, or those that a run began with, whatever is marked or drawn differently since."""
         if not self.run.exists():
             return RunTasks.draw(named, self.config)
         return RunTasks.of_begun_run(named, self.config.tasks, self.run.read_marks(), self.run.read_held_out())
