@@ -28,7 +28,8 @@ from evaluators.failures import InfraError, RunnerFailure
 from evaluators.host.cpu_device import CpuDevice
 from evaluators.host.device import Device, Slot
 from evaluators.host.look import look
-from evaluators.host.runner_handle import RunnerHandle, RunnerLimits
+from evaluators.host.runner_handle import RunnerHandle
+from evaluators.host.runner_process import RunnerLimits
 from evaluators.host.zygote_handle import ZygoteHandle
 from evaluators.records import Artifact, BuildError, Candidate, Outcome, Task, digest_of
 from evaluators.shared.extension import ExtensionRequest

@@ -27,7 +27,9 @@ from evaluators.compile.messages import compiler_message
 from evaluators.failures import InfraError, RunnerFailure, Unbuilt
 from evaluators.host.cpu_device import CpuDevice
 from evaluators.host.device import Slot
-from evaluators.host.runner_handle import RunnerHandle, RunnerLimits, remove_folder
+from evaluators.host.folders import remove_folder
+from evaluators.host.runner_handle import RunnerHandle
+from evaluators.host.runner_process import RunnerLimits
 from evaluators.host.zygote_handle import ZygoteHandle
 from evaluators.shared.extension import ExtensionRequest
 from evaluators.shared.toolchain import CompileError, Toolchain
@@ -205,7 +207,6 @@ class ExtensionFarm:
         # Of another user than the program that asks, who could else fill this one's share of processes.
         runner = RunnerHandle(self._zygote, CpuDevice(), self._slot, 1, limits, environment, [folder])
         message = {
-            "op": "compile",
             "extension": request.to_json() if request else None,
             "folder": str(folder),
             "capability": self.toolchain.capability,
@@ -215,7 +216,7 @@ class ExtensionFarm:
         try:
             runner.begin_start()
             runner.end_start(_START_SECONDS)
-            return runner.ask(message, seconds + _GRACE_SECONDS)
+            return runner.compile(message, seconds + _GRACE_SECONDS)
         except RunnerFailure as failure:
             return {"lost": failure.message}
         finally:

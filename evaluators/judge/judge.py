@@ -121,7 +121,7 @@ class Judge:
 
     def _examine(self, source: str, timing: Timing, trace: Trace | None) -> None:
         """Puts what the guard makes of the evidence to the findings."""
-        reference, candidate = (runner.census() for runner in self.pair.runners)
+        reference, candidate = (runner.process.census() for runner in self.pair.runners)
         (_, expected), (replaced, flags) = (runner.integrity(self.limits.call) for runner in self.pair.runners)
         self.findings += examine(
             Evidence(

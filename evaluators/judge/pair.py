@@ -167,9 +167,9 @@ class RunnerPair:
     def _burst(self, which: int, seeds: list[int], timeout: float, warm: int) -> Burst:
         runner = self.runners[which]
         if which == 0:
-            before = self.runners[1].cpu_seconds()
+            before = self.runners[1].process.cpu_seconds()
             seconds, mismatch = of_reference(self.task, lambda: runner.call(seeds, timeout))
-            self.beside += max(0.0, self.runners[1].cpu_seconds() - before)
+            self.beside += max(0.0, self.runners[1].process.cpu_seconds() - before)
         else:
             seconds, mismatch = runner.call(seeds, timeout)
         if mismatch is not None:

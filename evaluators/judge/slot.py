@@ -145,7 +145,7 @@ class MeasuringSlot:
             judgement = Judgement(failure.outcome, failure.message)
             runner.end()
             self._after_fault(judgement, check=not beside_others)
-            return None if beside_others and not is_certain(failure) else (judgement, runner.active)
+            return None if beside_others and not is_certain(failure) else (judgement, runner.process.active)
         finally:
             runner.close()
         return None
@@ -204,7 +204,7 @@ class MeasuringSlot:
             judgement.cost["fork"] = fork_seconds
             runners[1].end()
             self._after_fault(judgement)
-            return judgement, runners[1].active
+            return judgement, runners[1].process.active
         finally:
             for runner in runners:
                 runner.close()

@@ -12,6 +12,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from evaluators.host.claims import StateForm as Form
 from evaluators.host.device import Device
 from evaluators.host.runner_handle import RunnerHandle
 from evaluators.judge.pair import RunnerPair, of_reference
@@ -20,7 +21,6 @@ from evaluators.tasks import TaskProgram
 
 # Numbers of a state that are read, and that are told from each other one by one: on a GPU (True) and on a core.
 _MOST = {True: (1 << 28, 1 << 25), False: (1 << 25, 1 << 22)}
-Form = list[Any]  # name, dtype and shape of a tensor, as a runner says
 
 
 class Weights:

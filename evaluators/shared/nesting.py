@@ -5,7 +5,6 @@ Both sides of the pipe use it, so nothing in here trusts a description: sizes ar
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,8 +13,7 @@ from torch import Tensor
 
 Spec = dict[str, Any]
 _ALIGNMENT = 512  # as torch's CUDA allocator gives
-_MOST_DIMENSIONS, _LARGEST = 64, 1 << 48
-_PLAIN_DTYPES = frozenset(
+PLAIN_DTYPES = frozenset(
     f"{kind}{bits}"
     for kind, sizes in (
         ("float", (16, 32, 64)),
@@ -152,23 +150,12 @@ def dtype_of(spec: Spec) -> torch.dtype:
 
 def is_plain(value: Tensor) -> bool:
     """Whether a tensor of a model's state can be copied as it is: dense, of memory, of a dtype of whole bytes."""
-    return value.layout is torch.strided and not value.is_meta and _name_of(value.dtype) in _PLAIN_DTYPES
+    return value.layout is torch.strided and not value.is_meta and _name_of(value.dtype) in PLAIN_DTYPES
 
 
 def form_of(name: str, value: Tensor) -> list[Any]:
     """Name, dtype and shape of a tensor of a model's state."""
     return [name, _name_of(value.dtype), list(value.shape)]
-
-
-def is_form(form: Any) -> bool:
-    """Whether what an untrusted process says is the form of a plain tensor."""
-    if not isinstance(form, list) or len(form) != 3:
-        return False
-    name, dtype, shape = form
-    if not isinstance(name, str) or dtype not in _PLAIN_DTYPES or not isinstance(shape, list):
-        return False
-    sizes = all(type(size) is int and 0 <= size < _LARGEST for size in shape)
-    return sizes and len(shape) <= _MOST_DIMENSIONS and math.prod(max(size, 1) for size in shape) < _LARGEST
 
 
 def without_repeats(target: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:

@@ -62,10 +62,10 @@ def runner(limits) -> Iterator[RunnerHandle]:
 
 
 def test_a_program_that_continues_itself_without_pause_stays_stopped(runner) -> None:
-    if "seccomp" not in runner.active:
+    if "seccomp" not in runner.process.active:
         pytest.skip("nothing keeps a program from it here")
     runner.load(CONTINUING, "ModelNew", 10.0)
-    assert times_running(runner.pid) == 0
+    assert times_running(runner.process.pid) == 0
 
 
 def test_who_continues_itself_without_pause_cannot_be_stopped_where_nothing_contains_it() -> None:
@@ -110,19 +110,19 @@ def test_no_group_is_signalled_after_its_runner_has_been_reaped(runner, monkeypa
         runner.load("import os\nos._exit(3)\n", "ModelNew", 10.0)
     with contextlib.suppress(RunnerFailure):
         runner.trace(1.0)
-    assert runner.census().children == 0
+    assert runner.process.census().children == 0
     runner.close()
     assert signals.seen == ["SIGCONT", "reap"]
 
 
 def test_a_runner_that_its_zygote_did_not_reap_is_killed_with_its_group(runner, monkeypatch) -> None:
     signals = Signals(monkeypatch)
-    assert runner._zygote._process is not None
-    runner._zygote._process.kill()
-    runner._zygote._process.wait()
+    assert runner.process._zygote._process is not None
+    runner.process._zygote._process.kill()
+    runner.process._zygote._process.wait()
     runner.close()
     assert signals.seen[0] == "SIGKILL"
-    assert runner._left == 0
+    assert runner.process._left == 0
 
 
 def test_a_zygote_leaves_numbers_alone_that_are_no_runners_of_it() -> None:

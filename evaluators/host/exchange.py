@@ -1,0 +1,151 @@
+"""Requests to one runner and its replies, and what becomes of a reply that does not come.
+
+Runs in the judge's process (trusted). Whatever goes wrong on the runner's side ends in a `RunnerFailure` with an
+outcome; our own failures are `InfraError`. The runner must never run outside of a request.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from evaluators.failures import InfraError, RunnerFailure
+from evaluators.host import claims
+from evaluators.host.runner_process import RunnerProcess
+from evaluators.records import Outcome
+from evaluators.shared.extension import ExtensionRequest
+from evaluators.shared.protocol import PeerClosed, PeerTimeout, ProtocolViolation
+
+_T = TypeVar("_T")
+BuildExtension = Callable[[ExtensionRequest], dict[str, Any]]
+"""Answers a candidate that asks for an extension; may raise Unbuilt."""
+
+_OF_A_RUN = re.compile("(CUDA|cuDNN) error:")
+_COMPILER_WORDS = ("Error building extension", "CppCompileError", "ninja", "error: ", "compiler")
+_MOST_EXTENSIONS = 64
+
+
+class Exchange:
+    """The requests to one runner, one at a time.
+
+    `seconds`: the time that the last request took, by the judge's clock. `libraries`: the extensions that the runner
+    was told to load.
+    """
+
+    def __init__(self, process: RunnerProcess, extensions: BuildExtension | None) -> None:
+        """`extensions` answers a candidate that asks for an extension; None: there are none."""
+        self._process = process
+        self._channel = process.channel
+        self._extensions = extensions
+        self.libraries: set[Path] = set()
+        self.seconds = 0.0
+
+    def ask(
+        self,
+        message: dict[str, Any],
+        timeout: float,
+        descriptors: Sequence[int] = (),
+        *,
+        decode: Callable[[dict[str, Any]], _T],
+    ) -> _T:
+        """Sends one request and returns the reply as `decode` reads it (`evaluators.host.claims`). Raises RunnerFailure
+        for whatever else happens.
+
+        The runner runs from the request to its reply and at no other time: it cannot work ahead on inputs that it has
+        not been called with, finish after it has answered, or slow the other side down.
+        """
+        try:
+            self._channel.expect_silence()
+            start = time.perf_counter()
+            self._process.resume()
+            self._channel.send(message, descriptors)
+            reply = self._reply(timeout)
+            self.seconds = time.perf_counter() - start
+        except PeerTimeout:
+            raise RunnerFailure(Outcome.TIMEOUT, f"no answer within {timeout:.1f} s") from None
+        except (PeerClosed, ProtocolViolation) as error:
+            raise RunnerFailure(Outcome.RUNTIME_ERROR, self._explain(error)) from None
+        finally:
+            self._process.stop()
+        try:
+            if (raised := claims.decode_error(reply)) is not None:
+                raise _failure_of(*raised, message["op"])
+            return decode(reply)
+        except ProtocolViolation as error:
+            raise RunnerFailure(Outcome.RUNTIME_ERROR, self._explain(error)) from None
+
+    def begin_start(self) -> None:
+        """Lets the runner take hold of the device, before any line of the program has run; `end_start` waits for it.
+        Runners may start at the same time, since nothing is measured meanwhile."""
+        self._process.resume()
+        with contextlib.suppress(PeerClosed):  # `end_start` says why
+            self._channel.send({"op": "start"})
+
+    def end_start(self, timeout: float) -> None:
+        """Waits until the runner has started. Raises InfraError."""
+        try:
+            reply, _ = self._channel.receive(timeout)
+            raised = claims.decode_error(reply)
+            active = () if raised else claims.decode_containment(reply)
+        except PeerTimeout as error:
+            printed = self._process.last_output()
+            raise InfraError(f"the runner did not start within {timeout:.0f} s: {printed}") from error
+        except (PeerClosed, ProtocolViolation) as error:
+            raise InfraError(f"the runner did not start: {self._explain(error)}") from error
+        finally:
+            self._process.stop()
+        if raised:
+            raise InfraError(f"the runner did not start: {raised[1]}")
+        self._process.note_containment(active)
+
+    def _reply(self, timeout: float) -> dict[str, Any]:
+        """The reply to a request. Meanwhile the candidate may ask for extensions; that time is not counted against it.
+
+        Raises Unbuilt, and what the channel raises."""
+        deadline = time.monotonic() + timeout
+        for _ in range(_MOST_EXTENSIONS):
+            reply, _ = self._channel.receive(max(0.0, deadline - time.monotonic()))
+            if "extension" not in reply:
+                return reply
+            start = time.monotonic()
+            self._process.stop()
+            answer = self._build(reply["extension"])
+            self._process.resume()
+            self._channel.send(answer)
+            deadline += time.monotonic() - start
+        raise ProtocolViolation(f"more than {_MOST_EXTENSIONS} extensions")
+
+    def _build(self, request: Any) -> dict[str, Any]:
+        """The answer to a candidate that asks for an extension."""
+        try:
+            extension = claims.decode_extension(request)
+        except ProtocolViolation as error:
+            return {"error": str(error)}
+        if self._extensions is None:
+            return {"error": "no extensions are built for this program"}
+        answer = self._extensions(extension)
+        if "library" in answer and len(self.libraries) < _MOST_EXTENSIONS:
+            self.libraries.add(Path(answer["library"]))
+        return answer
+
+    def _explain(self, error: Exception) -> str:
+        """Why a runner gave no reply."""
+        if isinstance(error, ProtocolViolation):
+            return f"the program wrote to the judge's pipe ({error})"
+        return self._process.explain_end()
+
+
+def _failure_of(kind: str, message: str, operation: str) -> RunnerFailure:
+    """The failure that an exception in the runner stands for, by its kind and message."""
+    if kind in ("SyntaxError", "IndentationError", "TabError"):
+        return RunnerFailure(Outcome.BUILD_ERROR, message, "parse")
+    if kind == "NoEntry":
+        return RunnerFailure(Outcome.BUILD_ERROR, message, "import")
+    compiles = kind in ("RuntimeError", "CppCompileError", "InductorError") and not _OF_A_RUN.search(message)
+    if compiles and any(word in message for word in _COMPILER_WORDS):
+        return RunnerFailure(Outcome.BUILD_ERROR, message, "compile")
+    return RunnerFailure(Outcome.RUNTIME_ERROR, message, operation)

@@ -1,0 +1,224 @@
+"""One runner as a process: forked, contained, stopped and continued, counted, and ended with all that it started.
+
+Runs in the judge's process (trusted). It must never read what the runner sends: that is `evaluators.host.exchange`'s.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import socket
+import stat
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from evaluators.failures import InfraError
+from evaluators.host.census import Census
+from evaluators.host.device import Device, Slot
+from evaluators.host.folders import give_folder, remove_folder
+from evaluators.host.locks import shared_folder
+from evaluators.host.process_group import ProcessGroup
+from evaluators.host.zygote_handle import ZygoteHandle
+from evaluators.sandbox import Containment, hide_memory
+from evaluators.sandbox.process_counts import cpu_seconds_of, scheduled
+from evaluators.shared.protocol import Channel
+
+_log = logging.getLogger(__name__)
+_FIRST_USER = 61000
+# Candidates may not read solutions of tasks, nor the ways in which evaluators are cheated.
+_HIDDEN = tuple(str(Path(__file__).parents[1] / name) for name in ("tasks/bundled", "gauntlet"))
+_PRINTED_BYTES = 500  # of a program's output, in messages
+_STATUS_NAMES = {signal.SIGXCPU: "used up its CPU time", signal.SIGSEGV: "crashed with a segmentation fault"}
+
+
+@dataclass(frozen=True)
+class RunnerLimits:
+    """Limits of one runner; bytes, counts, seconds."""
+
+    memory_bytes: int = 4 << 30
+    device_memory_bytes: int = 48 << 30
+    processes: int = 64
+    file_bytes: int = 64 << 20
+    cpu_seconds: int = 600
+
+
+class RunnerProcess:
+    """The process of one runner, from its fork to its end.
+
+    `pid` is 0 once the zygote has reaped it. `active` names the containment that the host allowed.
+    """
+
+    def __init__(
+        self,
+        zygote: ZygoteHandle,
+        device: Device,
+        slot: Slot,
+        side: int,
+        limits: RunnerLimits,
+        environment: Mapping[str, str] | None = None,
+        writable: Sequence[Path] = (),
+    ) -> None:
+        """Forks the runner, which waits for its first request. `side` (0 or 1) gives the two runners of a slot
+        different users. The runner may write in its own folder and in the `writable` ones. Raises InfraError."""
+        self._zygote = zygote
+        self._folder = Path(tempfile.mkdtemp(prefix="warpsmith-runner-"))
+        self.active: tuple[str, ...] = ()
+        user = _FIRST_USER + 2 * slot.index + side
+        for folder in (self._folder, *writable):
+            give_folder(folder, user)
+        ours, theirs = socket.socketpair()
+        message = {
+            "op": "fork",
+            "containment": asdict(_containment(device, slot, limits, user, self._folder, writable)),
+            "environment": {**_variables(str(self._folder)), **(environment or {})},
+            "device": device.runner_options(limits.device_memory_bytes),
+        }
+        try:
+            self.pid = int(zygote.request(message, [theirs.fileno()])["pid"])
+            if not self.pid:
+                raise InfraError("the zygote could not fork a runner")
+        except InfraError:
+            ours.close()
+            remove_folder(self._folder)
+            raise
+        finally:
+            theirs.close()
+        self._zygote_start = zygote.starts
+        self._group = ProcessGroup(self.pid)
+        self._left = 0  # processes of it that could not be ended
+        self._closed = False
+        self.channel = Channel(ours, trusted=False)
+
+    def resume(self) -> None:
+        """Continues the runner and all that it started."""
+        self._group.resume()
+
+    def stop(self) -> None:
+        """Stops the runner and all that it started."""
+        self._group.stop()
+
+    def note_containment(self, active: tuple[str, ...]) -> None:
+        """Takes note of the containment that the runner names, before any line of the program has run."""
+        self.active = active
+        self._group.holds_all = "seccomp" in active
+        if not {"landlock", "own_user", "pid_namespace"}.intersection(active):
+            hide_memory()  # the judge's own: nothing else keeps the runner from reading it
+
+    def cpu_seconds(self) -> float:
+        """CPU time that its threads have taken so far, as the kernel counts it."""
+        return scheduled(self.pid)[0]
+
+    def waited_seconds(self) -> float:
+        """Seconds for which its threads were ready to run and had no core, so far, as the kernel counts them."""
+        return scheduled(self.pid)[1]
+
+    def census(self) -> Census:
+        """Its threads and the processes below it, as the kernel counts them."""
+        children = self._group.others()
+        seconds = sum(map(cpu_seconds_of, children))
+        with contextlib.suppress(OSError):
+            return Census(len(os.listdir(f"/proc/{self.pid}/task")), len(children), seconds)
+        return Census(0, len(children), seconds)
+
+    def last_output(self) -> str:
+        """The last bytes that the program printed, decoded."""
+        # The program may have put a link or a pipe in the file's place, if the host does not let us hide the file.
+        with contextlib.suppress(OSError):
+            descriptor = os.open(self._folder / "output.txt", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            with open(descriptor, "rb") as file:
+                status = os.fstat(descriptor)
+                if stat.S_ISREG(status.st_mode):
+                    file.seek(max(0, status.st_size - _PRINTED_BYTES))
+                    return file.read(_PRINTED_BYTES).decode(errors="replace").strip()
+        return ""
+
+    def explain_end(self) -> str:
+        """Why the runner went silent: how its process ended, and the last that it printed. Raises InfraError if the
+        zygote has died and the program cannot have killed it."""
+        time.sleep(0.05)  # a dying process closes its socket a moment before it can be waited for
+        try:
+            status = self._reap()
+        except InfraError:
+            status = None
+        if self._zygote.starts != self._zygote_start or not self._zygote.is_alive:
+            if "pid_namespace" in self.active:  # the program cannot reach the zygote
+                raise InfraError("the zygote died")
+            return "the program ended the process that had started it"
+        if status is None:
+            return "the program closed the judge's pipe"
+        printed = self.last_output()
+        return f"{_ending(status)}: {printed}" if printed else _ending(status)
+
+    def close(self) -> None:
+        """Kills the runner with everything it started, and removes its folder. Never raises: the verdict stands."""
+        if self._closed:
+            return
+        self._closed = True
+        self.channel.close()
+        self._group.kill()
+        try:
+            self._reap()
+        except InfraError as error:
+            _log.warning("runner %d: %s", self._group.leader, error)
+        remove_folder(self._folder)
+
+    def end(self) -> None:
+        """Closes it. Raises InfraError if something that it started is still there."""
+        self.close()
+        if self._left:
+            raise InfraError(f"{self._left} processes of the program could not be ended")
+
+    def _reap(self) -> int | None:
+        """Has the zygote end all that is left of the runner. Returns the status with which the runner had ended by
+        itself, or None. Raises InfraError."""
+        if not self.pid:
+            return None
+        process, self.pid = self.pid, 0
+        reply = self._zygote.request({"op": "reap", "pid": process})
+        self._left = int(reply["left"])
+        # A zygote that was started meanwhile does not know the runner: all that is left of it is still to be killed.
+        self._group.gone = self._zygote.starts == self._zygote_start and not self._left
+        return None if reply["status"] is None else int(reply["status"])
+
+
+def _containment(
+    device: Device, slot: Slot, limits: RunnerLimits, user: int, folder: Path, writable: Sequence[Path]
+) -> Containment:
+    return Containment(
+        memory_bytes=limits.memory_bytes,
+        processes=limits.processes,
+        file_bytes=limits.file_bytes,
+        cpu_seconds=limits.cpu_seconds,
+        user=user,
+        folder=str(folder),
+        cores=slot.cores,
+        hidden=(*_HIDDEN, str(shared_folder())),  # a program could hold the locks in there
+        writable=tuple(map(str, writable)),
+        maps_device=device.own_memory,
+    )
+
+
+def _variables(home: str) -> dict[str, str]:
+    """Environment variables that keep all that a program writes in its own folder."""
+    return {
+        "HOME": home,
+        "TMPDIR": home,
+        "TORCHINDUCTOR_CACHE_DIR": f"{home}/inductor",
+        "TORCH_EXTENSIONS_DIR": f"{home}/extensions",
+        "TRITON_CACHE_DIR": f"{home}/triton",
+        "USER": "candidate",
+    }
+
+
+def _ending(status: int) -> str:
+    """How a process ended, in words, from the status that `waitpid` gave."""
+    if not os.WIFSIGNALED(status):
+        return f"the process ended with exit code {os.WEXITSTATUS(status)}"
+    number = os.WTERMSIG(status)
+    named = next((text for key, text in _STATUS_NAMES.items() if key == number), None)
+    return f"the process {named or f'was ended by signal {number}'}"
