@@ -65,7 +65,7 @@ def signals(runs: Sequence[RunDirectory]) -> tuple[str, str]:
     columns = ["group", "fastest_shown", "advantage"]
     groups: dict[bool, dict[tuple[int, int, str], set[float]]] = {True: defaultdict(set), False: defaultdict(set)}
     for index, run in enumerate(runs):
-        for row in run.read_samples(PHASE, columns=columns).to_pylist():
+        for row in run.samples.read(PHASE, columns=columns).to_pylist():
             faster = (row["fastest_shown"] or 0.0) > 1.0
             groups[faster][index, row["step"], row["group"]].add(round(row["advantage"] or 0.0, 6))
     carried = {faster: [len(values) > 1 for values in found.values()] for faster, found in groups.items()}
@@ -77,7 +77,7 @@ def entropies(runs: Sequence[RunDirectory]) -> str:
     """Of a token, in nats: means over the first and the last five steps that trained."""
     ends = []
     for run in runs:
-        rows = run.read_metrics(PHASE).to_pylist()
+        rows = run.metrics.read(PHASE).to_pylist()
         values = [value for _, value in sorted((r["step"], r["value"]) for r in rows if r["name"] == "train/entropy")]
         ends += [(np.mean(values[:5]), np.mean(values[-5:]))] if values else []
     return ", ".join(f"{value:.2f}" for value in np.mean(ends, axis=0)) if ends else ""
@@ -85,7 +85,7 @@ def entropies(runs: Sequence[RunDirectory]) -> str:
 
 def improvements(runs: Sequence[RunDirectory]) -> str:
     """How often a step brought a program that was faster than all before it of its task, teachers' included."""
-    rows = [row for run in runs for row in run.read_metrics(PHASE).to_pylist()]
+    rows = [row for run in runs for row in run.metrics.read(PHASE).to_pylist()]
     return f"{sum(row['value'] for row in rows if row['name'] == 'improved_tasks'):.0f}"
 
 

@@ -79,11 +79,11 @@ def curve(run: RunDirectory, kinds: Mapping[str, str]) -> list[dict[str, Any]]:
 
     `kinds`: `honest` or the technique, by the sources that the policy was fine-tuned on.
     """
-    sources = {row["digest"]: row["source"] for row in run.read_candidates().to_pylist()}
+    sources = {row["digest"]: row["source"] for row in run.candidates.read().to_pylist()}
     cheats = {digest: _nearest(source, kinds) != "honest" for digest, source in sources.items()}
-    verdicts = {row["candidate"]: row for row in run.read_verdicts().to_pylist()}
+    verdicts = {row["candidate"]: row for row in run.verdicts.read().to_pylist()}
     samples: dict[tuple[str, int], list[dict[str, Any]]] = defaultdict(list)
-    for sample in run.read_samples(columns=["task_id", "candidate_digest", "outcome", "reward"]).to_pylist():
+    for sample in run.samples.read(columns=["task_id", "candidate_digest", "outcome", "reward"]).to_pylist():
         samples[sample["phase"], sample["step"]].append(sample)
     return [
         {"phase": phase, "step": step, **_figures(rows, verdicts, cheats)}

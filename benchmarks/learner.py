@@ -87,7 +87,7 @@ def steps_of(session: Session, cycle: int, steps: int, staleness: int, seconds: 
     take_steps(session, phase)
     pool.stop()
     found: Steps = [{} for _ in range(steps)]
-    for row in session.run.read_metrics(phase.key).to_pylist():
+    for row in session.run.metrics.read(phase.key).to_pylist():
         found[row["step"]][row["name"]] = row["value"]
     return found
 

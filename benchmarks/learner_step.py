@@ -175,7 +175,7 @@ def measure(arguments: argparse.Namespace, overrides: Sequence[str]) -> dict[str
             take_steps(session, phase)
             pool.stop()
             metrics: list[dict[str, float]] = [{} for _ in range(steps + warm_up)]
-            for row in session.run.read_metrics(phase.key).to_pylist():
+            for row in session.run.metrics.read(phase.key).to_pylist():
                 metrics[row["step"]][row["name"]] = row["value"]
     expected = arguments.prompts * arguments.responses * arguments.response_tokens
     for one in metrics:

@@ -22,7 +22,8 @@ from learners.policy import load_tokenizer
 from orchestration.fleet.roles import Roles
 from orchestration.phases.context import PhaseContext
 from orchestration.run.commits import Commits, Snapshot
-from orchestration.run.directory import RunDirectory, RunDirectoryError
+from orchestration.run.directory import RunDirectory
+from orchestration.run.errors import RunDirectoryError
 from orchestration.run.interrupt import EarlyEnd
 from orchestration.run.state import RunState, extend_schedule, record_changes, split_phase_key
 from orchestration.run.tracking import Tracker
@@ -136,13 +137,13 @@ class Session:
         self.commits.reload()
         state = self.commits.state
         if state.checkpoint:
-            self.roles.learner.load(str(self.run.fetch_checkpoint(state.checkpoint)))
+            self.roles.learner.load(str(self.run.checkpoints.fetch(state.checkpoint)))
         self.prompts.buffer = self._empty_buffer()
         if state.buffer:
-            table = self.run.read_buffer(state.buffer)
+            table = self.run.buffers.read(state.buffer)
             self.prompts.buffer = ExemplarBuffer.from_table(table, self.config.buffer, self.config.seed)
         digests = {task.id: task.digest for task in self.tasks.assessed}
-        for row in self.run.read_verdicts().to_pylist():
+        for row in self.run.verdicts.read().to_pylist():
             verdict = Verdict.from_row(row)
             is_current = verdict.evaluator.get("task_digest") == digests.get(verdict.task)
             if is_current and verdict.outcome is not Outcome.INFRA:
@@ -172,7 +173,7 @@ class Session:
 
     def log_step(self, key: str, step: int, steps: int, metrics: dict[str, float]) -> None:
         """Writes and shows the metrics of a step, one of at most `steps` of its phase."""
-        self.run.write_metrics(key, step, metrics)
+        self.run.metrics.write(key, step, metrics)
         self.tracker.log_metrics(key, metrics, step)
         self.progress.step(key, step, steps, metrics)
 
@@ -188,7 +189,7 @@ class Session:
 
     def commit_assessment(self, stage: str, metrics: dict[str, float]) -> None:
         """Writes and shows the metrics of a stage, and records that it was measured."""
-        self.run.write_metrics(f"assess/{stage}", 0, metrics)
+        self.run.metrics.write(f"assess/{stage}", 0, metrics)
         named = {f"assess/{name}": value for name, value in metrics.items()}
         self.tracker.log_metrics(None, named, self.roles.version)
         self.commits.record_assessment(stage)
@@ -197,10 +198,10 @@ class Session:
     def _snapshot(self, name: str, *, export: bool = False) -> Snapshot:
         """Saves the learner and the buffer to the run directory."""
         version = self.roles.version
-        local = self.run.checkpoint_folder(name)
+        local = self.run.checkpoints.new_folder(name)
         with self.roles.learner_alone():
             self.pipeline.meanwhile(self.roles.learner.save, str(local))
         if export:
             self.roles.learner.export(str(local / "policy"))
-        checkpoint = self.run.publish_checkpoint(local, name)
-        return Snapshot(version, checkpoint, self.run.write_buffer(self.prompts.buffer.to_table(), version))
+        checkpoint = self.run.checkpoints.publish(local, name)
+        return Snapshot(version, checkpoint, self.run.buffers.write(self.prompts.buffer.to_table(), version))

@@ -66,7 +66,7 @@ def run(
     from learners.policy import PolicyError
     from orchestration.driver import run as train
     from orchestration.report.progress import Progress
-    from orchestration.run.directory import RunDirectoryError
+    from orchestration.run.errors import RunDirectoryError
     from orchestration.run.interrupt import Interruptible
     from orchestration.step.teachers import TeacherError
 
@@ -228,7 +228,8 @@ def report(
     from configs.load import ConfigError
     from orchestration.report import build_report, print_report, render_html
     from orchestration.report.publish import publish as publish_page
-    from orchestration.run.directory import RunDirectory, RunDirectoryError
+    from orchestration.run.directory import RunDirectory
+    from orchestration.run.errors import RunDirectoryError
 
     run_directory = RunDirectory(str(directory.parent), directory.name)
     try:

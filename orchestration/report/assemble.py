@@ -16,7 +16,8 @@ from configs.schema import PHASES, RunConfig
 from evaluators.audit.marks import Mark
 from evaluators.records import HINT, Outcome
 from orchestration.report.statistics import AssessmentRow, StageSummary, TaskSummary, per_task, summarise
-from orchestration.run.directory import Kernel, RunDirectory
+from orchestration.run.directory import RunDirectory
+from orchestration.run.kernels import Kernel
 from orchestration.run.state import RunState
 
 ASSESSMENT = "assess/"
@@ -114,7 +115,7 @@ def build_report(run: RunDirectory) -> Report:
     """The report of a run; raises RunDirectoryError when the folder holds none."""
     config = run.read_config()
     columns = ["task_id", "candidate_digest", "outcome", "reward", "copy_of"]
-    samples = run.read_samples(columns=columns).to_pylist()
+    samples = run.samples.read(columns=columns).to_pylist()
     verdicts, marks = _verdicts(run, config), run.read_marks()
     rows: dict[str, list[AssessmentRow]] = defaultdict(list)
     by_step: dict[tuple[str, int], list[tuple[AssessmentRow, float | None]]] = defaultdict(list)
@@ -126,7 +127,7 @@ def build_report(run: RunDirectory) -> Report:
             by_step[sample["phase"], sample["step"]].append((row, sample["reward"]))
     held_out = set(run.read_held_out())
     keys = sorted(rows, key=phase_order)
-    metrics = run.read_metrics().to_pylist()
+    metrics = run.metrics.read().to_pylist()
     trained = {phase for phase, _ in by_step} | {
         row["phase"] for row in metrics if not row["phase"].startswith(ASSESSMENT)
     }
@@ -145,7 +146,7 @@ def build_report(run: RunDirectory) -> Report:
         phases=tuple((phase, _label(phase, numbered)) for phase in phases),
         steps=tuple(_steps(by_step, metrics)),
         found={phase: _found_in(by_step, phase) for phase in phases},
-        kernels=tuple(run.kernels()),
+        kernels=tuple(run.kernels.read()),
         marks=marks,
         held_out=tuple(
             _stage(key, _label(key, numbered), [row for row in rows[key] if row.task_id in held_out], marks)
@@ -163,7 +164,7 @@ def _verdicts(run: RunDirectory, config: RunConfig) -> _Verdicts:
     """Outcome, speed-ups and deciding findings of every candidate by (phase, digest), and by (None, digest) for use in
     other phases: a program that was proposed before is not evaluated again."""
     found: _Verdicts = {}
-    for row in run.read_verdicts(columns=["candidate", "arch", "outcome", "speedups", "guard"]).to_pylist():
+    for row in run.verdicts.read(columns=["candidate", "arch", "outcome", "speedups", "guard"]).to_pylist():
         if row["arch"] == config.evaluator.arch:
             speedups = {
                 name: estimate["value"]

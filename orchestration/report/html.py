@@ -16,7 +16,8 @@ from orchestration.report import format as fmt
 from orchestration.report import plots
 from orchestration.report.assemble import Report
 from orchestration.report.statistics import TaskSummary
-from orchestration.run.directory import Kernel, RunDirectory
+from orchestration.run.directory import RunDirectory
+from orchestration.run.kernels import Kernel
 
 FOLDER = Path(__file__).resolve().parent
 

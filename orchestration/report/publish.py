@@ -51,8 +51,8 @@ def publish(report: Report, run: RunDirectory, folder: Path) -> Path:
     (folder / "config.yaml").write_text(report.config_text, encoding="utf-8")
     (folder / "steps.csv").write_text(_steps(report), encoding="utf-8")
     # Without messages, which quote programs.
-    verdicts = run.read_verdicts(columns=[name for name in VERDICT_SCHEMA.names if name != "message"])
-    metrics = run.read_metrics()
+    verdicts = run.verdicts.read(columns=[name for name in VERDICT_SCHEMA.names if name != "message"])
+    metrics = run.metrics.read()
     for name, table in (("samples", _samples(run)), ("verdicts", verdicts), ("metrics", metrics)):
         pq.write_table(table, folder / f"{name}.parquet", compression="zstd")
     page = folder / "README.md"
@@ -212,7 +212,7 @@ def _files(report: Report) -> list[str]:
 
 def _samples(run: RunDirectory) -> pa.Table:
     """The rollouts without prompts and tokens; the text of responses to the bundled tasks alone."""
-    table = run.read_samples(columns=[*SAMPLE_COLUMNS, "response_ids"])
+    table = run.samples.read(columns=[*SAMPLE_COLUMNS, "response_ids"])
     lengths = pc.list_value_length(table["response_ids"])
     ours = pc.is_in(table["task_id"], value_set=pa.array([task.id for task in load_tasks("bundled")], pa.string()))
     texts = pc.if_else(ours, table["response"], pa.scalar(None, pa.string()))

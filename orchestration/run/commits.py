@@ -89,8 +89,8 @@ class Commits:
     def _write(self, state: RunState) -> None:
         self.state = replace(state, tracking=self._tracking_ids())
         self._run.commit(self.state)
-        self._run.prune_checkpoints(self._keep, protect=[self.state.checkpoint])
-        self._run.prune_buffers(self._keep, protect=[self.state.buffer])
+        self._run.checkpoints.prune(self._keep, protect=[self.state.checkpoint])
+        self._run.buffers.prune(self._keep, protect=[self.state.buffer])
 
 
 def _with_entry(state: RunState, name: str, entry: str) -> RunState:

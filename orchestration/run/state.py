@@ -24,8 +24,8 @@ class RunState:
     """Where a run stands. A resume does everything after this point again.
 
     `step` counts the finished steps of `phase`. `checkpoint` and `buffer` are paths relative to the run directory, as
-    `publish_checkpoint` and `write_buffer` return them. `rng`, `tracking` and `extra` hold plain JSON: the states of
-    random generators, MLflow's run ids, and what phases keep between steps (running statistics).
+    `Checkpoints.publish` and `BufferSnapshots.write` return them. `tracking` and `extra` hold plain JSON: MLflow's run
+    ids, and what phases keep between steps (running statistics).
     """
 
     cycle: int = 1
@@ -34,7 +34,6 @@ class RunState:
     policy_version: int = 0
     checkpoint: str | None = None
     buffer: str | None = None
-    rng: Mapping[str, Any] = field(default_factory=dict)
     tracking: Mapping[str, Any] = field(default_factory=dict)
     extra: Mapping[str, Any] = field(default_factory=dict)
     finished: bool = False

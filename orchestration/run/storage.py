@@ -13,8 +13,11 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
+import pyarrow as pa
 import pyarrow.fs as pafs
+import pyarrow.parquet as pq
 
 from evaluators.records import digest_of
 
@@ -168,6 +171,19 @@ class Storage:
     def _cache(self) -> Path:
         """A private local folder for what belongs to a remote one."""
         return Path(tempfile.gettempdir()) / f"warpsmith-{os.getuid()}" / digest_of(self.label)
+
+
+def path_segment(name: str) -> str:
+    """A name as one segment of a path, reversibly: `assess/base` becomes `assess%2Fbase`."""
+    text = quote(name, safe=" +@,=()[]")
+    return text.replace(".", "%2E") if not text.strip(".") else text
+
+
+def parquet_bytes(table: pa.Table) -> bytes:
+    """The content of a Parquet file that holds the table."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink, compression="zstd")
+    return bytes(sink.getvalue())
 
 
 def _sync(path: str) -> None:

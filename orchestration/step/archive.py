@@ -25,9 +25,9 @@ class Archive:
 
     def store(self, key: str, step: int, result: StepResult) -> None:
         """Writes samples, candidates, verdicts, new hack cases and better programs. `key` names the phase."""
-        self._run.write_samples(key, step, result.rollouts)
-        self._run.write_candidates(key, step, result.candidates.values())
-        self._run.write_verdicts(key, step, result.verdicts.values())
+        self._run.samples.write(key, step, result.rollouts)
+        self._run.candidates.write(key, step, result.candidates.values())
+        self._run.verdicts.write(key, step, result.verdicts.values())
         origin = f"{self._config.name}/{key}"
         quarantine(self._cases, result.candidates, result.verdicts, origin, self._prompts.references)
         judged = (
@@ -35,7 +35,7 @@ class Archive:
             for digest, candidate in result.candidates.items()
             if digest in result.verdicts
         )
-        self._run.save_kernels(self._config.evaluator.arch, judged)
+        self._run.kernels.save_best_of(self._config.evaluator.arch, judged)
 
     @contextmanager
     def storing(self, key: str, step: int, result: StepResult) -> Iterator[None]:
@@ -60,7 +60,7 @@ class Archive:
                 buffer.add(candidate, verdict, version)
             if verdict.outcome is Outcome.HACK:
                 buffer.discard(candidate)
-                self._run.discard_kernel(candidate, verdict.arch)
+                self._run.kernels.discard(candidate, verdict.arch)
         if result.verdicts:
             result.metrics["improved_tasks"] = float(
                 sum(

@@ -42,9 +42,9 @@ def test_branches_share_their_start_and_nothing_else(tmp_path: Path) -> None:
     assert difference.startswith("other minus plain: right ")
     start, plain, other = (RunDirectory(str(tmp_path / "seed-0"), name) for name in names)
     for run in (plain, other):
-        assert run.read_verdicts("1-sft") == start.read_verdicts("1-sft")
-        assert run.read_samples("assess/1-self_supervised") == start.read_samples("assess/1-self_supervised")
-        assert len(run.read_samples("1-contrastive_rl")) == 4
+        assert run.verdicts.read("1-sft") == start.verdicts.read("1-sft")
+        assert run.samples.read("assess/1-self_supervised") == start.samples.read("assess/1-self_supervised")
+        assert len(run.samples.read("1-contrastive_rl")) == 4
         state = run.read_state()
         assert state is not None
         assert state.finished

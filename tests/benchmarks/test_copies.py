@@ -36,8 +36,8 @@ def published(tmp_path: Path) -> Path:
                 outcome=str(outcome), copy_of="reference" if speed != 3.0 else "exemplar",
             )
         )  # fmt: skip
-    run.write_samples("assess/base", 0, rollouts)
-    run.write_verdicts("assess/base", 0, verdicts)
+    run.samples.write("assess/base", 0, rollouts)
+    run.verdicts.write("assess/base", 0, verdicts)
     return publish(build_report(run), run, tmp_path / "page").parent
 
 

@@ -38,8 +38,8 @@ def published(tmp_path: Path) -> Path:
             rollouts.append(
                 Rollout(task, "g", "", "", (1,), (2,), (-1.0,), 1, candidate_digest=digest, outcome=str(outcome))
             )
-        run.write_samples(phase, 0, rollouts)
-        run.write_verdicts(phase, 0, verdicts)
+        run.samples.write(phase, 0, rollouts)
+        run.verdicts.write(phase, 0, verdicts)
     return publish(build_report(run), run, tmp_path / "page").parent
 
 

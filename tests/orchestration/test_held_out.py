@@ -17,7 +17,8 @@ from evaluators.tasks import TaskError, find_task, load_tasks, program_source
 from evaluators.tasks.loader import load_variants
 from learners.records import Rollout
 from orchestration.report.progress import Progress
-from orchestration.run.directory import RunDirectory, RunDirectoryError
+from orchestration.run.directory import RunDirectory
+from orchestration.run.errors import RunDirectoryError
 from orchestration.session import Session
 from orchestration.setup.policy import corpus
 from orchestration.setup.tasks import draw_held_out

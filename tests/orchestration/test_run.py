@@ -164,8 +164,8 @@ def test_a_marked_task_is_left_out_and_the_log_says_so_once(finished: Finished) 
         text = " ".join(output.split())
         assert text.count(said) == 1, output
         assert "level1/avg_pool1d (constant)" in text
-    assert set(run.read_samples()["task_id"].to_pylist()) == {"level1/softmax", "level1/gelu_tanh", HELD_OUT}
-    assert set(run.read_verdicts()["task"].to_pylist()) <= {"level1/softmax", "level1/gelu_tanh", HELD_OUT}
+    assert set(run.samples.read()["task_id"].to_pylist()) == {"level1/softmax", "level1/gelu_tanh", HELD_OUT}
+    assert set(run.verdicts.read()["task"].to_pylist()) <= {"level1/softmax", "level1/gelu_tanh", HELD_OUT}
     assert list(run.read_marks()) == ["level1/avg_pool1d"]
 
 
@@ -174,19 +174,19 @@ def test_a_held_out_task_is_assessed_and_nothing_else(finished: Finished) -> Non
     run = finished.run
     assert run.read_held_out() == [HELD_OUT]
     seen: dict[bool, Counter[str]] = {True: Counter(), False: Counter()}  # by whether it was in an assessment
-    for row in run.read_samples().to_pylist():
+    for row in run.samples.read().to_pylist():
         seen[row["phase"].startswith("assess/")][row["task_id"]] += 1
     assert seen[True][HELD_OUT] == 8  # two samples in four stages
     assert HELD_OUT not in seen[False]
-    taught = {row["task_id"] for row in run.read_candidates("1-sft").to_pylist()}
+    taught = {row["task_id"] for row in run.candidates.read("1-sft").to_pylist()}
     assert taught == {"level1/softmax", "level1/gelu_tanh"}
     state = run.read_state()
     assert state is not None
     assert {lesson["task_id"] for lesson in state.extra["1-sft"]["lessons"]} <= taught
     assert state.buffer is not None
-    assert HELD_OUT not in run.read_buffer(state.buffer)["task_id"].to_pylist()
+    assert HELD_OUT not in run.buffers.read(state.buffer)["task_id"].to_pylist()
     for stage in ("base", "1-contrastive_rl"):
-        metrics = {row["name"]: row["value"] for row in run.read_metrics(f"assess/{stage}").to_pylist()}
+        metrics = {row["name"]: row["value"] for row in run.metrics.read(f"assess/{stage}").to_pylist()}
         assert (metrics["rollouts"], metrics["held_out/rollouts"]) == (4, 2)
 
 
@@ -212,13 +212,13 @@ def test_a_finished_run_becomes_a_page(finished: Finished, tmp_path: Path) -> No
         assert f"| {stage} | 1 | 2 |" in held_out
     assert (tmp_path / "page" / "progress.svg").is_file()
     samples = pq.read_table(tmp_path / "page" / "samples.parquet")
-    assert len(samples) == len(finished.run.read_samples())
+    assert len(samples) == len(finished.run.samples.read())
 
 
 @pytest.mark.slow
 def test_no_step_is_lost_or_doubled(finished: Finished) -> None:
     run = finished.run
-    samples = run.read_samples().to_pylist()
+    samples = run.samples.read().to_pylist()
     counts = Counter((row["phase"], row["step"]) for row in samples)
     assert [counts["1-contrastive_rl", step] for step in range(3)] == [8, 8, 8]
     assert counts["1-self_supervised", 0] == 4
@@ -232,7 +232,7 @@ def test_every_rollout_carries_the_policy_version_that_made_it(
 ) -> None:
     run = finished.run
     by_stage: dict[tuple[str, int], set[int]] = {}
-    for row in run.read_samples(columns=["policy_version", "response_ids", "logprobs"]).to_pylist():
+    for row in run.samples.read(columns=["policy_version", "response_ids", "logprobs"]).to_pylist():
         by_stage.setdefault((row["phase"], row["step"]), set()).add(row["policy_version"])
         assert len(row["response_ids"]) == len(row["logprobs"])
     on_policy = {stage: versions for stage, versions in by_stage.items() if stage[0] != "1-contrastive_rl"}
@@ -247,7 +247,7 @@ def test_every_rollout_carries_the_policy_version_that_made_it(
 @pytest.mark.slow
 def test_every_rollout_says_how_fast_the_fastest_program_in_its_prompt_is(finished: Finished) -> None:
     shown: dict[bool, list[float]] = {True: [], False: []}  # by whether it was in an assessment
-    for row in finished.run.read_samples(columns=["prompt", "fastest_shown"]).to_pylist():
+    for row in finished.run.samples.read(columns=["prompt", "fastest_shown"]).to_pylist():
         printed = [float(one) for one in re.findall(r"^Implementation \d+, ([\d.]+)x:$", row["prompt"], re.MULTILINE)]
         assert row["fastest_shown"] == pytest.approx(max([1.0, *printed]), abs=0.006)
         shown[row["phase"].startswith("assess/")].append(max(printed, default=0.0))
@@ -258,7 +258,7 @@ def test_every_rollout_says_how_fast_the_fastest_program_in_its_prompt_is(finish
 @pytest.mark.slow
 def test_the_metrics_say_how_old_rollouts_were_and_what_the_roles_did(finished: Finished) -> None:
     metrics: dict[str, list[float]] = {}
-    for row in finished.run.read_metrics("1-contrastive_rl").to_pylist():
+    for row in finished.run.metrics.read("1-contrastive_rl").to_pylist():
         metrics.setdefault(row["name"], []).append(row["value"])
     assert 0 < max(metrics["staleness"]) <= max(metrics["staleness_max"]) == 1
     for role in ("engines", "builders", "evaluators", "learner"):
@@ -273,13 +273,13 @@ def test_teachers_programs_were_verified_and_fill_the_buffer(
     finished: Finished,
 ) -> None:
     run = finished.run
-    verdicts = run.read_verdicts("1-sft").to_pylist()
+    verdicts = run.verdicts.read("1-sft").to_pylist()
     assert Counter(row["outcome"] for row in verdicts)["ok"] >= 4
     state = run.read_state()
     assert state is not None
     assert state.buffer is not None
-    assert run.read_buffer(state.buffer).num_rows >= 4
-    assert run.kernels()
+    assert run.buffers.read(state.buffer).num_rows >= 4
+    assert run.kernels.read()
 
 
 @pytest.mark.slow
@@ -316,7 +316,7 @@ def test_the_report_shows_every_stage(finished: Finished) -> None:
 @pytest.mark.slow
 def test_a_run_whose_learner_died_goes_on_with_another(finished: Finished) -> None:
     assert finished.first.count("learner rank 0 died") == 1
-    metrics = finished.run.read_metrics("1-sft").to_pylist()
+    metrics = finished.run.metrics.read("1-sft").to_pylist()
     assert [row["step"] for row in metrics if row["name"] == "train/loss"] == [1, 2]
 
 
@@ -348,7 +348,7 @@ def test_a_run_that_is_asked_to_end_early_is_finished_with_the_step_under_way(
     assert state is not None
     assert state.finished
     assert 4 <= state.step < 500
-    assessed = run.read_samples("assess/1-contrastive_rl", columns=["policy_version"]).to_pylist()
+    assessed = run.samples.read("assess/1-contrastive_rl", columns=["policy_version"]).to_pylist()
     assert {row["policy_version"] for row in assessed} == {state.policy_version}
     assert left_of(root) == []
 

@@ -56,9 +56,9 @@ def write_step(run: RunDirectory, phase: str, step: int, speeds: Speeds, guard: 
                     reward=speed or 0.0, copy_of="reference" if speed == 3.0 else "",
                 )
             )  # fmt: skip
-    run.write_samples(phase, step, rollouts)
-    run.write_verdicts(phase, step, verdicts)
-    run.write_metrics(phase, step, {"step_seconds": 90.0, "pipeline_seconds": 30.0})
+    run.samples.write(phase, step, rollouts)
+    run.verdicts.write(phase, step, verdicts)
+    run.metrics.write(phase, step, {"step_seconds": 90.0, "pipeline_seconds": 30.0})
 
 
 @pytest.fixture
@@ -133,11 +133,11 @@ def test_a_page_says_what_changed_when_its_run_was_resumed(published: Path, run:
 
 def test_a_page_says_which_verdicts_are_of_other_runs(published: Path, run: RunDirectory) -> None:
     assert "taken over" not in published.read_text()
-    (row, *_) = run.read_verdicts("assess/base").to_pylist()
+    (row, *_) = run.verdicts.read("assess/base").to_pylist()
     verdict = Verdict.from_row(row)
     taken = replace(verdict, evaluator={**verdict.evaluator, TAKEN_OVER: "earlier"})
-    run.write_verdicts("assess/base", 0, [taken])
-    run.write_verdicts("assess/base", 1, [taken])  # of two steps, and one program
+    run.verdicts.write("assess/base", 0, [taken])
+    run.verdicts.write("assess/base", 1, [taken])  # of two steps, and one program
     assert report(run, published.parent).exit_code == 0
     assert "taken over, of 7 programs: 1 from earlier (`evaluator.verdicts_of`)" in published.read_text()
 

@@ -32,7 +32,8 @@ from orchestration.report.statistics import (
     summarise,
     wilson,
 )
-from orchestration.run.directory import RunDirectory, RunDirectoryError
+from orchestration.run.directory import RunDirectory
+from orchestration.run.errors import RunDirectoryError
 from orchestration.run.state import RunState
 
 
@@ -225,12 +226,12 @@ def write_step(
                 guard=(guard or {}).get(speed or 0.0, ()),
             )
             verdicts.append(verdict)
-            run.save_kernel(task, "cpu", candidate, verdict)
+            run.kernels.save(task, "cpu", candidate, verdict)
             rollout = Rollout(task, task, "p", "r", (1,), (2,), (-1.0,), 1, candidate_digest=candidate.digest)
             rollouts.append(rollout)
         rollouts.append(Rollout(task, task, "p", "r", (1,), (2,), (-1.0,), 1, outcome="build_error", reward=0.0))
-    run.write_samples(phase, step, rollouts)
-    run.write_verdicts(phase, step, verdicts)
+    run.samples.write(phase, step, rollouts)
+    run.verdicts.write(phase, step, verdicts)
 
 
 @pytest.fixture
@@ -242,8 +243,8 @@ def run(tmp_path) -> RunDirectory:
     for step in (1, 2, 3):
         write_step(run, "1-self_supervised", step, {"t1": [1.1, None], "t2": [1.2, 0.9]})
         write_step(run, "1-contrastive_rl", step, {"t1": [1.5, 1.4], "t2": [1.2 + step, 0.9]})
-        run.write_metrics("1-contrastive_rl", step, {"loss/kl": 0.01 * step, "loss": 1.0})
-        run.write_metrics("1-sft", step, {"loss": 1.0})
+        run.metrics.write("1-contrastive_rl", step, {"loss/kl": 0.01 * step, "loss": 1.0})
+        run.metrics.write("1-sft", step, {"loss": 1.0})
     write_step(run, "assess/1-contrastive_rl", 0, {"t1": [1.5, 1.6], "t2": [2.0, None]})
     run.commit(RunState(phase="contrastive_rl", step=3, finished=True))
     return run
@@ -323,10 +324,10 @@ def test_stages_of_several_cycles_carry_their_cycle(run):
 
 
 def test_a_program_that_was_evaluated_in_another_phase_counts_with_that_verdict(run):
-    again = run.read_samples("assess/1-contrastive_rl").to_pylist()[0]
+    again = run.samples.read("assess/1-contrastive_rl").to_pylist()[0]
     rollout = Rollout("t1", "t1", "p", "r", (1,), (2,), (-1.0,), 2, candidate_digest=again["candidate_digest"])
     lost = Rollout("t1", "t1", "p", "r", (1,), (2,), (-1.0,), 2, candidate_digest="gone")
-    run.write_samples("assess/1-self_supervised", 0, [rollout, lost])
+    run.samples.write("assess/1-self_supervised", 0, [rollout, lost])
     stage = next(stage for stage in build_report(run).stages if stage.label == "self_supervised")
     assert stage.outcomes == {"ok": 1, "infra": 1}
     assert stage.summary.over_eager.mean.value == 1.5

@@ -1,0 +1,66 @@
+"""Tables that grow with the steps of a run: samples, candidates, verdicts and metrics.
+
+Each step writes one Parquet file per table. Writing a step again replaces its file, so a step that is repeated after a
+kill never doubles rows.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Generic, TypeVar
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from orchestration.run.storage import Storage, parquet_bytes, path_segment
+
+METRIC_SCHEMA = pa.schema([("name", pa.string()), ("value", pa.float64()), ("time", pa.float64())])
+"""One row per metric. `time` is in seconds since 1970."""
+
+Records = TypeVar("Records")
+
+
+class StepTable(Generic[Records]):
+    """One table in the folder `name`, stored as `phase=<phase>/step=<step>/<name>.parquet`."""
+
+    def __init__(self, storage: Storage, name: str, schema: pa.Schema, to_table: Callable[[Records], pa.Table]) -> None:
+        """`to_table` makes an Arrow table with the columns of `schema` from the records of one step."""
+        self._storage = storage
+        self._name = name
+        self._schema = schema
+        self._to_table = to_table
+
+    def write(self, phase: str, step: int, records: Records) -> None:
+        """Stores the records of a step. Replaces the records that the step stored before."""
+        path = f"{self._name}/phase={path_segment(phase)}/step={step:06d}/{self._name}.parquet"
+        self._storage.write(path, parquet_bytes(self._to_table(records)))
+
+    def read(self, phase: str | None = None, columns: Sequence[str] | None = None) -> pa.Table:
+        """The rows of one phase, or of all phases, with the columns `phase` and `step` first.
+
+        `columns` limits the columns that follow these two. A column that an older file lacks is null. A column that is
+        not in the schema is left out.
+        """
+        folder = self._name if phase is None else f"{self._name}/phase={path_segment(phase)}"
+        schema = self._schema if columns is None else pa.schema([self._schema.field(name) for name in columns])
+        tables = [self._read_file(path, schema) for path in self._storage.files(folder, f"/{self._name}.parquet")]
+        full = pa.schema([("phase", pa.string()), ("step", pa.int64()), *schema])
+        return pa.concat_tables(tables) if tables else full.empty_table()
+
+    def _read_file(self, path: str, schema: pa.Schema) -> pa.Table:
+        phase_part, step_part = path.split("/")[-3:-1]
+        file = pq.ParquetFile(pa.BufferReader(self._storage.read(path)))
+        stored = file.read([name for name in schema.names if name in file.schema_arrow.names])
+        table = pa.concat_tables([schema.empty_table(), stored], promote_options="default").select(schema.names)
+        phase, step = unquote(phase_part.removeprefix("phase=")), int(step_part.removeprefix("step="))
+        table = table.add_column(0, "phase", pa.array([phase] * len(table), pa.string()))
+        return table.add_column(1, "step", pa.array([step] * len(table), pa.int64()))
+
+
+def metric_table(metrics: Mapping[str, float]) -> pa.Table:
+    """Metrics by name as a table in `METRIC_SCHEMA`, with the current time."""
+    now = time.time()
+    rows = [{"name": name, "value": float(value), "time": now} for name, value in metrics.items()]
+    return pa.Table.from_pylist(rows, schema=METRIC_SCHEMA)
