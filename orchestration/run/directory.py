@@ -82,7 +82,7 @@ class RunDirectory:
             yield
             return
         folder.mkdir(parents=True, exist_ok=True)
-        # Not the package filelock: it truncates the file as it opens it, and with it the owner's process id.
+        # Not the package filelock: the file also names the process that holds it, which filelock does not store.
         with open(folder / "lock", "a+", encoding="utf-8") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -11,7 +11,8 @@ from mlflow import MlflowClient
 
 from configs.schema import RunConfig, TrackingConfig
 from orchestration.run.directory import RunDirectory
-from orchestration.run.tracking import Tracker, tracking_uri
+from orchestration.run.mlflow_runs import tracking_uri
+from orchestration.run.tracking import Tracker
 
 
 @pytest.fixture(scope="session")
@@ -145,6 +146,6 @@ def test_a_disabled_tracker_does_nothing(tmp_path):
     config = RunConfig(name="demo", root=str(tmp_path), tracking=TrackingConfig(enabled=False))
     with Tracker(config) as tracker:
         tracker.log_metrics("1-sft", {"loss": 1.0}, 1)
-        tracker.log_artifacts(tmp_path)
+        tracker.log_run_directory(RunDirectory(tmp_path, "demo"))
     assert tracker.ids == {}
     assert list(tmp_path.iterdir()) == []
