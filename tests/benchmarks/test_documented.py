@@ -1,4 +1,4 @@
-"""The guide on runs of a real model quotes what commands print of the published runs."""
+"""The pages on runs and benchmarks quote what commands print from the published rows and figures."""
 
 from __future__ import annotations
 
@@ -9,27 +9,30 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-RUNS = [
-    ("copies", "coder", 8),
-    ("copies", "right-alone", 8),
-    ("copies", "half-hour", 9),
-    ("judging", "coder", 9),
-    ("course", "coder", 17),
-    ("course", "half-hour", 15),
-    ("copies", "hour", 9),
-    ("judging", "hour", 9),
-    ("course", "hour", 16),
-    ("copies", "rehearsed", 9),
-    ("judging", "rehearsed", 8),
-    ("course", "rehearsed", 16),
+REAL, EARLIER, BENCHMARKS = "guides/real-runs.md", "guides/earlier-runs.md", "benchmarks.md"
+PRINTED = [
+    (EARLIER, "copies", "docs/results/coder", 8),
+    (EARLIER, "copies", "docs/results/right-alone", 8),
+    (EARLIER, "copies", "docs/results/half-hour", 9),
+    (EARLIER, "judging", "docs/results/coder", 9),
+    (EARLIER, "course", "docs/results/coder", 17),
+    (EARLIER, "course", "docs/results/half-hour", 15),
+    (EARLIER, "copies", "docs/results/hour", 9),
+    (EARLIER, "judging", "docs/results/hour", 9),
+    (EARLIER, "course", "docs/results/hour", 16),
+    (REAL, "copies", "docs/results/rehearsed", 9),
+    (REAL, "judging", "docs/results/rehearsed", 8),
+    (REAL, "course", "docs/results/rehearsed", 16),
+    (BENCHMARKS, "evaluator", "table", 111),
+    (BENCHMARKS, "build", "table", 56),
 ]
 
 
-@pytest.mark.parametrize(("module", "run", "count"), RUNS)
-def test_the_guide_has_every_line_that_the_command_prints(module: str, run: str, count: int) -> None:
-    command = [sys.executable, "-m", f"benchmarks.{module}", f"docs/results/{run}"]
+@pytest.mark.parametrize(("page", "module", "argument", "count"), PRINTED)
+def test_the_page_has_every_line_that_the_command_prints(page: str, module: str, argument: str, count: int) -> None:
+    command = [sys.executable, "-m", f"benchmarks.{module}", argument]
     printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     lines = {" ".join(line.split()) for line in printed.splitlines() if any(map(str.isalnum, line))}
-    page = (ROOT / "docs" / "guides" / "real-runs.md").read_text(encoding="utf-8")
-    assert lines <= {" ".join(line.split()) for line in page.splitlines()}
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+    assert lines <= {" ".join(line.split()) for line in text.splitlines()}
     assert len(lines) == count
