@@ -17,7 +17,7 @@ FOLDERS = "evaluators|orchestration|actors|learners|prompts|configs|cluster|benc
 PACKAGES = FOLDERS.removesuffix("|tests|docs")
 
 PATH = re.compile(rf"(?<![\w/.~%-])(?:\.\./)*((?:{FOLDERS})/[\w./*-]*)")
-MODULE = re.compile(rf"(?<![\w/.-])((?:{PACKAGES})(?:\.\w+)+)(?![\w/*-])")
+MODULE = re.compile(rf"(?<![\w/.-])((?:{PACKAGES})(?!\.(?:md|py)\b)(?:\.\w+)+)(?![\w/*-])")
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 IMAGE = re.compile(r'<img [^>]*src="([^"]+)"')
 HEADING = re.compile(r"^#{1,6} +(.*?) *$", re.MULTILINE)
