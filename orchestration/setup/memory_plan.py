@@ -120,8 +120,8 @@ def _refuse_what_cannot_share(config: RunConfig, plan: Sequence[RoleMemory]) -> 
         knob = "rollout.kv_cache_gib" if config.rollout.engines_per_gpu > 1 else "rollout.gpu_memory_utilization"
         split = f"learner {learner.needed / _GIB:.1f}, engines {engines / _GIB:.1f}, judging {others / _GIB:.1f}"
         raise ConfigError(
-            f"placement.share={share}: the roles of one GPU need about {together / _GIB:.1f} GiB at once ({split}), and "
-            f"it has {device / _GIB:.1f}: {remedy}{knob}, learner.micro_batch_tokens or evaluator.builders"
+            f"placement.share={share}: the roles of one GPU need about {together / _GIB:.1f} GiB at once ({split}), "
+            f"and it has {device / _GIB:.1f}: {remedy}{knob}, learner.micro_batch_tokens or evaluator.builders"
         )
 
 
