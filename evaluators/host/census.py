@@ -1,4 +1,7 @@
-"""What is left of a runner after its calls, as the kernel counts it."""
+"""What is left of a runner after its calls, as the kernel counts it.
+
+A record of the trusted side: nothing in it comes from the runner itself.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Census:
-    """Threads of a runner and processes below it after the timed calls, and the seconds of CPU time that these
-    processes have taken."""
+    """Threads of a runner and processes below it after the timed calls; and the CPU time that these processes have
+    taken, in seconds."""
 
     threads: int
     children: int

@@ -1,4 +1,7 @@
-"""The CPU as a device: memory files for shared memory, one core set for a slot, `perf_counter` for events."""
+"""The CPU as a device, from the judge's side: memory files for shared memory, a set of cores for a slot.
+
+Runs in the judge's process (trusted). Memory that it shares must keep its size whatever a runner does.
+"""
 
 from __future__ import annotations
 
@@ -19,21 +22,21 @@ from evaluators.host.locks import HostLocks
 from evaluators.shared.region import Region
 from evaluators.timing.clocks import Clock, JudgeClock
 
-_BURST_SECONDS = 0.004  # a burst repeats short calls until the pipe's jitter is small against it
+_BURST_SECONDS = 0.004  # a burst repeats short calls until the jitter of the pipe is small against it
 _MAX_BURST = 8
 _MOST_BYTES_A_SECOND = 512e9  # of one core into its nearest cache: 64 bytes a cycle at 8 GHz, more than any has
 
 
 @dataclass
 class MemoryFile(Region):
-    """A region in an anonymous memory file (which, unlike /dev/shm, no container makes small)."""
+    """A region in an anonymous memory file. Containers limit the size of /dev/shm, but not of such a file."""
 
     def close(self) -> None:
         os.close(self.descriptor)
 
 
 class CpuDevice:
-    """`threads` neighbouring cores make a slot; slots are counted from the last core down, since core 0 is busiest."""
+    """A slot is `threads` neighbouring cores. Slots are counted from the last core down: core 0 is the busiest."""
 
     arch = name = "cpu"
     torch_device = torch.device("cpu")
@@ -51,7 +54,7 @@ class CpuDevice:
     def allocate(self, size: int) -> Region:
         descriptor = os.memfd_create("warpsmith", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(descriptor, max(size, 1))
-        # A runner that could shrink the file would end the judge with SIGBUS at its next look.
+        # If a runner could shrink the file, the judge would die of SIGBUS when it next reads it.
         fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
         memory = torch.frombuffer(mmap.mmap(descriptor, max(size, 1)), dtype=torch.uint8)
         return MemoryFile(memory, descriptor, size)
@@ -69,18 +72,18 @@ class CpuDevice:
         self._locks.release()
 
     def unmeasured(self, timeout: float) -> AbstractContextManager[None]:
-        """A CPU is never one program's alone: what runs beside a measurement is part of its noise."""
+        """A CPU never belongs to one program alone: whatever runs beside a measurement is part of its noise."""
         return nullcontext()
 
     def trim(self) -> None:
-        """The host's memory is the allocator's."""
+        """Nothing to give back: the CPU has no memory of its own."""
 
     def environment(self) -> Mapping[str, str]:
         return {
             "CUDA_VISIBLE_DEVICES": "",
             **thread_environment(self.threads),
-            # Temporaries of some megabytes stay mapped: else page faults, which differ from process to process, make
-            # one program two to three times slower than itself. 32 MiB is the most that glibc takes.
+            # Keeps temporaries of some megabytes mapped. Page faults differ from process to process: they would make a
+            # program two to three times slower than itself. 32 MiB is the largest threshold that glibc takes.
             "MALLOC_TRIM_THRESHOLD_": str(1 << 30),
             "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
         }
@@ -95,7 +98,7 @@ class CpuDevice:
         return (torch.default_generator,)
 
     def synchronize(self) -> None:
-        """Nothing runs behind the judge's back."""
+        """Nothing to wait for: the CPU runs nothing asynchronously."""
 
     def max_calls(self, slot_bytes: int) -> int:
         return _MAX_BURST
@@ -104,7 +107,7 @@ class CpuDevice:
         return max(1, min(most, round(_BURST_SECONDS / max(seconds, 1e-6)))), 0
 
     def warm_up(self) -> None:
-        """The checks before have done it."""
+        """Nothing to do: the checks before have warmed it up."""
 
     def clock_sample(self) -> None:
         return None
@@ -116,20 +119,20 @@ class CpuDevice:
         return written / (_MOST_BYTES_A_SECOND * self.threads)
 
     def check_health(self) -> None:
-        """The kernel keeps one process's crash from the others."""
+        """Nothing to check: the kernel keeps the crash of one process from the others."""
 
     def memory_in_use(self) -> int:
         return 0
 
 
 def thread_environment(threads: int) -> dict[str, str]:
-    """Environment of processes that compute on `threads` cores."""
+    """Environment variables of processes that compute on `threads` cores."""
     count = str(threads)
     return {
         "OMP_NUM_THREADS": count,
         "MKL_NUM_THREADS": count,
         "TORCHINDUCTOR_COMPILE_THREADS": "1",
-        # Inductor fixes the folder of precompiled headers on import, in the zygote, where no runner may write.
+        # Inductor chooses the folder of precompiled headers on import, in the zygote: no runner may write there.
         "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0",
     }
 

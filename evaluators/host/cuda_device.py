@@ -1,7 +1,8 @@
 """A CUDA GPU as a device, from the judge's side.
 
-The judge has a context of its own on the GPU; a runner's crash does not reach it. One lock per GPU (by UUID) keeps
-other evaluators of the host away while a candidate is measured, and whatever else Warpsmith runs there.
+Runs in the judge's process (trusted). The judge has a context of its own on the GPU, which the crash of a runner does
+not reach. One lock per GPU (by UUID) keeps other evaluators of the host, and all else that Warpsmith runs there, away
+while a candidate is measured.
 """
 
 from __future__ import annotations
@@ -26,24 +27,25 @@ from evaluators.shared.cuda_memory import CudaMemoryError, allocate
 from evaluators.shared.region import Region
 from evaluators.timing.clocks import Clock, EventClock
 
-FLUSH_BYTES = 256 << 20  # more than any L2 cache so far, several times
+FLUSH_BYTES = 256 << 20  # several times the largest L2 cache so far
 _BLOCK_SECONDS = 0.004
 _MAX_CALLS = 24
 _WARM_UP_CALLS = 2
-_SHARED_BYTES = 4 << 30  # of inputs and outputs in memory at once, both sides together
+_SHARED_BYTES = 4 << 30  # the most that inputs and outputs of both sides together take at once
 _WARM_UP_SECONDS = 0.5
-_KEPT_SHARE = 0.25  # of the memory, that the judge may hold between evaluations
+_KEPT_SHARE = 0.25  # of the GPU's memory: the judge may hold so much between evaluations
 _HEALTH_SIZE = 2048
-_CACHE_FACTOR = 4.0  # the L2 cache takes more than memory does, two to three times on what there is so far
-_HEALTH_FACTOR = 3.0  # times its first duration; clocks that have gone down in between make 2 at most
-# Between pairs of processes on one H200, beyond what their calibration and measurement show: about 10 ns for kernels of
-# 4 to 16 µs, 70 ns for 130 µs.
+_CACHE_FACTOR = 4.0  # the L2 cache takes more bytes a second than memory: two to three times as many on GPUs so far
+_HEALTH_FACTOR = 3.0  # times its first duration; lower clocks in between account for 2 at most
+# Deviation between pairs of processes on one H200, beyond what their calibration and measurement show: about 10 ns for
+# kernels of 4 to 16 µs, 70 ns for 130 µs.
 _SPREAD_SECONDS, _SPREAD_SHARE, _MOST_SPREAD_SECONDS = 10e-9, 4e-4, 70e-9
 _PASSED_ON = ("CUDA_HOME", "CUDA_PATH", "CC", "CXX", "TRITON_LIBCUDA_PATH", "TRITON_PTXAS_PATH")
 
 
 def arch_of(name: str) -> str:
-    """Ray's accelerator name of a GPU: `NVIDIA H200` is `H200`, `NVIDIA A100-SXM4-80GB` is `A100`."""
+    """Ray's accelerator name of a GPU, from its product name: `NVIDIA H200` gives `H200`, `NVIDIA A100-SXM4-80GB` gives
+    `A100`."""
     words = re.sub(r"\b(NVIDIA|Tesla|GeForce|Quadro)\b", "", name).split()
     if words[:1] == ["RTX"]:
         return "-".join(words[:2])
@@ -62,11 +64,11 @@ class CudaDevice:
         self.threads = threads
         self.ordinal = torch.cuda.current_device()
         self.torch_device = torch.device("cuda", self.ordinal)
-        about = torch.cuda.get_device_properties(self.ordinal)
-        self.arch = arch_of(about.name)
-        self.capability = f"{about.major}.{about.minor}"
-        self.uuid = self.name = f"GPU-{about.uuid}"
-        self._about = about
+        properties = torch.cuda.get_device_properties(self.ordinal)
+        self.arch = arch_of(properties.name)
+        self.capability = f"{properties.major}.{properties.minor}"
+        self.uuid = self.name = f"GPU-{properties.uuid}"
+        self._properties = properties
         self._nvml = Nvml(self.uuid)
         self._locks: HostLocks[Slot] = HostLocks()
         self._shared: HostLocks[None] = HostLocks()
@@ -83,8 +85,8 @@ class CudaDevice:
     def acquire(self, timeout: float) -> Slot:
         near = sorted(self._nvml.cores() & os.sched_getaffinity(0) or os.sched_getaffinity(0))
         index = self._nvml.index() % len(near)
-        core = near[-1 - index]  # one for both sides, since no two cores are alike
-        slot = Slot(self.ordinal, (core,), tuple(one for one in near if one != core) or (core,))
+        core = near[-1 - index]  # the same for both sides, since no two cores are alike
+        slot = Slot(self.ordinal, (core,), tuple(other for other in near if other != core) or (core,))
         return self._locks.acquire([(slot, [self._lock])], timeout)
 
     @contextmanager
@@ -96,7 +98,7 @@ class CudaDevice:
             self._shared.release()
 
     def release(self) -> None:
-        if torch.cuda.memory_reserved(self.ordinal) > _KEPT_SHARE * self._about.total_memory:
+        if torch.cuda.memory_reserved(self.ordinal) > _KEPT_SHARE * self._properties.total_memory:
             self.trim()
         self._locks.release()
 
@@ -108,7 +110,7 @@ class CudaDevice:
             **thread_environment(self.threads),
             **{name: os.environ[name] for name in _PASSED_ON if name in os.environ},
             "CUDA_VISIBLE_DEVICES": self.uuid,
-            # `torch.cuda.is_available` in the zygote would otherwise start CUDA there, and no child could use it.
+            # Otherwise `torch.cuda.is_available` in the zygote would start CUDA there, and no child could use it.
             "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
             "TORCH_CUDA_ARCH_LIST": self.capability,
         }
@@ -116,7 +118,7 @@ class CudaDevice:
     def versions(self) -> Mapping[str, str]:
         return {
             "arch": self.arch,
-            "gpu": self._about.name,
+            "gpu": self._properties.name,
             "torch": str(torch.__version__),
             "cuda": str(torch.version.cuda),
             "driver": self._nvml.driver_version(),
@@ -156,7 +158,7 @@ class CudaDevice:
         return self._nvml.sample()
 
     def memory_in_use(self) -> int:
-        # Less what the judge's own allocator holds.
+        # Without the memory that the judge's own allocator holds.
         return self._nvml.memory_in_use() - int(torch.cuda.memory_reserved(self.ordinal))
 
     def spread(self, seconds: float) -> float:
@@ -166,23 +168,23 @@ class CudaDevice:
         memory = self._nvml.highest_bytes_a_second()
         if not memory:
             return 0.0
-        # What its L2 cache holds may get to memory after the call.
-        beyond_cache = max(0, written - self._about.L2_cache_size) / memory
+        # Bytes that the L2 cache holds may get to memory after the call.
+        beyond_cache = max(0, written - self._properties.L2_cache_size) / memory
         return float(max(written / (_CACHE_FACTOR * memory), beyond_cache))
 
     def check_health(self) -> None:
         self.warm_up()
-        found = self._probe()
+        total, seconds = self._probe()
         if self._healthy is None:
-            self._healthy = found
-        known_sum, known_seconds = self._healthy
-        if found[0] != known_sum:
-            raise InfraError(f"{self.arch} computes {found[0]} where it computed {known_sum}")
-        if found[1] > _HEALTH_FACTOR * known_seconds:
-            raise InfraError(f"{self.arch} takes {found[1]:.2e} s for what took {known_seconds:.2e} s")
+            self._healthy = total, seconds
+        healthy_total, healthy_seconds = self._healthy
+        if total != healthy_total:
+            raise InfraError(f"{self.arch} computes {total}; when it was healthy it computed {healthy_total}")
+        if seconds > _HEALTH_FACTOR * healthy_seconds:
+            raise InfraError(f"{self.arch} takes {seconds:.2e} s; when it was healthy it took {healthy_seconds:.2e} s")
 
     def _probe(self) -> tuple[float, float]:
-        """The sum of a fixed product of small integers (exact in any order of addition), and its median seconds."""
+        """The sum of a fixed product of small integers, exact in any order of addition; and its median seconds."""
         row = torch.arange(_HEALTH_SIZE, device=self.torch_device)
         left = ((row[:, None] * 7 + row[None, :] * 3) % 5).to(torch.float32)
         seconds = []

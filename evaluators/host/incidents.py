@@ -1,4 +1,8 @@
-"""Faults of a host's devices, told to the evaluators beside: a measurement that overlapped one is taken again."""
+"""Faults of a host's devices, for the evaluators of its other devices: a measurement that overlapped a fault is
+repeated.
+
+Runs in the judge's process (trusted).
+"""
 
 from __future__ import annotations
 
@@ -9,17 +13,17 @@ from pathlib import Path
 from evaluators.host.locks import shared_folder
 
 _PREFIX = "incident-"
-_COARSE_SECONDS = 0.01  # by which a file's time may lag behind the clock
+_COARSE_SECONDS = 0.01  # a file's time may lag behind the clock by so much
 
 
 class Incidents:
-    """One small file a device, whose time of change is that of its last fault."""
+    """One small file a device. Its time of change is the time of the device's last fault."""
 
     def __init__(self, device: str) -> None:
         self._own = f"{_PREFIX}{device}"
 
     def record(self) -> None:
-        """Notes that a program has just made this device fail."""
+        """Records that a program has just made this device fail."""
         path = shared_folder() / self._own
         path.touch()
         with suppress(PermissionError):  # another user's file, which anybody may touch

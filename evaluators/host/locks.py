@@ -1,5 +1,8 @@
-"""Locks of a host's measuring slots: one file a core or GPU, held by one evaluator of any user at a time, or by any
-number of those who measure nothing."""
+"""Locks of a host's measuring slots: one file a core or GPU. One evaluator of any user holds a file exclusively, or any
+number of processes that measure nothing share it.
+
+Runs in the judge's process (trusted). Nothing in here may need to write to a lock file, which may be another user's.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +19,20 @@ _Place = TypeVar("_Place")
 
 
 def shared_folder() -> Path:
-    """The host's folder of locks and notes between evaluators."""
+    """The host's folder of locks and incidents, which evaluators of all users share."""
     folder = Path(tempfile.gettempdir()) / "warpsmith-slots"
     folder.mkdir(exist_ok=True)
     with contextlib.suppress(PermissionError):
-        folder.chmod(0o777)  # evaluators of other users share the slots; mkdir's mode is subject to the umask
+        folder.chmod(0o777)  # mkdir's mode is subject to the umask
     return folder
 
 
 class HostLocks(Generic[_Place]):
-    """Holds the lock files of one place at a time."""
+    """Holds the lock files of one place at a time.
+
+    filelock does not serve here: its locks on a file of another user are exclusive only, and its shared locks
+    (`ReadWriteLock`) are SQLite databases that every holder must be able to write to.
+    """
 
     def __init__(self) -> None:
         self._held: list[int] = []
@@ -33,7 +40,9 @@ class HostLocks(Generic[_Place]):
     def acquire(
         self, places: Sequence[tuple[_Place, Sequence[str]]], timeout: float, *, shared: bool = False
     ) -> _Place:
-        """The first of the places whose lock files (by name) were all free, or, `shared`, held by others who share.
+        """Locks all files of the first place for which that is possible, and returns the place.
+
+        `places`: each with the names of its lock files. `shared`: others may hold the files, too, if they share them.
         Raises TimeoutError after `timeout` seconds."""
         deadline = time.monotonic() + timeout
         folder = shared_folder()
@@ -46,7 +55,7 @@ class HostLocks(Generic[_Place]):
             time.sleep(0.02)
 
     def _lock_all(self, paths: Sequence[Path], kind: int) -> bool:
-        """All or none."""
+        """Locks all files or none, and returns whether it did."""
         for path in paths:
             try:
                 self._held.append(_open(path))
@@ -57,6 +66,7 @@ class HostLocks(Generic[_Place]):
         return True
 
     def release(self) -> None:
+        """Gives back all locks that it holds; there may be none."""
         while self._held:
             os.close(self._held.pop())
 

@@ -1,8 +1,9 @@
 """A first look at a candidate: whether it runs at all, in a process of its own, before any measurement is prepared.
 
-Most that a policy writes at first does not run. A pair of processes on a GPU is started and calibrated before the
-candidate is loaded, which takes longer than all else there is about such a program; a look takes one process. Nothing
-is timed in it, so looks may go on side by side where nobody measures, and fill the caches of compilers as they do.
+Runs in the judge's process (trusted). It must never time anything, nor judge the values of an output. Most programs
+that an untrained policy writes do not run. On a GPU a pair of processes is started and calibrated before the candidate
+is loaded, which takes longer than all the rest for such a program; a look takes one process. Since a look times
+nothing, several may run side by side while nobody measures. They fill the compilers' caches meanwhile.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from evaluators.shared.nesting import describe_mismatch
 from evaluators.shared.region import Region
 from evaluators.tasks import ProgramError, TaskProgram
 
-_PAYS = 0.3  # of a look's seconds to those that it spares: it pays where it ends so many programs
-_MEMORY = 0.95  # of the running share, a program
+_PAYS = 0.3  # the seconds of a look, as a share of those that it spares: it pays if it ends so many programs
+_MEMORY = 0.95  # the weight that the running share keeps with each new program
 _DOES_NOT_RUN = (Outcome.RUNTIME_ERROR, Outcome.BUILD_ERROR, Outcome.TIMEOUT)
-_OTHER_SECONDS = 20.0  # at most, at another shape
+_OTHER_SECONDS = 20.0  # at most, for the call at another shape
 _LEAST_SECONDS = 0.1
-_CROWDED = re.compile(  # what may be for want of memory, of processes, files or time: the libraries' words for it, too
+_CROWDED = re.compile(  # messages of a program that may lack memory, processes, files or time; libraries' words, too
     r"memory|alloc|not.initialized|internal.error|execution.failed|unable.to.find|resource|unavailable|new thread"
     r"|no space|too many|launch.failure|signal 9\b",
     re.IGNORECASE,
@@ -37,22 +38,24 @@ _CROWDED = re.compile(  # what may be for want of memory, of processes, files or
 
 
 class Looks:
-    """Whether looks pay, as far as the last dozens of programs tell."""
+    """Tracks whether looking first saves time, over the last few dozen programs."""
 
     def __init__(self) -> None:
-        self._ended = 1.0  # the share of programs that a look ends, or would have
+        self._ended = 1.0  # the share of programs that a look ended, or would have ended
 
     @property
     def pay(self) -> bool:
+        """Whether a look saves time, on average."""
         return self._ended > _PAYS
 
-    def looked(self, ended: bool) -> None:
-        """Whether a look ended the judgement."""
+    def record(self, ended: bool) -> None:
+        """Records whether a look ended the judgement of a program."""
         self._ended = _MEMORY * self._ended + (1 - _MEMORY) * ended
 
-    def left_out(self, outcome: Outcome) -> None:
-        """The outcome of a program that could have been looked at: one that fails is taken to fail at once."""
-        self.looked(outcome in _DOES_NOT_RUN)
+    def record_skipped(self, outcome: Outcome) -> None:
+        """Records the outcome of a program that was judged without a look. If it does not run, a look is taken to have
+        ended it."""
+        self.record(outcome in _DOES_NOT_RUN)
 
 
 def look(
@@ -65,12 +68,15 @@ def look(
     *,
     within: float = math.inf,
 ) -> None:
-    """Starts the runner, loads the candidate, constructs it and calls it once on the task's inputs; what the output
-    holds is not looked at, only its form. `timeout`: seconds for each of these, `within`: for all of this. Then it is
-    called at other sizes of the task, `also`, whatever comes of that: what compiles for them has done so when they are
-    tried.
+    """Starts the runner, loads the candidate, constructs it and calls it once on the task's inputs. Only the form of
+    the output is checked, not its values.
 
-    Raises RunnerFailure, as a judgement of the candidate would; InfraError and Unbuilt, as the runner does.
+    `timeout`: seconds for each of these steps; `within`: seconds for all of them. `also`: other sizes of the task, at
+    which the candidate is called afterwards; failures there are ignored. A program that compiles for each shape has
+    then done so when the judge tries them.
+
+    Raises RunnerFailure if the candidate does not run, as a judgement of it would; InfraError and Unbuilt, as the
+    runner does.
     """
     end = time.monotonic() + within
 
@@ -91,12 +97,13 @@ def look(
 
 
 def _call(runner: RunnerHandle, program: TaskProgram, init_inputs: list[Any], device: Device, timeout: float) -> None:
-    """One call on inputs of a task, whose output has the form of the reference's."""
+    """Calls the candidate once on inputs of the task. Raises RunnerFailure if it fails, or if its output does not have
+    the form of the reference's."""
     seed = secrets.randbits(48)
     inputs = program.inputs(secrets.randbits(48))
     expected = program.output_spec(seed, init_inputs, inputs)
     spec, tensors = nesting.flatten(inputs)
-    given, taken = (_region(device, nesting.tensor_specs(one)) for one in (spec, expected))
+    given, taken = (_region(device, nesting.tensor_specs(form)) for form in (spec, expected))
     try:
         for target, value in zip(nesting.views(nesting.tensor_specs(spec), given.memory), tensors, strict=True):
             target.copy_(value)
@@ -112,8 +119,8 @@ def _call(runner: RunnerHandle, program: TaskProgram, init_inputs: list[Any], de
 
 
 def is_certain(failure: RunnerFailure) -> bool:
-    """Whether a program would fail like this on a device of its own, too: not for want of time or memory, of which
-    there is less beside others."""
+    """Whether a program would fail in this way on a device of its own, too. A lack of time or memory is not certain:
+    beside other programs there is less of both."""
     return failure.outcome is not Outcome.TIMEOUT and not _CROWDED.search(failure.message)
 
 

@@ -1,4 +1,7 @@
-"""What NVML tells of one GPU: clocks, reasons for throttling, temperature, memory in use."""
+"""The state of one GPU as NVML tells it: clocks, reasons for throttling, temperature, memory in use.
+
+Runs in the judge's process (trusted).
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import pynvml
 
 from evaluators.records import ClockSample
 
-# Reasons that change what a kernel costs. An idle GPU and clocks chosen by an application are not among them.
+# Reasons that make a kernel slower. An idle GPU and clocks chosen by an application are not among them.
 _THROTTLING = {
     "power": pynvml.nvmlClocksEventReasonSwPowerCap,
     "hardware": pynvml.nvmlClocksThrottleReasonHwSlowdown,
@@ -22,7 +25,7 @@ _THROTTLING = {
 
 
 class Nvml:
-    """One GPU, by its UUID (`GPU-...`). What this GPU or driver does not tell reads 0."""
+    """One GPU, by its UUID (`GPU-...`). A figure that this GPU or its driver does not tell reads 0."""
 
     def __init__(self, uuid: str) -> None:
         pynvml.nvmlInit()
@@ -47,18 +50,18 @@ class Nvml:
         )
 
     def highest_sm_mhz(self) -> int:
-        """The highest clock of the multiprocessors that this GPU has."""
+        """The highest clock that the multiprocessors of this GPU reach, in MHz."""
         return int(self._ask(pynvml.nvmlDeviceGetMaxClockInfo, pynvml.NVML_CLOCK_SM))
 
     def highest_bytes_a_second(self) -> float:
-        """What its memory can take at its highest clock, two transfers a cycle."""
+        """The bytes a second that its memory can take at its highest clock, with two transfers a cycle."""
         width = self._ask(pynvml.nvmlDeviceGetMemoryBusWidth)
         return float(2e6 * self._ask(pynvml.nvmlDeviceGetMaxClockInfo, pynvml.NVML_CLOCK_MEM) * width / 8)
 
     def memory_in_use(self) -> int:
         """Bytes in use by every process together."""
-        about = self._ask(pynvml.nvmlDeviceGetMemoryInfo)
-        return int(about.used) if about else 0
+        memory = self._ask(pynvml.nvmlDeviceGetMemoryInfo)
+        return int(memory.used) if memory else 0
 
     def driver_version(self) -> str:
         version = pynvml.nvmlSystemGetDriverVersion()
@@ -69,6 +72,6 @@ class Nvml:
         return int(self._ask(pynvml.nvmlDeviceGetIndex))
 
     def cores(self) -> set[int]:
-        """The host's cores that are near the GPU, or none when NVML does not say."""
+        """The host's cores that are near the GPU; empty if NVML does not say."""
         words = self._ask(pynvml.nvmlDeviceGetCpuAffinity, 16) or ()
         return {64 * index + bit for index, word in enumerate(words) for bit in range(64) if word >> bit & 1}

@@ -1,4 +1,7 @@
-"""Opens the device of an architecture. Importing this is cheap; a GPU's libraries are loaded with its device."""
+"""Opens the device of an architecture.
+
+Runs in the judge's process (trusted). Importing it is cheap: a GPU's libraries are loaded with its device only.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,8 @@ from evaluators.host.device import Device
 
 
 def open_device(arch: str = "auto", *, threads: int = 1) -> Device:
-    """The device of an architecture (Ray's accelerator names: `H200`, `A100`; or `cpu`); `auto` takes the GPU where
-    there is one. Raises ValueError for an architecture that this process does not see."""
+    """The device of an architecture: one of Ray's accelerator names (`H200`, `A100`), `cpu`, or `auto` for the GPU if
+    there is one, else the CPU. Raises ValueError for an architecture that this process does not see."""
     if arch == "cpu" or (arch == "auto" and not torch.cuda.is_available()):
         from evaluators.host.cpu_device import CpuDevice
 

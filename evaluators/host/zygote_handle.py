@@ -1,4 +1,7 @@
-"""The judge's end of the pipe to the zygote that it forks runners from."""
+"""The judge's end of the pipe to the zygote, the process that forks runners.
+
+Runs in the judge's process (trusted). No program ever runs in the zygote itself, so its replies are believed.
+"""
 
 from __future__ import annotations
 
@@ -30,10 +33,10 @@ class ZygoteHandle:
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: Channel | None = None
         self.starts = 0
-        self._prepared = 0  # the start after which Inductor was prepared
+        self._prepared = 0  # the count of starts when Inductor was prepared last
 
     def start(self) -> None:
-        """Starts the zygote and waits until it has torch imported."""
+        """Starts the zygote and waits until it has imported torch. Raises InfraError."""
         self.starts += 1
         ours, theirs = socket.socketpair()
         root = Path(__file__).resolve().parents[2]
@@ -71,7 +74,8 @@ class ZygoteHandle:
     def request(
         self, message: dict[str, Any], descriptors: Sequence[int] = (), *, timeout: float = _ZYGOTE_REPLY_SECONDS
     ) -> dict[str, Any]:
-        """Asks the zygote, starting it when needed. Raises InfraError when it dies meanwhile."""
+        """Sends a request and returns the reply; starts the zygote if it does not run. `timeout`: seconds. Raises
+        InfraError if it dies meanwhile."""
         if not self.is_alive:
             self.close()
             self.start()
@@ -84,9 +88,8 @@ class ZygoteHandle:
             raise InfraError(f"the zygote stopped answering: {type(error).__name__}") from error
 
     def prepare_inductor(self) -> None:
-        """Spares runners that are forked from now on Inductor's seconds of set-up (`evaluators.sandbox.zygote`).
-
-        Raises InfraError."""
+        """Does Inductor's set-up once for all runners that are forked from now on, each of which would spend seconds on
+        it (`evaluators.sandbox.zygote`). Raises InfraError."""
         if self._device.torch_device.type == "cpu" and (self._prepared != self.starts or not self.is_alive):
             message = {"op": "prepare_inductor", "folder": str(_own_folder("warpsmith-inductor"))}
             self.request(message, timeout=_COMPILERS_SECONDS)
@@ -109,11 +112,11 @@ class ZygoteHandle:
 
 
 def _own_folder(name: str) -> Path:
-    """A folder for temporary files that stays for other processes of this user, and that no other user can write in."""
+    """A folder for temporary files that outlives this process. Only processes of this user can write in it."""
     folder = Path(tempfile.gettempdir()) / f"{name}-{os.geteuid()}"
     with contextlib.suppress(FileExistsError):
         folder.mkdir(mode=0o700)
-    about = folder.lstat()
-    if stat.S_ISDIR(about.st_mode) and about.st_uid == os.geteuid() and not about.st_mode & 0o022:
+    status = folder.lstat()
+    if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o022:
         return folder
     return Path(tempfile.mkdtemp(prefix=f"{name}-"))

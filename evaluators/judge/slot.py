@@ -124,10 +124,10 @@ class MeasuringSlot:
             start = time.perf_counter()
             found = self._look(slot, program, source, None)
             cost = {"look": time.perf_counter() - start}
-            self._looks.looked(found is not None)
+            self._looks.record(found is not None)
         judgement, active = found or self._settled(slot, program, source, preset, artifact)
         if not cost:
-            self._looks.left_out(judgement.outcome)
+            self._looks.record_skipped(judgement.outcome)
         return replace(judgement, cost={**cost, **judgement.cost}), active
 
     def _look(

@@ -1,1 +1,1 @@
-"""UNTRUSTED: what runs in the candidate's process, which may read and change all of it. Imports `shared` alone."""
+"""UNTRUSTED: the code of the candidate's process. A candidate may read and change all of it. Imports only `shared`."""

@@ -1,6 +1,7 @@
-"""Compiles one extension in a contained process of the build farm, which never holds a program.
+"""Compiles one extension, against the thin headers (which takes a second or two) or against torch's own.
 
-Against the thin headers, which takes a second or two, or against torch's own.
+Runs in a contained process of the build farm, which never holds a program. It is untrusted all the same: sources and
+flags are a candidate's.
 """
 
 from __future__ import annotations
@@ -34,9 +35,10 @@ _NATIVE = re.compile(r"-m(arch|tune|cpu)=native")
 def compile_extension(
     request: ExtensionRequest, toolchain: Toolchain, folder: Path, *, thin: bool, seconds: float = 300.0
 ) -> Path:
-    """The shared library that was made in `folder`; host and device code are compiled at the same time.
+    """Compiles in `folder`, host and device code at the same time, and returns the path of the shared library.
 
-    Raises CompileError with what the first compiler that failed printed, CompilerLost, TimeoutError after `seconds`.
+    Raises CompileError with the output of the first compiler that failed, CompilerLost, NoCompiler, and TimeoutError
+    after `seconds`.
     """
     commands, objects = [], []
     for name, text in request.headers:
@@ -54,7 +56,7 @@ def compile_extension(
     library = folder / "extension.so"
     cuda = any(Path(name).suffix in _CUDA or "cuda_runtime" in text for name, text in request.sources)
     runtime = [f"-L{toolchain.cuda_home}/lib64", f"-L{toolchain.cuda_home}/lib", "-lcudart"] if cuda else []
-    # A symbol that torch does not have is found out now, unless this is a torch without CUDA that builds for another.
+    # Lets the linker report a symbol that torch lacks. A torch without CUDA that builds for one with it lacks some.
     runtime += ["-Wl,-z,defs"] if thin and (not cuda or "-ltorch_cuda" in toolchain.torch_libraries) else []
     runtime += [f"-Wl,--version-script={_LOCAL}"] if thin else []
     link = [
@@ -72,8 +74,8 @@ def compile_extension(
 
 
 def compile_glue(toolchain: Toolchain, folder: Path, seconds: float = 300.0) -> Path:
-    """The Python module that loads what was compiled against the thin headers. Raises CompileError, CompilerLost,
-    TimeoutError after `seconds`."""
+    """Compiles the glue in `folder`: the Python module that loads extensions of the thin headers. Returns its path.
+    Raises CompileError, CompilerLost, and TimeoutError after `seconds`."""
     library = folder / f"warpsmith_glue{sysconfig.get_config_var('EXT_SUFFIX')}"
     flags = [toolchain.standard, "-O2", "-fPIC", "-shared", f"-I{HEADERS}", *torch_includes()]
     command = [*shlex.split(toolchain.cxx), *flags, str(GLUE), *toolchain.torch_libraries, "-o", str(library)]
@@ -82,10 +84,10 @@ def compile_glue(toolchain: Toolchain, folder: Path, seconds: float = 300.0) -> 
 
 
 def compile_as_asked(message: dict[str, Any]) -> dict[str, Any]:
-    """A build farm's request to a contained process: compiles an extension, or the glue, in a folder of its own.
+    """Answers a request of the build farm: compiles an extension, or the glue, in a folder of its own.
 
-    The answer has the seconds that it took and the library's name, or what went wrong under `complaint`, `lost`, `late`
-    or `absent`."""
+    The answer holds the `library`'s name and the `seconds` that it took; or what went wrong, under one of `complaint`
+    (of the compiler), `lost` (the compiler was killed), `late` (no time was left) and `absent` (no compiler)."""
     start, folder, seconds = time.perf_counter(), Path(message["folder"]), message["seconds"]
     toolchain = Toolchain(message["capability"])
     try:
@@ -102,13 +104,13 @@ def compile_as_asked(message: dict[str, Any]) -> dict[str, Any]:
         return {"late": str(error)}
     except NoCompiler as error:
         return {"absent": str(error)}
-    except (OSError, ValueError, RecursionError) as error:  # what a strange request brings about
+    except (OSError, ValueError, RecursionError) as error:  # a strange request may cause these
         return {"complaint": f"{type(error).__name__}: {error}"[:_MOST_CHARACTERS]}
     return {"library": library.name, "seconds": time.perf_counter() - start}
 
 
 def _command(request: ExtensionRequest, toolchain: Toolchain, path: Path, *, thin: bool, half: bool) -> list[str]:
-    """The compiler and its flags for one file: torch's own, but for the headers."""
+    """The compiler and its flags for one file: those of torch, except for the headers."""
     common = [f"-DTORCH_EXTENSION_NAME={request.module}", "-DTORCH_API_INCLUDE_EXTENSION_H", toolchain.standard]
     cuda = path.suffix in _CUDA
     if thin:
@@ -119,13 +121,13 @@ def _command(request: ExtensionRequest, toolchain: Toolchain, path: Path, *, thi
     if not cuda and toolchain.cuda_home:
         headers += ["-isystem", str(toolchain.cuda_home / "include")]
     if not cuda:
-        # What is built for a GPU is built on another machine than it runs on.
+        # An extension for a GPU runs on another machine than it is built on.
         flags = [one for one in request.cflags if not (toolchain.capability and _NATIVE.fullmatch(one))]
         return [*shlex.split(toolchain.cxx), *common, "-fPIC", f"-fmax-errors={_MOST_ERRORS}", *headers, *flags]
     if not toolchain.nvcc:
         raise NoCompiler("nvcc: not found; CUDA sources need the CUDA toolkit")
     number = toolchain.capability.replace(".", "")
-    chosen = any("arch" in flag for flag in request.cuda_cflags)  # then torch leaves it to the program, too
+    chosen = any("arch" in flag for flag in request.cuda_cflags)  # torch then leaves the target to the program, too
     target = [f"-gencode=arch=compute_{number},code=sm_{number}"] if number and not chosen else []
     host = ["--compiler-options", "-fPIC"]
     if os.environ.get("CC") and not any("ccbin" in flag for flag in request.cuda_cflags):
@@ -139,8 +141,8 @@ def _write(path: Path, text: str) -> None:
 
 
 def _run_all(commands: list[list[str]], deadline: float) -> None:
-    """Runs commands at the same time. Raises CompileError for the first that failed, once all have ended, and
-    CompilerLost."""
+    """Runs commands at the same time. Raises CompileError for the first that failed, once all have ended; CompilerLost;
+    and TimeoutError at the deadline."""
     plain: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "errors": "replace"}
     environment = {**os.environ, "LC_ALL": "C"}  # for complaints in ASCII
     running = [subprocess.Popen(one, env=environment, **plain) for one in commands]

@@ -1,4 +1,7 @@
-"""The CPU from inside a runner: memory files mapped, one call timed by `perf_counter`."""
+"""The CPU from inside a runner: memory files mapped, one call timed by `perf_counter`.
+
+Runs in the candidate's process (untrusted): its seconds are a claim.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +21,11 @@ _precision, _set_precision = torch.get_float32_matmul_precision, torch.set_float
 
 
 class CpuRunner:
-    """A runner's half of the CPU."""
+    """The runner's half of the CPU (`RunnerDevice`)."""
 
     def __init__(self, threads: int) -> None:
         self.threads = threads
-        self._seed = torch.default_generator.manual_seed  # 1 µs, unlike torch.manual_seed
+        self._seed = torch.default_generator.manual_seed  # takes 1 µs, much less than torch.manual_seed
 
     def start(self) -> None:
         torch.set_num_threads(self.threads)
@@ -32,7 +35,7 @@ class CpuRunner:
         return {"float32_matmul_precision": _precision()}
 
     def enforce_flags(self) -> None:
-        _set_precision("highest")  # others let oneDNN choose, bfloat16 where the CPU has it
+        _set_precision("highest")  # at a lower precision oneDNN uses bfloat16 if the CPU has it
 
     def map(self, descriptor: int, size: int) -> Tensor:
         with os.fdopen(descriptor, "rb+") as file:
@@ -53,4 +56,4 @@ class CpuRunner:
         return None
 
     def finish(self) -> None:
-        """A call is done when it returns."""
+        """Nothing to wait for: a call is done when it returns."""

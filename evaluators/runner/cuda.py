@@ -1,6 +1,7 @@
 """A CUDA GPU from inside a runner: shared memory mapped, caches emptied, one call timed by events.
 
-What measures is bound before the candidate is imported, and is C code of torch and the driver's own API: replacing
+Runs in the candidate's process (untrusted): its seconds and its kernels are claims. The functions that measure are
+bound before the candidate is imported, and are C code of torch and the driver's own API: a candidate that replaces
 `torch.cuda.synchronize` or `torch.cuda.Event` changes nothing here.
 """
 
@@ -19,16 +20,17 @@ from evaluators.shared.construct import construct
 from evaluators.shared.cuda_memory import attach
 from evaluators.shared.kernel_record import MARKS, KernelRecord
 
-_Event = torch._C._CudaEventBase  # no Python above it that could be replaced
+_Event = torch._C._CudaEventBase  # there is no Python above it that could be replaced
 
 _TRACE_BYTES = 8 << 20
 _TRACE_RECORDS = 5000
-_FLUSHES = 20  # take longer than launching does, also under a tracer: what does not wait for them overtakes them
-_COVERING = 3  # take longer than it does in a process that has just launched the same
+_FLUSHES = 20  # take longer than a launch, also under a tracer, so that a kernel that does not wait overtakes them
+_COVERING = 3  # take longer than a launch in a process that has just launched the same
 
 
 class CudaRunner:
-    """Measures on the first visible GPU. It makes a context, so only a runner may construct it."""
+    """The runner's half of the first visible GPU (`RunnerDevice`). `start` makes a CUDA context, so only a runner may
+    use it."""
 
     def __init__(self, threads: int, flush_bytes: int, memory_bytes: int = 0) -> None:
         """`memory_bytes` limits torch's allocator in this process; 0 leaves it alone."""
@@ -77,7 +79,7 @@ class CudaRunner:
         for name, (get, _, _) in self._set_flags.items():
             try:
                 found[name] = str(get())
-            except RuntimeError:  # torch refuses when its two ways of setting TF32 have been mixed
+            except RuntimeError:  # torch refuses if its two ways of setting TF32 have been mixed
                 found[name] = "mixed"
         return found
 
@@ -100,8 +102,8 @@ class CudaRunner:
         spacers = [self._empty(size, dtype=torch.uint8, device=self._device) for size in self._random_sizes()]
         self._reset_persisting()
         self.finish()
-        for _ in range(_FLUSHES if is_first else _COVERING):  # a process that has waited takes longer
-            self._flush()  # still running when the call's first kernel is launched, so that launching takes no time
+        for _ in range(_FLUSHES if is_first else _COVERING):  # a process that has just waited takes longer to launch
+            self._flush()  # still runs when the call's first kernel is launched, so that the launch takes no time
         self._record(self._begin, self._stream)
         output = model(*inputs)
         self._record(self._end, self._stream)
@@ -110,8 +112,8 @@ class CudaRunner:
         return output, self._elapsed(self._begin, self._end) * 1e-3
 
     def _random_sizes(self) -> tuple[int, int]:
-        """Bytes to put before what a call allocates, in both pools of torch's allocator: how fast a small kernel
-        writes depends on where its output lies, so that differs from call to call, on both sides alike.
+        """Bytes to allocate before a call, in the small and the large pool of torch's allocator. How fast a small
+        kernel writes depends on where its output lies, so the place differs from call to call, on both sides alike.
         (The idea is Stabilizer's: Curtsinger and Berger, ASPLOS 2013.)"""
         return 512 * self._draw(1, 1024), (2 << 20) * self._draw(1, 8)
 
@@ -131,7 +133,7 @@ class CudaRunner:
 
         def completed(activities: Sequence[Any]) -> None:
             for one in activities:
-                # Of a memory set in a graph CUPTI leaves unset what the memory is set to: whatever stood there before.
+                # For a memory set in a graph CUPTI does not fill in the value: the field holds whatever stood there.
                 is_set = one.kind == cupti.ActivityKind.MEMSET and not one.graph_node_id
                 mark = marks.get(one.value) if is_set else None
                 if mark != "":

@@ -1,4 +1,7 @@
-"""What a runner does on its device: the untrusted half of `evaluators.host.device`."""
+"""The interface of a device from inside a runner: the other half of `evaluators.host.device`.
+
+Runs in the candidate's process (untrusted).
+"""
 
 from __future__ import annotations
 
@@ -11,37 +14,38 @@ from evaluators.shared.kernel_record import KernelRecord
 
 
 class RunnerDevice(Protocol):
-    """The device from inside a runner. Its methods hold on to what they call, so that a candidate which replaces
-    `torch`'s functions does not change how it is measured."""
+    """The device from inside a runner. Its methods keep references to the functions that they call: a candidate that
+    replaces functions of `torch` does not change how it is measured."""
 
     def start(self) -> None:
         """Sets limits and numeric flags, before any line of the candidate runs."""
 
     def flags(self) -> dict[str, str]:
-        """The global numeric flags as they stand now, by name."""
+        """The values of the global numeric flags now, by name."""
 
     def enforce_flags(self) -> None:
-        """Sets the global numeric flags back to what both sides run under."""
+        """Sets the global numeric flags back to the values under which both sides run."""
 
     def map(self, descriptor: int, size: int) -> Tensor:
         """The judge's memory as a uint8 tensor; closes the descriptor."""
 
     def construct(self, make: Callable[[], nn.Module], seed: int, on_host: bool) -> nn.Module:
-        """The model that `make` gives under a seed, on the device, made there or `on_host`."""
+        """The model that `make` gives under a seed, on the device. It is made there, or `on_host` and then moved."""
 
     def seed(self, seed: int) -> None:
         """Seeds every generator that the program may draw from."""
 
     def timed(self, model: Callable[..., Any], inputs: Sequence[Any], *, is_first: bool = False) -> tuple[Any, float]:
-        """One call with cold caches, until the device is idle again; its output and seconds. The first of a burst comes
-        after a wait, and may take longer to reach the device."""
+        """Makes one call with cold caches and waits until the device is idle again. Returns the output and the seconds.
+        `is_first`: the first call of a burst comes after a wait, so it may take longer to reach the device."""
 
     def trace(self, model: Callable[..., Any], inputs: Sequence[Any]) -> list[KernelRecord] | None:
-        """Every kernel that one call runs, or None where nothing records them; first of all MARKS, set on the stream by
-        which calls are timed: what is ordered with it begins after the first has ended and ends before the second."""
+        """Every kernel that one call runs; None without a tracer. The first records are MARKS, set on the stream by
+        which calls are timed: a kernel that is ordered with this stream begins after the first mark has ended and ends
+        before the second begins."""
 
     def finish(self) -> None:
-        """Waits until the device has done everything asked of it."""
+        """Waits until the device has done all its work."""
 
 
 def runner_device(options: dict[str, Any]) -> RunnerDevice:

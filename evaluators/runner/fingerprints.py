@@ -1,7 +1,8 @@
-"""In a runner: what a function is made of, so that one whose inside was exchanged is told from itself.
+"""Fingerprints of functions: they show whether the inside of a function was exchanged while the object is the same.
 
-Code, defaults, cells, and what C functions point to in memory: all that a program can reach from Python and `ctypes`
-while the object stays the same. Machine code is compared by its first bytes only.
+Runs in the candidate's process (untrusted): a program can forge its results. A fingerprint holds code, defaults, cells,
+and the pointers of C functions: all that a program can reach from Python and `ctypes`. Machine code is compared by its
+first bytes only.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from types import (
 from typing import Any
 
 _WORD = ctypes.sizeof(ctypes.c_void_p)
-_OPENING = 16  # bytes of a C function, enough for a jump elsewhere
+_OPENING = 16  # bytes of a C function: enough to show a jump to elsewhere
 _DEPTH = 3  # of containers and wrapped functions
 _EMPTY = object()
-# Words of objects (CPython 3.11 to 3.13): pointers that decide what runs when the object is called.
+# Offsets, in words, of the pointers that decide what runs when an object is called (CPython 3.11 to 3.13).
 _FUNCTION_CALL = 15 if sys.version_info < (3, 12) else 16
 _TYPE_CALL = 16
 _WORDS: dict[type, tuple[int, ...]] = {
@@ -36,19 +37,23 @@ _WORDS: dict[type, tuple[int, ...]] = {
     GetSetDescriptorType: (5,),
     type: (_TYPE_CALL,),
 }
-_TABLES = {BuiltinFunctionType: 2, MethodDescriptorType: 5, GetSetDescriptorType: 5}  # the word that points to it
+_TABLES = {
+    BuiltinFunctionType: 2,
+    MethodDescriptorType: 5,
+    GetSetDescriptorType: 5,
+}  # the offset of the word that points to the method's definition
 
 
 class Fingerprint:
-    """Of one object, as it is now."""
+    """The fingerprint of one object, as it is now."""
 
     def __init__(self, value: object) -> None:
         self._parts = tuple(_parts(value, _DEPTH))
-        # Copies: code whose instructions are overwritten in place is still the same object.
+        # Copies, since code whose instructions are overwritten in place is still the same object.
         self._codes = tuple((part, part.replace()) for part in self._parts if isinstance(part, CodeType))
 
     def matches(self, other: Fingerprint) -> bool:
-        """Whether `other`, taken later, is of the same object, unchanged."""
+        """Whether `other`, taken later, is the fingerprint of the same object, unchanged."""
         if len(self._parts) != len(other._parts) or not all(map(_same, self._parts, other._parts)):
             return False
         return all(code == copy for code, copy in self._codes)
@@ -59,7 +64,7 @@ def _same(one: object, other: object) -> bool:
 
 
 def _parts(value: Any, depth: int) -> Iterator[object]:
-    """The object and what decides about its calls; objects compare by identity, words and bytes by value."""
+    """The object and all that decides what its calls do. Objects compare by identity; words and bytes by value."""
     yield value
     kind = type(value)
     yield from _memory(value, type if isinstance(value, type) else kind)
@@ -90,8 +95,9 @@ def _content(cell: CellType) -> object:
 
 
 def _memory(value: object, kind: type) -> Iterator[object]:
-    """The words of the object that decide what is called, those of its method's definition, and how that begins."""
-    if sys.version_info >= (3, 14):  # other offsets
+    """The words of the object that decide what is called, those of its method's definition, and the first bytes of the
+    function that it names."""
+    if sys.version_info >= (3, 14):  # the offsets are others there
         return
     for index in _WORDS.get(kind, ()):
         yield _word(id(value) + index * _WORD)
@@ -99,7 +105,7 @@ def _memory(value: object, kind: type) -> Iterator[object]:
         table = _word(id(value) + _TABLES[kind] * _WORD)
         for function in (_word(table + _WORD), _word(table + 2 * _WORD)):
             yield function
-            if function > 1 << 16:  # else flags, or none
+            if function > 1 << 16:  # smaller values are flags, or no pointer
                 yield ctypes.string_at(function, _OPENING)
 
 
@@ -108,7 +114,7 @@ def _word(address: int) -> int:
 
 
 def builtins_of(functions: Mapping[str, object], names: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
-    """The built-in functions that these functions call by their names."""
+    """The built-in functions that these functions call by name."""
     used = {name for one in functions.values() if isinstance(one, FunctionType) for name in one.__code__.co_names}
     for name in sorted(used):
         if name in names and callable(names[name]):

@@ -1,7 +1,8 @@
-"""In a runner: `load` and `load_inline` ask the judge for what they would compile, and import what it gives them.
+"""Makes torch's `load` and `load_inline` ask the judge for an extension instead of compiling it, and import the library
+that the judge names.
 
-Nothing is compiled here. What a candidate needs is known from these requests alone, so one that builds several
-extensions, in its constructor or in `forward`, is served like one that builds when it is imported.
+Runs in the candidate's process (untrusted). It must never compile anything. These requests alone tell which extensions
+a candidate needs, so it may build several of them, on import, in its constructor or in `forward`.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _REFUSED = "extensions are built by torch.utils.cpp_extension.load and load_inli
 
 
 class Interception:
-    """Serves this process's extensions through `ask`, which takes a request to the judge and brings its answer."""
+    """Serves the extensions of this process through `ask`, which sends a request to the judge and returns its answer."""
 
     def __init__(self, ask: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
         self._ask = ask
@@ -37,11 +38,11 @@ class Interception:
         self._loaded: dict[str, types.ModuleType] = {}
 
     def install(self) -> None:
-        """From now on, in this process."""
+        """Intercepts all requests of this process from now on."""
         if self._installed:
             return
         self._installed = True
-        # Some name it as the folder to build in, and rely on its being there.
+        # Some programs name this folder as the one to build in, and rely on its existence.
         (Path.home() / ".cache/torch_extensions").mkdir(parents=True, exist_ok=True)
         replaced: Any = cpp_extension
         replaced._jit_compile = self._jit_compile
@@ -66,7 +67,7 @@ class Interception:
         is_standalone: bool,
         keep_intermediates: bool = True,
     ) -> Any:
-        """In place of torch's function of that name (torch/utils/cpp_extension.py)."""
+        """Stands in for torch's function of the same name (torch/utils/cpp_extension.py)."""
         if is_standalone or with_sycl:
             raise RuntimeError(_REFUSED.format("a standalone program" if is_standalone else "SYCL"))
         folders = [extra_include_paths] if isinstance(extra_include_paths, str) else list(extra_include_paths or ())
@@ -88,7 +89,7 @@ class Interception:
     def _load(self, answer: dict[str, Any], name: str, python: bool) -> Any:
         if "error" in answer:
             raise RuntimeError(f"Error building extension '{name}':\n{answer['error']}")
-        if "library" not in answer:  # where nothing is run: in the build farm
+        if "library" not in answer:  # in the build farm, where no extension is run
             return _NotLoaded(name)
         library, module = answer["library"], answer["module"]
         if not python:
@@ -104,7 +105,7 @@ class Interception:
 
 
 class _NotLoaded(types.ModuleType):
-    """Stands for an extension in a process without the device that it is for."""
+    """Stands in for an extension in a process that lacks the extension's device."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -130,17 +131,18 @@ def _read(path: Path) -> str:
 
 
 def _words(flags: Sequence[str] | None) -> list[str]:
-    """Flags as torch's way gives them to the compiler: through a shell, which splits them."""
+    """Splits flags into words, as torch does: it gives them to the compiler through a shell."""
     return [word for flag in flags or () for word in shlex.split(str(flag))]
 
 
 def _is_own(folder: Path) -> bool:
-    """Whether a folder is the candidate's, which no compiler elsewhere can see."""
+    """Whether a folder is the candidate's own: no compiler elsewhere can see it."""
     return folder.resolve().is_relative_to(Path.cwd().resolve())
 
 
 def _headers(sources: Sequence[Path], folders: Sequence[Path]) -> list[list[str]]:
-    """The candidate's own files that its sources include, by the names under which these will find them again."""
+    """Names and texts of the candidate's own files that its sources include. By these names the sources find the files
+    again in another folder."""
     found: dict[str, str] = {}
     waiting = [(path, path.parent) for path in sources]
     while waiting and len(found) < _MOST_HEADERS:
@@ -165,8 +167,8 @@ def _refuse(what: str) -> Callable[..., Any]:
 
 
 def _refuse_compilers(event: str, arguments: tuple[Any, ...]) -> None:
-    """An audit hook: a compiler that a candidate starts itself is refused in so many words, and one that torch.compile
-    or Triton starts is not. No barrier: a program that gets around it compiles where it is measured."""
+    """An audit hook that refuses a compiler if the candidate itself starts it, but not if torch.compile or Triton does.
+    It gives an explanation and is no barrier: a program that gets around it compiles where it is measured."""
     if event not in ("subprocess.Popen", "os.exec", "os.posix_spawn", "os.system"):
         return
     first = arguments[0]

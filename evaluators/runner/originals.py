@@ -1,7 +1,8 @@
-"""In a runner: the functions by which programs are measured, and what they are made of, before any program came.
+"""Remembers the functions by which programs are measured as they were before any program came, to tell which of them a
+program has replaced.
 
-What it reports is a claim of an untrusted process, which a program that has replaced this, too, can forge; the verdict
-does not rest on it. It tells the plain cheat by name.
+Runs in the candidate's process (untrusted): a program that replaces this module, too, can forge the report. No verdict
+may rest on the report alone. It names the plain cheat.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 
 from evaluators.runner.fingerprints import Fingerprint, builtins_of
 
-# By the module in which they stand, if it is imported, and the class within it.
+# By module, if it is imported, and by class in that module.
 _FUNCTIONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("time", "", ("time", "perf_counter", "perf_counter_ns", "monotonic", "process_time", "time_ns")),
     ("torch", "", ("allclose", "isclose", "equal", "manual_seed", "rand", "randn", "randint", "no_grad")),
@@ -34,7 +35,7 @@ _FUNCTIONS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("json", "JSONDecoder", ("decode", "raw_decode")),
     ("socket", "socket", ("sendall", "recv_into", "recv", "send")),
 )
-_PROGRAMS = ("kind", "model")  # what a runner holds of its program
+_PROGRAMS = ("kind", "model")  # attributes in which a runner holds its program
 _OWN = "the runner's"
 _ROOT = __name__.partition(".")[0]
 _MISSING = object()
@@ -42,15 +43,15 @@ _CALLABLE = (staticmethod, classmethod, property)
 
 
 class Originals:
-    """A picture of those functions, and of the runner's own modules, classes and objects."""
+    """Fingerprints of those functions, and of the runner's own modules, classes and objects."""
 
     def __init__(self, objects: Iterable[object]) -> None:
-        """`objects` are the runner's own; their classes and modules count, too."""
+        """`objects`: the runner's own, whose classes and modules are watched, too."""
         self._objects = (*objects, self)
         self._before = {name: Fingerprint(value) for name, value in self._picture()}
 
     def replaced(self) -> list[str]:
-        """The names that stand for something else now, or for something that was changed inside, sorted."""
+        """The sorted names of functions that were replaced, or changed inside, since this was made."""
         now = {name: Fingerprint(value) for name, value in self._picture()}
         added = {name for name in now if name not in self._before and name.startswith(_OWN)}
         missing = Fingerprint(_MISSING)
@@ -83,7 +84,7 @@ class Originals:
 
 
 def _own_modules(name: str) -> Iterator[tuple[str, ModuleType]]:
-    """The module, and those of ours from which it has something."""
+    """The module, and the modules of this package from which it has imported a name."""
     module = sys.modules.get(name)
     if isinstance(module, ModuleType):
         yield name, module
@@ -99,7 +100,7 @@ def _with_builtins(values: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
 
 
 def _callables(label: str, names: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
-    """The functions and classes of a namespace, alone or in tuples and dictionaries."""
+    """The functions and classes of a namespace, also in tuples and dictionaries."""
     for name, value in list(names.items()):
         if name not in _PROGRAMS and _holds_callables(value):
             yield f"{label}.{name}", value

@@ -1,7 +1,8 @@
-"""In a builder's runner: a candidate's import, construction and first call, as far as they get without its device.
+"""Rehearses a candidate's import, construction and first call without its device, as far as they get.
 
-Tensors have forms but no values or memory (torch's `meta` device), whatever device the candidate names; it is told that
-they are where it expects them. So what it builds in `forward`, too, is known before a GPU is taken for it.
+Runs in the candidate's process (untrusted), in a runner of a builder. Tensors have forms but neither values nor memory
+(torch's `meta` device), whatever device the candidate names; the candidate is told that they are where it expects them.
+The extensions that it builds in `forward` are therefore known, too, before a GPU is used for it.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ _VALUES = (
     Tensor.tolist,
     Tensor.numpy,
 )
-_MULTIPROCESSORS = 132  # of an H100 or H200
+_MULTIPROCESSORS = 132  # as many as an H100 or H200 has
 
 
 class _Rehearsal(TorchFunctionMode):
-    """Puts every tensor on `meta`, and says that it is on a device of `kind`."""
+    """Puts every tensor on `meta`, and reports it as on a device of `kind`."""
 
     def __init__(self, kind: str) -> None:
         super().__init__()
@@ -41,7 +42,7 @@ class _Rehearsal(TorchFunctionMode):
             return torch.device(self.kind, 0) if self.kind == "cuda" else torch.device(self.kind)
         if func in _MOVES:
             return args[0].to(_META)
-        if func in _VALUES:  # of which any is as good as another
+        if func in _VALUES:  # any value is as good as another
             return func(torch.ones(args[0].shape, dtype=args[0].dtype, device="cpu"))
         kwargs = {name: self._moved(value, name) for name, value in (kwargs or {}).items()}
         if func is Tensor.to:
@@ -57,8 +58,8 @@ class _Rehearsal(TorchFunctionMode):
 
 @contextlib.contextmanager
 def rehearsing(capability: str, name: str) -> Iterator[None]:
-    """A block in which tensors hold nothing, and are on a GPU of a compute `capability` and `name`: in a process that
-    has none, and only rehearses. Without a capability they are on the CPU."""
+    """Within this block, tensors hold nothing and appear to be on a GPU of this compute `capability` and `name`; if the
+    capability is empty, on the CPU. For a process that only rehearses: the pretended GPU stays after the block."""
     if capability:
         _pretend_gpu(capability, name)
     with _META, _Rehearsal("cuda" if capability else "cpu"), torch.no_grad():
@@ -66,7 +67,7 @@ def rehearsing(capability: str, name: str) -> Iterator[None]:
 
 
 def _pretend_gpu(capability: str, name: str) -> None:
-    """Lets this process answer what programs ask about a GPU before they build for it and as they launch something."""
+    """Answers the questions about a GPU that programs ask before they build for it and when they launch a kernel."""
     major, _, minor = capability.partition(".")
     about = types.SimpleNamespace(name=name, major=int(major), minor=int(minor), multi_processor_count=_MULTIPROCESSORS)
     cuda: Any = torch.cuda
@@ -89,7 +90,7 @@ def _pretend_gpu(capability: str, name: str) -> None:
 
 
 class _Stream:
-    """Of a GPU that is not there."""
+    """A stream of the pretended GPU."""
 
     cuda_stream = 0
 

@@ -1,8 +1,8 @@
-"""The untrusted side: loads one program and calls it when the judge says so. It holds the program and the input (before
-it has the candidate, on a GPU, the reference, which is no secret).
+"""Loads one program and calls it when the judge says so; the same code for reference and candidate.
 
-Reference and candidate are served by this same code. Nothing it reports decides a verdict: its clock is only compared
-with the judge's, and its outputs are judged by what stands in the judge's memory.
+Runs in the candidate's process (untrusted). It may hold only the program and the current input (and on a GPU, before it
+has the candidate, the reference, which is no secret). Nothing that it reports decides a verdict: its clock is only
+compared with the judge's, and its outputs are read from the judge's memory.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from evaluators.shared import nesting
 from evaluators.shared.protocol import Channel, PeerClosed
 
 MAX_MESSAGE_CHARACTERS = 4000
-_NAMES = {"Model": "reference", "ModelNew": "candidate"}  # of a program's module, by what it must define
+_NAMES = {"Model": "reference", "ModelNew": "candidate"}  # of a program's module, by the class that it must define
 _NO_MODEL = nn.Identity()
 _ADDRESS = Tensor.data_ptr
 _STATE_DICT, _COPY, _PLAIN = nn.Module.state_dict, Tensor.copy_, (Tensor, nn.Parameter)
@@ -44,7 +44,7 @@ class Runner:
         self.device = device
         self.kind: Callable[..., nn.Module] | None = None
         self.model: nn.Module = _NO_MODEL
-        sys.dont_write_bytecode = True  # one program may not be taken for another, nor leave anything behind
+        sys.dont_write_bytecode = True  # no program may be taken for the one before, or leave files behind
         self.inputs: list[tuple[Any, ...]] = []
         self.output_spec: nesting.Spec | None = None
         self.outputs: list[list[Tensor]] = []
@@ -78,17 +78,18 @@ class Runner:
             self.channel.send(reply)
 
     def _ask_judge(self, request: dict[str, Any]) -> dict[str, Any]:
-        """A question of ours while we are at what the judge asked for."""
+        """Asks the judge something while a request of the judge is being served."""
         self.channel.send(request)
         return self.channel.receive()[0]
 
     def start(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Takes hold of the device, and says what contains this process: before any line of the program has run."""
+        """Takes hold of the device, and names the active containment; before any line of the program has run."""
         self.device.start()
         return {"active": self.active}
 
     def load(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Imports the program, in place of the one before, of which nothing stays but what it did to others."""
+        """Imports the program in place of the one before. Of that one only the changes stay that it made to other
+        modules."""
         self._interception.install()
         self.kind, self.model = None, _NO_MODEL
         for file in _OWN_FILES:
@@ -114,7 +115,7 @@ class Runner:
         """Constructs the model under the judge's seed."""
         with os.fdopen(arguments, "rb") as file:
             init_inputs = torch.load(io.BytesIO(file.read()), weights_only=False)
-        kind, self.model = self.kind, _NO_MODEL  # the memory of the one before may be needed
+        kind, self.model = self.kind, _NO_MODEL  # frees the memory of the model before, which may be needed
         assert kind is not None
         self.model = self.device.construct(lambda: kind(*init_inputs), message["seed"], message["on_host"])
         state = _STATE_DICT(self.model)
@@ -142,7 +143,7 @@ class Runner:
         specs = message["specs"]
         values = nesting.views(specs, self.device.map(region, message["bytes"]))
         own = _STATE_DICT(self.model)
-        # A tensor of another class could tell, and compute ahead whatever depends on the weights alone.
+        # A tensor of another class could notice the copy, and compute ahead all that depends on the weights alone.
         if strange := [name for name in message["names"] if type(own[name]) not in _PLAIN]:
             raise TypeError(f"{strange[0]} in the state is a {type(own[strange[0]]).__name__}, not a tensor")
         with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
@@ -152,7 +153,7 @@ class Runner:
         return {}
 
     def bind_inputs(self, message: dict[str, Any], example: int, region: int) -> dict[str, Any]:
-        """Maps the judge's input slots: one set of inputs a slot, at addresses that stay the same."""
+        """Maps the judge's input slots: one set of inputs a slot, at fixed addresses."""
         with os.fdopen(example, "rb") as file:
             values = torch.load(io.BytesIO(file.read()), weights_only=False)
         memory = self.device.map(region, message["bytes"] * message["slots"])
@@ -163,7 +164,7 @@ class Runner:
         return {}
 
     def bind_outputs(self, message: dict[str, Any], region: int) -> dict[str, Any]:
-        """Maps the judge's output slots and learns what an output must look like."""
+        """Maps the judge's output slots, and learns the form that an output must have."""
         self.output_spec = message["spec"]
         specs = nesting.tensor_specs(message["spec"])
         memory = self.device.map(region, message["bytes"] * message["slots"])
@@ -174,7 +175,8 @@ class Runner:
         return {}
 
     def call(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Calls the model once per seed, on slot 0, 1, ...; copies each output to its slot; reports its own seconds."""
+        """Calls the model once per seed, on slot 0, 1, ...; copies each output to its slot; reports the seconds of each
+        call by its own clock."""
         seconds = []
         with torch.no_grad():
             for slot, seed in enumerate(message["seeds"]):
@@ -192,18 +194,18 @@ class Runner:
         return {"seconds": seconds}
 
     def trace(self, message: dict[str, Any]) -> dict[str, Any]:
-        """One call on slot 0, with a record of the kernels that it ran."""
+        """Makes one call on slot 0, and reports the kernels that it ran."""
         with torch.no_grad():
             return {"kernels": self.device.trace(self.model, self.inputs[0])}
 
     def integrity(self, message: dict[str, Any]) -> dict[str, Any]:
-        """The functions by which programs are measured that this one has replaced, and the numeric flags as its last
-        call left them."""
+        """Reports which of the functions by which programs are measured this program has replaced, and the numeric
+        flags as its last call left them."""
         return {"names": self.originals.replaced(), "flags": self.device.flags()}
 
     def discover(self, message: dict[str, Any], arguments: int) -> dict[str, Any]:
-        """Imports, constructs and calls the program for what it compiles, without memory or a GPU. `arguments` hold the
-        constructor's and, where these are known, the call's."""
+        """Imports, constructs and calls the program, without memory or a GPU, for the extensions that it asks for.
+        `arguments` holds the constructor's and, if they are known, the call's."""
         with os.fdopen(arguments, "rb") as file:
             init_inputs, inputs = torch.load(io.BytesIO(file.read()), weights_only=False)
         with rehearsing(message["capability"], message["arch"]):
@@ -217,22 +219,22 @@ class Runner:
         return {}
 
     def compile(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Compiles an extension: in a process of a build farm, which never has a program."""
+        """Compiles an extension, in a process of a build farm, which never holds a program."""
         from evaluators.runner.compiling import compile_as_asked
 
         return compile_as_asked(message)
 
 
 def _refuse_same_memory(target: Tensor, output: Tensor) -> None:
-    """Raises ValueError for an output that stands where it is to be copied to, so that the copy, which both sides pay
-    for, would be none."""
+    """Raises ValueError for an output that already lies at the place to copy it to. Both sides pay for this copy, and
+    such an output would not."""
     with torch._C.DisableTorchFunctionSubclass():
         if _ADDRESS(target) == _ADDRESS(output) and target.numel():
             raise ValueError("the output lies in the evaluator's own memory")
 
 
 def _explain(error: BaseException) -> str:
-    """The exception and the lines of the candidate that it passed through."""
+    """The exception, and the lines of the candidate that it passed through."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.endswith(_OWN_FILES)]
     where = "".join(f"\nline {frame.lineno}: {frame.line}" for frame in frames[-3:])
     return f"{type(error).__name__}: {error}"[:MAX_MESSAGE_CHARACTERS] + where[:MAX_MESSAGE_CHARACTERS]

@@ -1,4 +1,4 @@
-"""A look finds what does not run, says of it what a whole judgement says, and leaves everything else to that."""
+"""A look finds programs that do not run, gives them the verdict of a whole judgement, and leaves all others to it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ModelNew(nn.Module):
 """
 FORWARD = "return torch.softmax(x, dim=-1)"
 SECOND = "self.calls = getattr(self, 'calls', 0) + 1\n        assert self.calls < 2"
-STOPPED = {  # by the first look
+STOPPED = {  # programs that the first look ends
     "imports what is not there": (Outcome.RUNTIME_ERROR, f"import nowhere\n{RIGHT}"),
     "defines nothing": (Outcome.BUILD_ERROR, "x = 1\n"),
     "wants an argument": (
@@ -40,7 +40,7 @@ STOPPED = {  # by the first look
     "loops": (Outcome.TIMEOUT, RIGHT.replace(FORWARD, "while True: pass")),
     "another shape": (Outcome.WRONG, RIGHT.replace(FORWARD, "return torch.softmax(x, dim=-1)[None]")),
 }
-JUDGED = {
+JUDGED = {  # programs that run once, so that a look leaves them to the judge
     "right": (Outcome.OK, RIGHT),
     "wrong": (Outcome.WRONG, RIGHT.replace(FORWARD, "return torch.softmax(x, dim=-1) * 1.1")),
     "changes its input": (Outcome.WRONG, RIGHT.replace(FORWARD, "y = torch.softmax(x, dim=-1); x.zero_(); return y")),
@@ -50,7 +50,7 @@ JUDGED = {
 
 @pytest.fixture(scope="module", params=["cpu", pytest.param("auto", marks=pytest.mark.cuda, id="cuda")])
 def looking(request: pytest.FixtureRequest, limits: LimitsConfig) -> Iterator[Evaluator]:
-    """Of the CPU, too, as if measurements were as long to prepare there as on a GPU."""
+    """Evaluators of both devices. The CPU's looks first, too, as if a measurement took as long to prepare there."""
     with Evaluator(arch=request.param, limits=limits) as made:
         made.device.looks_first = True
         yield made
@@ -63,7 +63,7 @@ def always(looking: Evaluator, monkeypatch: pytest.MonkeyPatch) -> Evaluator:
 
 
 @pytest.mark.parametrize("name", STOPPED)
-def test_what_does_not_run_is_judged_by_a_look_alone(
+def test_a_program_that_does_not_run_is_judged_by_a_look_alone(
     always: Evaluator, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     outcome, source = STOPPED[name]
@@ -79,7 +79,7 @@ def test_what_does_not_run_is_judged_by_a_look_alone(
 
 
 @pytest.mark.parametrize("name", JUDGED)
-def test_what_runs_once_is_judged_as_ever(always: Evaluator, name: str) -> None:
+def test_a_program_that_runs_once_is_judged_as_ever(always: Evaluator, name: str) -> None:
     outcome, source = JUDGED[name]
     verdict = always.evaluate(TASK, source)
     assert verdict.outcome is outcome, verdict.message
@@ -87,7 +87,7 @@ def test_what_runs_once_is_judged_as_ever(always: Evaluator, name: str) -> None:
     assert verdict.cost["check"] > 0
 
 
-def test_a_look_is_left_out_where_nearly_all_programs_run(looking: Evaluator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_look_is_left_out_if_nearly_all_programs_run(looking: Evaluator, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Looks, "pay", False)
     verdict = looking.evaluate(TASK, RIGHT + "\nfirst = True\n")
     assert verdict.outcome is Outcome.OK, verdict.message
@@ -98,17 +98,17 @@ def test_looks_pay_while_programs_fail() -> None:
     looks = Looks()
     assert looks.pay, "nothing is known yet"
     for _ in range(40):
-        looks.looked(False)
+        looks.record(False)
     assert not looks.pay
     for _ in range(10):
-        looks.left_out(Outcome.RUNTIME_ERROR)
+        looks.record_skipped(Outcome.RUNTIME_ERROR)
     assert looks.pay
     for _ in range(40):
-        looks.left_out(Outcome.WRONG)
+        looks.record_skipped(Outcome.WRONG)
     assert not looks.pay
 
 
-def test_what_compiles_is_not_looked_at(always: Evaluator) -> None:
+def test_a_program_that_compiles_gets_no_look(always: Evaluator) -> None:
     source = f"{RIGHT}\n\nModelNew.forward = torch.compile(ModelNew.forward, backend='eager')\n"
     verdict = always.evaluate(TASK, source)
     assert verdict.outcome is Outcome.OK, verdict.message
@@ -116,10 +116,10 @@ def test_what_compiles_is_not_looked_at(always: Evaluator) -> None:
 
 
 @pytest.mark.parametrize("name", [*STOPPED, *JUDGED])
-def test_a_look_beside_others_ends_what_certainly_does_not_run(looking: Evaluator, name: str) -> None:
+def test_a_look_beside_others_ends_only_programs_that_certainly_do_not_run(looking: Evaluator, name: str) -> None:
     outcome, source = (STOPPED | JUDGED)[name]
     verdict = looking.look(TASK, source, preset="fast")
-    if name in JUDGED or outcome is Outcome.TIMEOUT:  # which may be for want of time
+    if name in JUDGED or outcome is Outcome.TIMEOUT:  # a time-out beside others is not certain
         assert verdict is None
         return
     assert verdict is not None
@@ -130,7 +130,7 @@ def test_a_look_beside_others_ends_what_certainly_does_not_run(looking: Evaluato
     assert verdict.cost["total"] >= verdict.cost["look"] > 0
 
 
-def test_what_is_no_python_takes_no_process(looking: Evaluator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_source_that_is_no_python_takes_no_process(looking: Evaluator, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(looking._slot, "look", None)
     verdict = looking.look(TASK, "def (", preset="fast")
     assert verdict is not None
@@ -150,7 +150,7 @@ def test_what_is_no_python_takes_no_process(looking: Evaluator, monkeypatch: pyt
         "GET was unable to find an engine to execute this computation",
     ],
 )
-def test_what_others_have_taken_is_no_verdict(
+def test_a_lack_of_what_others_have_taken_is_no_verdict(
     looking: Evaluator, monkeypatch: pytest.MonkeyPatch, message: str
 ) -> None:
     source = RIGHT.replace(FORWARD, f"raise RuntimeError({message!r})")
@@ -159,10 +159,10 @@ def test_what_others_have_taken_is_no_verdict(
     assert looking.evaluate(TASK, source).outcome is Outcome.RUNTIME_ERROR
 
 
-def test_a_look_beside_others_is_short_whatever_it_is_that_takes_long(
+def test_a_look_beside_others_is_short_whichever_step_takes_long(
     looking: Evaluator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody measures until it is over. Each of its parts may take as long as all of it."""
+    """Nobody measures until the look is over. Each of its steps may take as long as the whole look."""
     monkeypatch.setattr("evaluators.judge.slot._LOOK_SECONDS", 4.0)
     slow = f"import time\ntime.sleep(2.5)\n{RIGHT.replace(FORWARD, 'time.sleep(2.5); time.sleep(2.5); ' + FORWARD)}"
     start = time.monotonic()
@@ -170,14 +170,14 @@ def test_a_look_beside_others_is_short_whatever_it_is_that_takes_long(
     assert time.monotonic() - start < 6.5
 
 
-def test_what_has_been_looked_at_is_not_looked_at_again(always: Evaluator) -> None:
+def test_a_program_that_a_look_has_left_gets_no_second_look(always: Evaluator) -> None:
     verdict = always.evaluate(TASK, f"{RIGHT}\nlooked = True\n", looked=True)
     assert verdict.outcome is Outcome.OK, verdict.message
     assert "look" not in verdict.cost
 
 
-def test_what_a_look_compiles_is_there_when_it_is_measured(looking: Evaluator, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Into the caches of the candidate's artifact, which nobody else has filled."""
+def test_kernels_that_a_look_compiles_are_kept(looking: Evaluator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The look compiles into the caches of the candidate's artifact, which nothing else has filled."""
     monkeypatch.setattr(looking.builder, "_warm_up", lambda *_: None)
     source = f"{RIGHT}\n\nModelNew.forward = torch.compile(ModelNew.forward)\n"
     artifact = looking.builder.build(TASK, Candidate.propose(TASK.id, source, "test"))
@@ -190,7 +190,7 @@ def test_what_a_look_compiles_is_there_when_it_is_measured(looking: Evaluator, m
 
 
 def test_nobody_measures_while_others_look() -> None:
-    """The lock of a GPU, which this test only names."""
+    """By the lock of a GPU, which need not exist."""
     looking: list[HostLocks[None]] = [HostLocks(), HostLocks()]
     measuring: HostLocks[str] = HostLocks()
     place = [("place", ["gpu-of-a-test"])]
