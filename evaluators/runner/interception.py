@@ -29,7 +29,7 @@ _REFUSED = "extensions are built by torch.utils.cpp_extension.load and load_inli
 
 
 class Interception:
-    """Serves the extensions of this process through `ask`, which sends a request to the judge and returns its answer."""
+    """Serves this process's extensions through `ask`, which sends a request to the judge and returns its answer."""
 
     def __init__(self, ask: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
         self._ask = ask

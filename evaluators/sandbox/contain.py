@@ -1,7 +1,8 @@
-"""What a runner is allowed: resource limits, a user of its own, namespaces of its own, nothing inherited.
+"""Contains a runner: resource limits, a user of its own, namespaces of its own, nothing inherited.
 
-Called in a freshly forked child before any line of a candidate runs. Every step that the host refuses is left out and
-missing from the returned list, which the verdict records; nothing here may raise for lack of privilege.
+Runs before the program (still trusted): in a freshly forked child, before any line of a candidate. A step that the host
+refuses is left out, and is missing from the returned list, which the verdict records. Nothing here may raise for lack
+of privilege.
 """
 
 from __future__ import annotations
@@ -33,11 +34,12 @@ _CAPABILITY_VERSION_3 = 0x20080522
 
 @dataclass(frozen=True)
 class Containment:
-    """Limits of one runner. Bytes, counts and seconds; `user` is the uid it gets when we are root.
+    """Limits of one runner, in bytes, counts and seconds.
 
-    It may write in `folder` and in the `writable` ones, and nowhere else, and does not see what is in the `hidden`
-    ones, where the host lets us mount. `maps_device`: address space is not memory (CUDA reserves terabytes of it), so
-    what the process can write to is limited instead.
+    `user`: the uid that it gets if we are root. `cores`: those on which it may run. If the host lets us mount, the
+    runner may write only in `folder` and in the `writable` folders, and sees the `hidden` folders as empty.
+    `maps_device`: it maps device memory. CUDA reserves terabytes of address space, so the limit of memory is then on
+    what the process can write to, not on its address space.
     """
 
     memory_bytes: int
@@ -57,7 +59,8 @@ def _unshare(flags: int) -> bool:
 
 
 def enter_user_namespace() -> bool:
-    """Gives an unprivileged process the right to make namespaces, where the host allows it. True when root already."""
+    """Gives an unprivileged process the right to make namespaces. Returns whether it has it: always if it is root, else
+    if the host allows it."""
     if os.geteuid() == 0:
         return True
     user, group = os.geteuid(), os.getegid()
@@ -75,7 +78,7 @@ def new_pid_namespace() -> bool:
 
 
 def _tasks_of_user(user: int) -> int:
-    """Processes and threads that the user has now, since RLIMIT_NPROC counts them all."""
+    """The number of processes and threads of the user, all of which RLIMIT_NPROC counts."""
     count = 0
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -100,7 +103,8 @@ def _set_limits(containment: Containment) -> None:
     _limit(resource.RLIMIT_FSIZE, containment.file_bytes)
     _limit(resource.RLIMIT_CORE, 0)
     _limit(resource.RLIMIT_CPU, containment.cpu_seconds)
-    # Root is exempt from RLIMIT_NPROC, so it becomes another user; anyone else shares the count with what already runs.
+    # Root is exempt from RLIMIT_NPROC, so a runner of root becomes another user. Any other user shares the count with
+    # all that it runs already.
     others = 0 if os.geteuid() == 0 else _tasks_of_user(os.geteuid())
     _limit(resource.RLIMIT_NPROC, others + containment.processes)
 
@@ -114,7 +118,7 @@ class _CapabilityData(ctypes.Structure):
 
 
 def hide_memory(hidden: bool = True) -> None:
-    """Keeps (or stops keeping) processes of the same user out of this one's memory and descriptors."""
+    """Keeps processes of the same user out of this one's memory and descriptors, or lets them in again."""
     _libc.prctl(_PR_SET_DUMPABLE, 0 if hidden else 1, 0, 0, 0)
 
 
@@ -125,14 +129,14 @@ def _set_capabilities(mask: int) -> None:
 
 
 def _is_private(places: Iterable[str]) -> bool:
-    """Whether something stands where other users may not enter, such as Python in root's home."""
-    found = [Path(place).resolve() for place in places if place and Path(place).exists()]
-    return any(not above.stat().st_mode & 0o001 for place in found for above in place.parents)
+    """Whether one of the places lies in a folder that other users may not enter, such as Python in root's home."""
+    existing = [Path(place).resolve() for place in places if place and Path(place).exists()]
+    return any(not above.stat().st_mode & 0o001 for place in existing for above in place.parents)
 
 
 def _drop_to_user(user: int, needed: Iterable[str]) -> None:
-    """Gives up root for `user`. Where what it needs is private it keeps the right to read files, which compilers that
-    it starts inherit."""
+    """Gives up root for `user`. If a `needed` place is private, the process keeps the right to read all files, which
+    compilers that it starts inherit."""
     private = _is_private(needed)
     _libc.prctl(_PR_SET_KEEPCAPS, 1, 0, 0, 0)
     os.setgroups([])
@@ -144,12 +148,13 @@ def _drop_to_user(user: int, needed: Iterable[str]) -> None:
 
 
 def contain_self(containment: Containment, keep: set[int], pid_namespace: bool) -> list[str]:
-    """Contains the calling process, which must be freshly forked. `keep` holds the file descriptors to leave open.
+    """Contains the calling process, which must be freshly forked. `keep`: the file descriptors to leave open.
+    `pid_namespace`: whether the process is in a PID namespace of its own.
 
-    Returns the names of what is active, for the verdict.
+    Returns the names of the containment that is active, for the verdict.
     """
     active = ["session", "rlimits"] + (["pid_namespace"] if pid_namespace else [])
-    hide_memory(False)  # as the zygote's is, which would make /proc/self unwritable
+    hide_memory(False)  # the zygote's memory is hidden; inherited, this makes /proc/self unwritable
     with contextlib.suppress(PermissionError):
         os.setsid()
     with contextlib.suppress(OSError):
@@ -172,12 +177,12 @@ def contain_self(containment: Containment, keep: set[int], pid_namespace: bool) 
         except OSError:
             active.append("root")
     else:
-        _set_capabilities(0)  # those of the user namespace that the zygote made
+        _set_capabilities(0)  # drops those of the user namespace that the zygote made
     hide_memory()
-    _libc.prctl(_PR_SET_PDEATHSIG, 9, 0, 0, 0)  # last: a change of user clears it
+    _libc.prctl(_PR_SET_PDEATHSIG, 9, 0, 0, 0)  # after the change of user, which clears it
     if _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0:
         active.append("no_new_privileges")
-        # Devices and what stands of it in /proc are written to by CUDA.
+        # CUDA writes to devices, and to files of its process in /proc.
         own_memory, own_processes = "read_only_host" in active, {"read_only_host", "pid_namespace"} <= set(active)
         places = [containment.folder, *containment.writable, *_devices(own_memory or containment.maps_device)]
         active += restrict_self([*places, "/proc" if own_processes else "/proc/self"])
@@ -187,10 +192,11 @@ def contain_self(containment: Containment, keep: set[int], pid_namespace: bool) 
 
 
 def _devices(own_memory: bool) -> list[str]:
-    """What a program may write to in /dev: not disks, nor shared memory that is not its own, where files would stay."""
+    """Paths in /dev to which a program may write: no disks, and no shared memory unless it is its own, since files would
+    stay there."""
     shared = set() if own_memory else {"shm", "mqueue", "hugepages"}
     with os.scandir("/dev") as entries:
-        return [one.path for one in entries if one.name not in shared and not Path(one.path).is_block_device()]
+        return [entry.path for entry in entries if entry.name not in shared and not Path(entry.path).is_block_device()]
 
 
 class _MountAttributes(ctypes.Structure):
@@ -202,7 +208,8 @@ def _mount(source: str, target: str, kind: str, flags: int, options: str = "") -
 
 
 def _set_read_only(place: str, read_only: bool, *, recursive: bool) -> bool:
-    """Raises nothing: False on kernels without mount_setattr (before 5.12), or without the right."""
+    """Returns whether the mount could be changed: not on kernels without mount_setattr (before 5.12), nor without
+    the right to do it."""
     attributes = _MountAttributes(*((_MOUNT_ATTR_RDONLY, 0) if read_only else (0, _MOUNT_ATTR_RDONLY)), 0, 0)
     flags = _AT_RECURSIVE if recursive else 0
     size = ctypes.c_size_t(ctypes.sizeof(attributes))
@@ -211,8 +218,9 @@ def _set_read_only(place: str, read_only: bool, *, recursive: bool) -> bool:
 
 
 def _restrict_mounts(containment: Containment, pid_namespace: bool) -> bool:
-    """Gives the process its own view of the host's files: all read-only but its own folder (memory of bounded size,
-    gone when the process is) and the `writable` ones; and a /proc without anybody else's processes."""
+    """Gives the process its own view of the host's files, and returns whether it could. All files are read-only, except
+    in its own folder (in memory of bounded size, gone with the process) and in the `writable` folders. /proc shows no
+    processes but those of its own namespace."""
     if not _unshare(_CLONE_NEWNS) or not _mount("none", "/", "none", _MS_REC | _MS_PRIVATE):
         return False
     user, group = (containment.user,) * 2 if os.geteuid() == 0 else (os.geteuid(), os.getegid())
@@ -232,7 +240,8 @@ def _restrict_mounts(containment: Containment, pid_namespace: bool) -> bool:
 
 
 def _redirect(output: Path, keep: set[int]) -> None:
-    """Sends what is printed to a file of bounded size, and closes every inherited descriptor but those to keep."""
+    """Redirects standard output and error to the file `output`, and closes every inherited descriptor but those to
+    keep."""
     with open(os.devnull, "rb") as nothing, open(output, "wb") as sink:
         os.dup2(nothing.fileno(), 0)
         os.dup2(sink.fileno(), 1)

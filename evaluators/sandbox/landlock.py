@@ -1,8 +1,9 @@
-"""Landlock: a process gives up writing anywhere but where it may, and reaching others, with no privilege and no mount.
+"""Landlock: a process gives up writing outside of its own places, and reaching other processes. It needs neither
+privileges nor mounts.
 
-Stands behind the namespaces and the read-only view of the host's files where there are any, and in their place where
-the host allows nobody that. Nobody in a domain of Landlock's looks into a process outside of it, either, as by
-/proc/PID/mem. Rights and structures are those of <linux/landlock.h>.
+Runs before the program (still trusted). It is a second line behind the namespaces and the read-only view of the host's
+files, and the only one on a host that allows neither. A process under Landlock cannot look into a process outside
+either, as by /proc/PID/mem. Rights and structures are those of <linux/landlock.h>.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from contextlib import suppress
 
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 _VERSION, _PATH_BENEATH = 1, 1
-# Write, remove, and make every kind of file; two more rights by version of the interface.
+# To write, remove and make every kind of file; later versions of the interface have two more rights.
 _CHANGING = (1 << 1) | sum(1 << bit for bit in range(4, 13))
 _REFER, _TRUNCATE = 1 << 13, 1 << 14
 _FOR_FILES = (1 << 1) | _TRUNCATE
@@ -34,16 +35,18 @@ class _PathBeneath(ctypes.Structure):
 
 
 def restrict_self(places: Iterable[str]) -> list[str]:
-    """Lets the calling process, and all that it will start, change files in these folders (or these files) alone, look
-    into no other process and, where the kernel is new enough, signal none. It must not be able to gain privileges.
-    Returns the names of what the host allowed: `landlock`, and `scoped` for the signals."""
+    """From now on the calling process, and all that it starts, can change files only in `places` (folders, or single
+    files) and cannot look into processes outside; if the kernel is new enough, it cannot signal them either. The
+    process must not be able to gain privileges (PR_SET_NO_NEW_PRIVS).
+
+    Returns the names of the containment that the host allowed: `landlock`, and `scoped` for the signals."""
     version = _libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), _VERSION)
     if version < 1:
         return []
     handled = _CHANGING | (_REFER if version >= 2 else 0) | (_TRUNCATE if version >= 3 else 0)
-    about = _Ruleset(handled, _BIND_AND_CONNECT if version >= 4 else 0)
-    about.scoped = _ABSTRACT_SOCKETS_AND_SIGNALS if version >= 6 else 0
-    ruleset = _libc.syscall(_CREATE_RULESET, ctypes.byref(about), ctypes.c_size_t(ctypes.sizeof(about)), 0)
+    wanted = _Ruleset(handled, _BIND_AND_CONNECT if version >= 4 else 0)
+    wanted.scoped = _ABSTRACT_SOCKETS_AND_SIGNALS if version >= 6 else 0
+    ruleset = _libc.syscall(_CREATE_RULESET, ctypes.byref(wanted), ctypes.c_size_t(ctypes.sizeof(wanted)), 0)
     if ruleset < 0:
         return []
     try:
@@ -56,6 +59,6 @@ def restrict_self(places: Iterable[str]) -> list[str]:
                 os.close(descriptor)
         if _libc.syscall(_RESTRICT_SELF, ruleset, 0) != 0:
             return []
-        return ["landlock", "scoped"] if about.scoped else ["landlock"]
+        return ["landlock", "scoped"] if wanted.scoped else ["landlock"]
     finally:
         os.close(ruleset)

@@ -1,4 +1,7 @@
-"""What the kernel counts of a process and of those below it, read from /proc in microseconds."""
+"""The kernel's figures of a process and of the processes below it, read from /proc.
+
+Runs in the zygote and in the judge's process (trusted). It must never ask the processes themselves.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,8 @@ import os
 
 
 def children_of(process: int) -> list[int]:
-    """Process ids below `process`, as the kernel lists them by thread (so, unlike a walk of /proc, in microseconds)."""
+    """Ids of the processes below `process`. The kernel lists them by thread, so this takes microseconds, unlike a walk
+    of /proc."""
     found: list[int] = []
     queue = [process]
     while queue:
@@ -15,14 +19,14 @@ def children_of(process: int) -> list[int]:
         with contextlib.suppress(OSError):
             for thread in os.listdir(tasks):
                 with contextlib.suppress(OSError), open(f"{tasks}/{thread}/children") as listed:
-                    below = [int(one) for one in listed.read().split()]
+                    below = [int(word) for word in listed.read().split()]
                     found += below
                     queue += below
     return found
 
 
 def parents_and_groups() -> dict[int, tuple[int, int]]:
-    """By process id, the parent and the process group of all processes that /proc shows, in milliseconds."""
+    """The parent and the process group of every process in /proc, by process id. Takes milliseconds."""
     found: dict[int, tuple[int, int]] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -33,13 +37,13 @@ def parents_and_groups() -> dict[int, tuple[int, int]]:
 
 
 def members_of(group: int) -> list[int]:
-    """Process ids of a process group, whoever is their parent now."""
-    return [process for process, (_, one) in parents_and_groups().items() if one == group]
+    """Ids of the processes in a process group, whoever is their parent now."""
+    return [process for process, (_, its_group) in parents_and_groups().items() if its_group == group]
 
 
 def scheduled(process: int) -> tuple[float, float]:
-    """Seconds for which a process's threads have run, and for which they were ready to run and had no core, as the
-    kernel counts them (0 where it does not)."""
+    """Seconds for which the threads of a process have run, and for which they were ready to run but had no core, as the
+    kernel counts them. Both are 0 if the kernel does not count them, or the process has gone."""
     ran, waited = 0, 0
     with contextlib.suppress(OSError):
         for thread in os.listdir(f"/proc/{process}/task"):
@@ -51,7 +55,7 @@ def scheduled(process: int) -> tuple[float, float]:
 
 
 def cpu_seconds_of(process: int) -> float:
-    """CPU time that a process has taken, 0 where it has gone."""
+    """Seconds of CPU time that a process has taken; 0 if it has gone."""
     with contextlib.suppress(OSError, IndexError, ValueError), open(f"/proc/{process}/stat", "rb") as stat_file:
         fields = stat_file.read().rpartition(b")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

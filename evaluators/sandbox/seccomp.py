@@ -1,8 +1,9 @@
-"""A system-call filter: what no program needs, and what would let one out of its cores, processes or files, is refused.
+"""A system-call filter. It refuses calls that no program needs, and calls that would let one out of its cores, its
+processes or its files.
 
-A list of what is refused rather than of what is allowed: CUDA, compilers and Python use hundreds of calls, and differ
-from version to version. Numbers and the filter's form are those of <linux/seccomp.h>, <linux/filter.h> and
-<linux/audit.h>.
+Runs before the program (still trusted). The filter lists refused calls, not allowed ones: CUDA, compilers and Python
+use hundreds of calls, and differ from version to version. Numbers and the filter's form are those of
+<linux/seccomp.h>, <linux/filter.h> and <linux/audit.h>.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ _ALLOW, _ERRNO = 0x7FFF0000, 0x00050000
 _REFUSE = _ERRNO | errno.EPERM
 _LOAD_WORD, _AND, _RETURN = 0x20, 0x54, 0x06  # BPF_LD | BPF_W | BPF_ABS, BPF_ALU | BPF_AND | BPF_K, BPF_RET
 _JUMP_EQUAL, _JUMP_FROM = 0x15, 0x35  # BPF_JMP | BPF_K, and BPF_JEQ, BPF_JGE
-_X32 = 0x40000000  # the same calls by other numbers, where an x86-64 kernel has that interface
+_X32 = 0x40000000  # the same calls by other numbers, if an x86-64 kernel has that interface
 _NUMBER_AT, _ARCHITECTURE_AT, _ARGUMENTS_AT = 0, 4, 16  # offsets in struct seccomp_data
 
-# By name, the numbers on x86-64 and on 64-bit Arm.
+# Numbers on x86-64 and on 64-bit Arm, by name.
 _REFUSED = {
-    "sched_setaffinity": (203, 122),  # other cores than those of the slot
-    "setpriority": (141, 140),  # its own, and those of whoever is of the same user
+    "sched_setaffinity": (203, 122),  # to run on other cores than those of the slot
+    "setpriority": (141, 140),  # its own, and that of any process of the same user
     "sched_setscheduler": (144, 119),
     "sched_setparam": (142, 118),
     "sched_setattr": (314, 274),
@@ -45,7 +46,7 @@ _REFUSED = {
     "mount_setattr": (442, 442),
     "open_tree": (428, 428),
     "fsopen": (430, 430),
-    "open_by_handle_at": (304, 265),  # past what is hidden, by whoever may read every file
+    "open_by_handle_at": (304, 265),  # a process that may read every file would get at hidden ones
     "unshare": (272, 97),
     "setns": (308, 268),
     "bpf": (321, 280),
@@ -61,27 +62,28 @@ _REFUSED = {
     "settimeofday": (164, 170),
     "clock_settime": (227, 112),
     "timer_create": (222, 107),  # its signal may continue a process that the judge has stopped
-    "mq_notify": (244, 184),  # so may this one's
+    "mq_notify": (244, 184),  # so may the signal of this one
     "mq_open": (240, 180),  # a queue outlives its process
-    "shmget": (29, 194),  # so do these
+    "shmget": (29, 194),  # so do these three
     "semget": (64, 190),
     "msgget": (68, 186),
-    "bind": (49, 200),  # nobody is to be reached, and nobody reaches it
+    "bind": (49, 200),  # a program reaches nobody, and nobody reaches it
     "listen": (50, 201),
     "connect": (42, 203),
 }
-# The GPU's driver may be in need of these; what they reach is the namespaces' to bound.
+# The GPU's driver may need these. The namespaces bound what they reach.
 _OF_DRIVERS = {"bind", "listen", "connect", "socket", "shmget"}
-# Nobody leaves the process group of its runner, by which all are stopped and killed at once. A library that wants a
-# session of its own for what it starts is told that it has one.
+# No process leaves the process group of its runner, through which all are stopped and killed at once. These calls do
+# nothing and report success, for libraries that give a session of their own to processes that they start.
 _PRETENDED = {"setsid": (112, 157), "setpgid": (109, 154)}
-_ABSENT = {"clone3": (435, 435)}  # flags stand where the filter cannot read; the C library then takes clone
+_ABSENT = {"clone3": (435, 435)}  # its flags lie where the filter cannot read; the C library then uses clone
 _CLONE_NAMESPACES, _CLONE_PARENT, _CLONE_SIGNAL = 0x7E020000, 0x8000, 0xFF
 _F_SETSIG, _TIOCSPTLCK, _PR_SET_PDEATHSIG = 10, 0x40045431, 1
 
 
 class _Argument(NamedTuple):
-    """What is asked of the lower half of an argument: whether, of the bits in `mask`, it `is_one` of the values."""
+    """A condition on the lower half of the argument at `place`: that its bits in `mask` are one of the `values`, if
+    `is_one`, or none of them."""
 
     place: int
     values: tuple[int, ...]
@@ -89,16 +91,19 @@ class _Argument(NamedTuple):
     mask: int = 0xFFFFFFFF
 
 
-# Nobody in a group continues what the judge has stopped: who sends itself SIGCONT without a pause cannot be stopped at
-# all, and the kernel sends it on behalf of those who were stopped, or have only their memory left to give back.
+# No process of a group may continue what the judge has stopped. A process that sends itself SIGCONT without a pause
+# cannot be stopped at all. The kernel sends SIGCONT even on behalf of processes that are stopped, or that have ended
+# except for their memory.
 _SIGCONT = int(signal.SIGCONT)
-# Refused by arguments: in each way that is named, by all that it asks for.
+# Calls that are refused for some arguments: for each way listed, if all its conditions hold.
 _REFUSED_IF: dict[str, tuple[tuple[int, int], tuple[tuple[_Argument, ...], ...]]] = {
     "clone": (
         (56, 220),
         (
             (_Argument(0, (0,), mask=_CLONE_NAMESPACES | _CLONE_PARENT),),
-            (_Argument(0, (0, int(signal.SIGCHLD)), mask=_CLONE_SIGNAL),),  # that the parent gets when its child ends
+            (
+                _Argument(0, (0, int(signal.SIGCHLD)), mask=_CLONE_SIGNAL),
+            ),  # the signal that the parent gets when its child ends
         ),
     ),
     "socket": ((41, 198), ((_Argument(0, (int(socket.AF_UNIX),)),),)),
@@ -112,9 +117,10 @@ _REFUSED_IF: dict[str, tuple[tuple[int, int], tuple[tuple[_Argument, ...], ...]]
     "rt_tgsigqueueinfo": ((297, 240), ((_Argument(2, (_SIGCONT,), True),),)),
     "pidfd_send_signal": ((424, 424), ((_Argument(1, (_SIGCONT,), True),),)),
     "fcntl": ((72, 25), ((_Argument(1, (_F_SETSIG,), True),),)),
-    # When a parent ends; torch.multiprocessing asks for SIGINT.
+    # The signal to get when the parent ends; torch.multiprocessing asks for SIGINT.
     "prctl": ((157, 167), ((_Argument(0, (_PR_SET_PDEATHSIG,), True), _Argument(1, (_SIGCONT,), True)),)),
-    # Without it nobody opens the other end of a terminal, whose session is sent SIGCONT when it is hung up.
+    # Without it no process opens the other end of a terminal. A terminal's session is sent SIGCONT when the terminal is
+    # hung up.
     "ioctl": ((16, 29), ((_Argument(1, (_TIOCSPTLCK,), True),),)),
 }
 _ARCHITECTURES = {"x86_64": (0xC000003E, 0), "aarch64": (0xC00000B7, 1)}
@@ -127,18 +133,19 @@ class _Program(ctypes.Structure):
 
 
 def _answered(numbers: Iterable[int], verdict: int) -> list[_Line]:
-    """Lines that give these calls a verdict."""
+    """Lines of the filter that give these calls a verdict."""
     listed = sorted(numbers)
     compared = [(_JUMP_EQUAL, len(listed) - 1 - index, 0, number) for index, number in enumerate(listed[:-1])]
     return [*compared, (_JUMP_EQUAL, 0, 1, listed[-1]), (_RETURN, 0, 0, verdict)]
 
 
 def _refused_if(number: int, arguments: Sequence[_Argument]) -> list[_Line]:
-    """Lines that refuse a call when all of this holds of its arguments, and else go on with its number."""
+    """Lines of the filter that refuse a call if all conditions hold for its arguments, and else load its number again
+    for the lines that follow."""
     lines: list[_Line] = [(_RETURN, 0, 0, _REFUSE)]
     for place, values, is_one, mask in reversed(arguments):
         compared = []
-        for left in reversed(range(len(values))):  # lines that follow before those that are there
+        for left in reversed(range(len(values))):  # how many comparisons still follow
             equal = left if is_one else left + len(lines)
             other = 0 if left or not is_one else len(lines)
             compared.append((_JUMP_EQUAL, equal, other, values[len(values) - 1 - left]))
@@ -147,15 +154,15 @@ def _refused_if(number: int, arguments: Sequence[_Argument]) -> list[_Line]:
 
 
 def filter_program(machine: str, *, gpu: bool = False) -> bytes | None:
-    """The filter in classic BPF, or None for a machine whose numbers are not known here. With a `gpu` its driver may
-    make what calls it needs."""
+    """The filter in classic BPF, or None for a machine whose numbers are not listed here. `gpu`: the calls that a GPU's
+    driver needs are allowed."""
     if machine not in _ARCHITECTURES:
         return None
     architecture, column = _ARCHITECTURES[machine]
     lines: list[_Line] = [
         (_LOAD_WORD, 0, 0, _ARCHITECTURE_AT),
         (_JUMP_EQUAL, 1, 0, architecture),
-        (_RETURN, 0, 0, _REFUSE),  # a call by another architecture's numbers
+        (_RETURN, 0, 0, _REFUSE),  # a call by the numbers of another architecture
         (_LOAD_WORD, 0, 0, _NUMBER_AT),
         (_JUMP_FROM, 0, 1, _X32),
         (_RETURN, 0, 0, _REFUSE),
@@ -172,8 +179,8 @@ def filter_program(machine: str, *, gpu: bool = False) -> bytes | None:
 
 
 def refuse_system_calls(*, gpu: bool = False) -> bool:
-    """Puts the calling process, and all that it will start, under the filter. It must not be able to gain privileges
-    (PR_SET_NO_NEW_PRIVS). Returns whether the host allowed it."""
+    """Puts the calling process, and all that it starts, under the filter, and returns whether the host allowed it. The
+    process must not be able to gain privileges (PR_SET_NO_NEW_PRIVS)."""
     program = filter_program(platform.machine(), gpu=gpu)
     if program is None:
         return False

@@ -1,7 +1,10 @@
-"""The process that has torch imported and forks a runner per candidate. It holds no task, no seed and no output.
+"""The zygote: a process that has imported torch and forks a runner per candidate.
 
-Started as `python -m evaluators.sandbox.zygote FD` by `evaluators.host.zygote_handle`. It ends when that end of the
-socket closes.
+Runs before the program (still trusted). Here a candidate's process begins: `_become_runner` contains a forked child and
+then serves the judge, which sends it the program. The zygote itself must never hold a task, a seed or an output.
+
+`evaluators.host.zygote_handle` starts it as `python -m evaluators.sandbox.zygote FD`. It ends when the judge's end of
+the socket closes.
 """
 
 from __future__ import annotations
@@ -24,13 +27,11 @@ from evaluators.sandbox.process_counts import members_of, parents_and_groups
 from evaluators.shared.protocol import Channel, PeerClosed
 
 _PR_SET_CHILD_SUBREAPER = 36
-
-
-_END_SECONDS = 15.0  # for what has been killed; a process with much memory of a GPU takes some
+_END_SECONDS = 15.0  # until a killed process must have ended; one with much memory of a GPU takes seconds
 
 
 class Zygote:
-    """Serves fork and reap requests of one judge, one at a time."""
+    """Serves the requests of one judge, one at a time."""
 
     def __init__(self, channel: Channel) -> None:
         self.channel = channel
@@ -54,12 +55,12 @@ class Zygote:
                 self.channel.send(_prepare_inductor(message["folder"]))
 
     def fork(self, message: dict[str, Any], descriptor: int) -> dict[str, Any]:
-        """Forks a runner in a PID namespace of its own, where the host allows one: it sees and signals nobody outside,
-        and everything it leaves behind dies with it.
+        """Forks a runner, in a PID namespace of its own if the host allows it: such a runner sees and signals no
+        process outside, and everything that it leaves behind dies with it.
 
-        A process between makes the namespace, since without root there is no way back out of one. It ends at once, and
-        we, the subreaper, become the runner's parent. The runner waits at a gate until then: it dies with its parent,
-        and that must be us.
+        A process in between makes the namespace, since without root no process gets out of one again. It ends at once,
+        and the zygote, the subreaper, becomes the runner's parent. The runner waits at a gate until then: it will die
+        with its parent, which must be the zygote.
         """
         reading, writing = os.pipe()
         gate, held = os.pipe()
@@ -79,27 +80,29 @@ class Zygote:
         return {"pid": process}
 
     def reap(self, process: int) -> dict[str, Any]:
-        """Kills a runner and everything it started; says how it had ended if it had, and how many are left of it.
+        """Kills a runner and everything it started. Answers with the `status` of the runner if it had ended by itself,
+        and with the number of processes that are `left` of it.
 
-        Does nothing for a number that is no runner's of ours, which may be anybody's."""
+        Does nothing if `process` is not a runner of this zygote: the number may be any process's."""
         if process not in self.runners:
             return {"status": None, "left": 0}
         deadline = time.monotonic() + _END_SECONDS
         self.runners.discard(process)
         status = None
         with contextlib.suppress(ChildProcessError):
-            # While the runner is not waited for, nobody else can get its number.
+            # No other process can get the runner's number until the runner has been waited for.
             ended = os.waitid(os.P_PID, process, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
             _kill_group(process)
             with contextlib.suppress(ProcessLookupError):
-                os.kill(process, signal.SIGKILL)  # before it has contained itself it leads no group
+                os.kill(process, signal.SIGKILL)  # a runner leads no group until it has contained itself
             if _wait(process, deadline):
                 _, status = os.waitpid(process, 0)
             status = status if ended else None
         return {"status": status, "left": self._end_group(process, deadline) + self._end_orphans(deadline)}
 
     def _end_group(self, group: int, deadline: float) -> int:
-        """Waits until a killed process group is empty: its orphans are our children. Returns how many are left."""
+        """Waits until a killed process group is empty; its orphans are the zygote's children. Returns how many
+        processes are left."""
         while _kill_group(group):
             _wait_for_killed(group)
             if time.monotonic() > deadline:
@@ -108,8 +111,11 @@ class Zygote:
         return 0
 
     def _end_orphans(self, deadline: float) -> int:
-        """Without the system-call filter a process may have left its group, and without a PID namespace it outlives its
-        runner: what is below us, and of no runner, is killed until there is none. Returns how many are left."""
+        """Kills the processes below the zygote that belong to no runner, until there are none. Returns how many are
+        left.
+
+        Without the system-call filter a process may have left its group, and without a PID namespace it outlives its
+        runner."""
         while orphans := self._orphans():
             for process in orphans:
                 with contextlib.suppress(ProcessLookupError):
@@ -122,34 +128,34 @@ class Zygote:
         return 0
 
     def _orphans(self) -> list[int]:
-        """Process ids below us, and neither below a runner nor of its group."""
-        known = parents_and_groups()
+        """Ids of the processes below the zygote that are neither below a runner nor in the group of one."""
+        processes = parents_and_groups()
         children: dict[int, list[int]] = {}
-        for process, (parent, _) in known.items():
+        for process, (parent, _) in processes.items():
             children.setdefault(parent, []).append(process)
-        found, queue = [], list(children.get(os.getpid(), ()))
+        orphans, queue = [], list(children.get(os.getpid(), ()))
         while queue:
             process = queue.pop()
-            if process not in self.runners and known[process][1] not in self.runners:
-                found.append(process)
+            if process not in self.runners and processes[process][1] not in self.runners:
+                orphans.append(process)
                 queue.extend(children.get(process, ()))
-        return found
+        return orphans
 
 
 def _kill_group(group: int) -> bool:
-    """Whether there is anybody in it, be it dead and not waited for. The kernel kills a group as a whole: whoever forks
-    meanwhile is killed first."""
+    """Kills a process group, and returns whether there is any process in it, including dead ones that nobody has waited
+    for. The kernel kills a group as a whole: a process that forks meanwhile is killed first."""
     try:
         os.killpg(group, signal.SIGKILL)
     except ProcessLookupError:
         return False
-    except PermissionError:  # there is somebody
+    except PermissionError:  # there is a process in it
         return True
     return True
 
 
 def _wait(process: int, deadline: float) -> bool:
-    """Whether a child of ours has ended in time."""
+    """Whether a child process has ended by the deadline."""
     descriptor = os.pidfd_open(process)
     try:
         poll = select.poll()
@@ -160,20 +166,20 @@ def _wait(process: int, deadline: float) -> bool:
 
 
 def _wait_for_killed(group: int) -> None:
-    """Takes note of the dead of a group (or of one process, as a negative number) that are our children."""
+    """Waits for the dead children in a group (or for one process, given as a negative number), without blocking."""
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-group, os.WNOHANG)[0]:
             pass
 
 
 def _prepare_inductor(folder: str) -> dict[str, Any]:
-    """Finds out which vector instructions Inductor can use, which it does with seconds of compiling in each new cache
-    folder: runners that are forked later know. `folder` keeps what is compiled, for other zygotes."""
+    """Lets Inductor find out which vector instructions it can use, so that runners that are forked later know. In each
+    new cache folder this takes Inductor seconds of compiling. `folder` keeps the results, for other zygotes."""
     from torch._inductor.cpu_vec_isa import valid_vec_isa_list
 
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder
     try:
-        return {"instructions": [str(one) for one in valid_vec_isa_list()]}
+        return {"instructions": [str(instructions) for instructions in valid_vec_isa_list()]}
     finally:
         del os.environ["TORCHINDUCTOR_CACHE_DIR"]
 
@@ -181,7 +187,7 @@ def _prepare_inductor(folder: str) -> dict[str, Any]:
 def _fork_runner(
     containment: Containment, descriptor: int, message: dict[str, Any], report: int, gate: int, namespaces: bool
 ) -> None:
-    """In the process between: forks the runner, reports its id, ends. Never returns."""
+    """In the process in between: forks the runner, reports its id, ends. Never returns."""
     code = 70
     try:
         namespaced = namespaces and new_pid_namespace()
@@ -202,13 +208,13 @@ def _become_runner(containment: Containment, descriptor: int, message: dict[str,
     try:
         active = contain_self(containment, {descriptor}, namespaced)
         os.environ.update(message["environment"])
-        tempfile.tempdir = None  # the zygote's choice, where the runner may not write
+        tempfile.tempdir = None  # it holds the zygote's choice: the runner may not write there
         from evaluators.runner.device import runner_device
         from evaluators.runner.serve import Runner
 
         Runner(Channel(socket.socket(fileno=descriptor)), active, runner_device(message["device"])).serve()
         code = 0
-    except BaseException:  # noqa: BLE001  (whatever it is, the judge shows it)
+    except BaseException:  # noqa: BLE001  (the judge shows any of them)
         traceback.print_exc()
         sys.stderr.flush()
     finally:
@@ -216,7 +222,7 @@ def _become_runner(containment: Containment, descriptor: int, message: dict[str,
 
 
 def main(descriptor: int) -> None:
-    """Imports what candidates need, tells the judge that it is ready, and serves."""
+    """Imports the libraries that candidates need, tells the judge that the zygote is ready, and serves."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     import torch
@@ -227,14 +233,14 @@ def main(descriptor: int) -> None:
     import evaluators.runner.cpu
     import evaluators.runner.serve
 
-    with contextlib.suppress(ImportError):  # where there are GPUs
+    with contextlib.suppress(ImportError):  # they are installed on machines with GPUs
         import triton  # noqa: F401
 
         import evaluators.runner.cuda  # noqa: F401
 
     torch.set_num_threads(1)
     gc.collect()
-    gc.freeze()  # forked runners then neither scan nor copy what was imported here
+    gc.freeze()  # forked runners then neither scan nor copy the imported modules
     zygote = Zygote(Channel(socket.socket(fileno=descriptor)))
     zygote.channel.send({"ready": True, "torch": torch.__version__})
     zygote.serve()
