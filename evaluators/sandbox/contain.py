@@ -192,8 +192,8 @@ def contain_self(containment: Containment, keep: set[int], pid_namespace: bool) 
 
 
 def _devices(own_memory: bool) -> list[str]:
-    """Paths in /dev to which a program may write: no disks, and no shared memory unless it is its own, since files would
-    stay there."""
+    """Paths in /dev to which a program may write: no disks; and no shared memory unless it is its own, since files
+    would stay there."""
     shared = set() if own_memory else {"shm", "mqueue", "hugepages"}
     with os.scandir("/dev") as entries:
         return [entry.path for entry in entries if entry.name not in shared and not Path(entry.path).is_block_device()]

@@ -1,4 +1,4 @@
-"""Constructing a model on a device, in the judge as in a runner, so that equal seeds give equal weights."""
+"""Constructs a model on a device, in the judge and in a runner alike, so that equal seeds give equal weights."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ def construct(
 ) -> nn.Module:
     """The model that `make` gives after `seed`, in training mode, on `device`.
 
-    On a GPU it is made there from the start, where that works, unless `on_host`: filling large weights takes a CPU
-    seconds. A constructor that computes on the CPU, say by numpy, is called again without.
+    For a GPU the constructor runs with the GPU as torch's default device, unless `on_host`: a CPU takes seconds to fill
+    large weights. If it fails there, as one that uses numpy does, it is called again with the CPU as the default.
     """
     seed()
     if device.type == "cpu" or on_host:
@@ -24,7 +24,7 @@ def construct(
             model = make()
     except torch.OutOfMemoryError:
         raise
-    except Exception:  # noqa: BLE001  (whatever the program raises there, it may not raise on the CPU)
+    except Exception:  # noqa: BLE001  (the program may raise anything there, and nothing on the CPU)
         seed()
         model = make()
     return model.to(device).train()

@@ -1,7 +1,7 @@
-"""Device memory that two processes see, passed as a file descriptor.
+"""Device memory that two processes share, passed as a file descriptor.
 
-Made with CUDA's virtual memory management rather than `cudaIpcGetMemHandle`: a descriptor is given to one process and
-to no other, and works for one of another user in another PID namespace, which a runner is.
+It uses CUDA's virtual memory management, not `cudaIpcGetMemHandle`: a descriptor is given to one process and to no
+other, and it works for a process of another user in another PID namespace, such as a runner.
 https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__VA.html
 """
 
@@ -22,19 +22,19 @@ _HANDLE_TYPE = driver.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DE
 
 
 class CudaMemoryError(RuntimeError):
-    """The driver refused memory, or to share it."""
+    """The driver refused to allocate memory, or to share it."""
 
 
 @dataclass
 class DeviceMemory(Region):
-    """A region of device memory. It stays mapped until the last tensor that views it is gone."""
+    """A region of device memory. It stays mapped as long as a tensor views it."""
 
     def close(self) -> None:
         os.close(self.descriptor)
 
 
 def _checked(result: tuple[Any, ...]) -> Any:
-    """The value of a driver call. Raises CudaMemoryError for anything but success."""
+    """The value of a driver call. Raises CudaMemoryError unless the call succeeded."""
     status, *values = result
     if status != driver.CUresult.CUDA_SUCCESS:
         raise CudaMemoryError(f"the CUDA driver answered {status.name}")
@@ -42,7 +42,7 @@ def _checked(result: tuple[Any, ...]) -> Any:
 
 
 class _Mapping:
-    """A mapped range of device memory as torch's `as_tensor` takes it; unmapped with the last reference to it."""
+    """A mapped range of device memory, for torch's `as_tensor`. It is unmapped with the last reference to it."""
 
     def __init__(self, handle: Any, size: int, ordinal: int) -> None:
         self._size, self._handle = size, handle
@@ -61,7 +61,7 @@ class _Mapping:
         }
 
     def __del__(self) -> None:
-        with contextlib.suppress(Exception):  # at the interpreter's end the driver may be gone before us
+        with contextlib.suppress(Exception):  # at the interpreter's end the driver may be gone already
             torch.cuda.synchronize()
             driver.cuMemUnmap(self._address, self._size)
             driver.cuMemAddressFree(self._address, self._size)
@@ -84,22 +84,22 @@ def _properties(ordinal: int) -> Any:
 
 
 def _rounded(size: int, ordinal: int) -> int:
-    """`size` up to whole pages of the device."""
+    """`size`, rounded up to whole pages of the device."""
     minimum = driver.CUmemAllocationGranularity_flags.CU_MEM_ALLOC_GRANULARITY_MINIMUM
     page = int(_checked(driver.cuMemGetAllocationGranularity(_properties(ordinal), minimum)))
     return -(-max(size, 1) // page) * page
 
 
 def allocate(size: int, ordinal: int) -> DeviceMemory:
-    """`size` bytes of zeros on a device, and the descriptor that another process attaches them by.
+    """Allocates `size` bytes of zeros on a device, with the descriptor by which another process attaches them.
 
-    Raises CudaMemoryError; needs a CUDA context.
+    Needs a CUDA context. Raises CudaMemoryError.
     """
     whole = _rounded(size, ordinal)
     handle = _checked(driver.cuMemCreate(whole, _properties(ordinal), 0))
     descriptor = int(_checked(driver.cuMemExportToShareableHandle(handle, _HANDLE_TYPE, 0)))
     memory = torch.as_tensor(_Mapping(handle, whole, ordinal), device=f"cuda:{ordinal}")[: max(size, 1)]
-    memory.zero_()  # its padding too: regions are compared whole
+    memory.zero_()  # the padding, too: regions are compared as a whole
     return DeviceMemory(memory, descriptor, size)
 
 

@@ -1,4 +1,4 @@
-"""One extension that a candidate asks to be compiled, as data: what `torch.utils.cpp_extension` would be given."""
+"""An extension that a candidate wants compiled, as data: the arguments that `torch.utils.cpp_extension` would get."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ _FILES = ("sources", "headers")
 
 @dataclass(frozen=True)
 class ExtensionRequest:
-    """Source files by name (`load_inline` writes `main.cpp` and `cuda.cu`), files that they include, and flags beside
-    torch's own. `python`: it is imported as a module, not only loaded for what it registers."""
+    """Source files by name (`load_inline` writes `main.cpp` and `cuda.cu`), files that they include, and flags in
+    addition to torch's own. `python`: the extension is imported as a Python module; else it is only loaded, for the
+    operators that it registers."""
 
     name: str
     sources: tuple[tuple[str, str], ...]
@@ -28,22 +29,23 @@ class ExtensionRequest:
 
     @property
     def module(self) -> str:
-        """What TORCH_EXTENSION_NAME stands for: the name where anybody can see it (a source has it in so many words, or
-        uses the macro for more than the module), else one for all, since some programs make a new name each time."""
+        """The value of TORCH_EXTENSION_NAME. It is the extension's name if a program could notice: if a source contains
+        the name, or uses the macro for more than the module. Else it is one name for all extensions, since some
+        programs make a new name each time."""
         seen = re.compile(rf"\b{re.escape(self.name)}\b|(?<!PYBIND11_MODULE\()\bTORCH_EXTENSION_NAME\b")
         texts = [text for _, text in (*self.sources, *self.headers)]
         return self.name if not self.python or any(map(seen.search, texts)) else "extension"
 
     def digest(self, toolchain: str) -> str:
-        """Names what comes of it: equal for requests that differ in nothing that a compiler of `toolchain` sees.
+        """The key of the compiled extension: equal for requests that look the same to the compilers of `toolchain`.
 
-        All of SHA-256, since its inputs are a stranger's, who must find no second request of the same name."""
+        It is a whole SHA-256: a candidate chooses the request, and must not find a second one with the same key."""
         flags = [self.cflags, self.cuda_cflags, self.ldflags]
         seen = json.dumps([self.module, self.sources, self.headers, *flags, self.python, toolchain])
         return hashlib.sha256(seen.encode()).hexdigest()
 
     def to_json(self) -> dict[str, Any]:
-        """For a message; `from_json` reads it."""
+        """The request for a message; `from_json` reads it."""
         return {"name": self.name, "python": self.python} | {key: getattr(self, key) for key in (*_FILES, *_TEXTS)}
 
     @classmethod

@@ -1,6 +1,7 @@
 """Nested inputs and outputs as a JSON description plus a flat list of tensors, and their layout in shared memory.
 
-Both sides of the pipe use it, so nothing in here trusts a description: sizes are computed, never taken.
+Both sides of the pipe use it. Nothing in here may trust a description: sizes in bytes are computed, never read from
+one.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor
 
 Spec = dict[str, Any]
-_ALIGNMENT = 512  # as torch's CUDA allocator gives
+_ALIGNMENT = 512  # bytes, as in torch's CUDA allocator
 PLAIN_DTYPES = frozenset(
     f"{kind}{bits}"
     for kind, sizes in (
@@ -27,7 +28,8 @@ _DTYPES = {str(value).removeprefix("torch."): value for value in vars(torch).val
 
 
 def flatten(value: Any) -> tuple[Spec, list[Tensor]]:
-    """Describes a value of tensors, numbers, strings, None, and tuples, lists and dicts of them."""
+    """Describes a value made of tensors, numbers, strings, None, and tuples, lists and dicts of these. Returns the
+    description and the tensors, in order."""
     tensors: list[Tensor] = []
     return _describe(value, tensors), tensors
 
@@ -61,7 +63,8 @@ def tensor_specs(spec: Spec) -> list[Spec]:
 
 
 def difference(expected: Spec, actual: Spec, place: str = "output") -> str | None:
-    """What differs between two descriptions, in words, or None. Type, dtype, shape, device and strides are exact."""
+    """The first difference between two descriptions, in words; None if there is none. Type, dtype, shape, device and
+    strides must be equal. `place`: the name of the value in the message."""
     if expected["kind"] != actual.get("kind"):
         return f"{place} is a {actual.get('kind')}, expected a {expected['kind']}"
     if expected["kind"] == "tensor":
@@ -72,14 +75,14 @@ def difference(expected: Spec, actual: Spec, place: str = "output") -> str | Non
         return None if expected == actual else f"{place} is {str(actual)[:80]}, expected {str(expected)[:80]}"
     elif expected.get("keys") != actual.get("keys") or len(expected["items"]) != len(actual["items"]):
         return f"{place} has {len(actual['items'])} items, expected {len(expected['items'])}"
-    for index, (one, other) in enumerate(zip(expected.get("items", ()), actual.get("items", ()), strict=True)):
-        if found := difference(one, other, f"{place}[{index}]"):
-            return found
+    for index, (wanted, given) in enumerate(zip(expected.get("items", ()), actual.get("items", ()), strict=True)):
+        if message := difference(wanted, given, f"{place}[{index}]"):
+            return message
     return None
 
 
 def describe_mismatch(expected: Spec, actual: Mapping[str, Any]) -> str:
-    """How the form of an output, as a runner claims it, differs from what was expected."""
+    """How the form of an output, as a runner claims it, differs from the expected one, in words. Raises nothing."""
     try:
         wanted, given = tensor_specs(expected), tensor_specs(dict(actual))
         if len(wanted) == len(given) == 1:
@@ -90,7 +93,7 @@ def describe_mismatch(expected: Spec, actual: Mapping[str, Any]) -> str:
 
 
 def _strides(spec: Spec) -> list[int]:
-    """The described strides, or contiguous ones for an expanded tensor: nobody can write into one."""
+    """The described strides; contiguous ones for an expanded tensor, since nobody can write into an expanded one."""
     if all(stride != 0 or size <= 1 for size, stride in zip(spec["shape"], spec["stride"], strict=True)):
         return list(spec["stride"])
     strides = [1]
@@ -107,7 +110,7 @@ def _extent(spec: Spec) -> int:
 
 
 def layout(specs: list[Spec]) -> tuple[list[int], int]:
-    """Byte offsets of the tensors in one region, aligned, and the bytes that the region needs."""
+    """The aligned offset of each tensor in one region, and the size that the region needs, in bytes."""
     offsets, total = [], 0
     for spec in specs:
         offsets.append(total)
@@ -117,7 +120,7 @@ def layout(specs: list[Spec]) -> tuple[list[int], int]:
 
 
 def views(specs: list[Spec], region: Tensor) -> list[Tensor]:
-    """Tensors with the described dtypes, shapes and strides that live in `region` (uint8, from its start)."""
+    """Tensors with the described dtypes, shapes and strides that lie in `region` (uint8), from its start."""
     offsets, _ = layout(specs)
     made = []
     for spec, offset in zip(specs, offsets, strict=True):
@@ -128,7 +131,7 @@ def views(specs: list[Spec], region: Tensor) -> list[Tensor]:
 
 
 def unflatten(value: Any, tensors: list[Tensor]) -> Any:
-    """`value` with its tensors replaced, in the order of `flatten`."""
+    """`value` with its tensors replaced by `tensors`, in the order of `flatten`."""
     queue = iter(tensors)
 
     def build(item: Any) -> Any:
@@ -149,17 +152,17 @@ def dtype_of(spec: Spec) -> torch.dtype:
 
 
 def is_plain(value: Tensor) -> bool:
-    """Whether a tensor of a model's state can be copied as it is: dense, of memory, of a dtype of whole bytes."""
+    """Whether a tensor of a model's state can be copied as it is: dense, in memory, and of a dtype of whole bytes."""
     return value.layout is torch.strided and not value.is_meta and _name_of(value.dtype) in PLAIN_DTYPES
 
 
 def form_of(name: str, value: Tensor) -> list[Any]:
-    """Name, dtype and shape of a tensor of a model's state."""
+    """Name, dtype and shape of a tensor of a model's state, for a message."""
     return [name, _name_of(value.dtype), list(value.shape)]
 
 
 def without_repeats(target: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-    """A tensor and what is to be written into it, without the places that an expanded one has twice."""
+    """A tensor and the value to write into it, each without the elements that an expanded tensor repeats."""
     for dimension, (size, stride) in enumerate(zip(target.shape, target.stride(), strict=True)):
         if stride == 0 and size > 1:
             target, value = target.narrow(dimension, 0, 1), value.narrow(dimension, 0, 1)
@@ -171,7 +174,7 @@ def _name_of(dtype: torch.dtype) -> str:
 
 
 def plain_spec(dtype: str, shape: list[int]) -> Spec:
-    """Of a contiguous tensor, for `layout` and `views`."""
+    """The description of a contiguous tensor, for `layout` and `views`."""
     stride = [1]
     for size in reversed(shape[1:]):
         stride.insert(0, stride[0] * size)

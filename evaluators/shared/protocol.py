@@ -1,7 +1,7 @@
-"""Messages between judge, zygote and runner: length-prefixed JSON over a Unix socket, file descriptors beside it.
+"""Messages between judge, zygote and runner: length-prefixed JSON over a Unix socket, with file descriptors beside it.
 
-What comes from a runner is data of an untrusted process: it is parsed as JSON, bounded in size, depth and time, comes
-without descriptors, and is never unpickled.
+A message of a runner is data of an untrusted process. It is parsed as JSON, bounded in size, depth and time, and its
+descriptors are not taken; it must never be unpickled. `evaluators.host.claims` checks its content.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ _HEADER = struct.Struct("<I")
 
 
 class PeerClosed(Exception):
-    """The other end closed its socket: its process ended, or it closed the descriptor."""
+    """The other end is closed: its process ended, or closed the descriptor."""
 
 
 class PeerTimeout(Exception):
-    """No complete message came in time."""
+    """No complete message came in time, or the other end did not read one in time."""
 
 
 class ProtocolViolation(Exception):
-    """What came is not a message: too long, too deep, unasked for, or not JSON."""
+    """Data that is no valid message: too long, too deep, unasked for, not JSON, or not the answer to its request."""
 
 
 class Channel:
-    """One end of a socket pair. `trusted` ends take file descriptors; from a runner the kernel discards them."""
+    """One end of a socket pair. `trusted`: whether the other end is; if not, the kernel discards its descriptors."""
 
     def __init__(self, end: socket.socket, *, trusted: bool = True) -> None:
         self.socket = end
         self.trusted = trusted
 
     def send(self, message: dict[str, Any], descriptors: Sequence[int] = ()) -> None:
-        """Sends one message. Raises PeerClosed when the other end is gone, PeerTimeout when it does not read."""
+        """Sends one message. Raises PeerClosed if the other end is gone, PeerTimeout if it does not read."""
         body = json.dumps(message).encode()
         data = _HEADER.pack(len(body)) + body
         self.socket.settimeout(_SEND_SECONDS)
@@ -58,7 +58,7 @@ class Channel:
             self.socket.settimeout(None)
 
     def expect_silence(self) -> None:
-        """Raises ProtocolViolation when something came that nobody asked for, PeerClosed when the other end is gone."""
+        """Raises ProtocolViolation if data came that nobody asked for, PeerClosed if the other end is gone."""
         if self._readable(0.0):
             try:
                 unasked = self.socket.recv(1, socket.MSG_PEEK)
@@ -74,7 +74,8 @@ class Channel:
         return bool(poll.poll(1000 * seconds))
 
     def receive(self, timeout: float | None = None) -> tuple[dict[str, Any], list[int]]:
-        """The next message and the descriptors that came with it, waiting at most `timeout` seconds for all of it."""
+        """The next message and the descriptors that came with it. Waits at most `timeout` seconds for all of it (None:
+        without end). Raises PeerTimeout, PeerClosed and ProtocolViolation."""
         deadline = None if timeout is None else time.monotonic() + timeout
         descriptors: list[int] = []
         header = self._read(_HEADER.size, deadline, descriptors)
@@ -119,14 +120,14 @@ class Channel:
 
 
 def _is_deeper(value: Any, limit: int) -> bool:
-    """Whether JSON nests deeper than `limit`, so that nobody has to recurse into what a stranger sent."""
+    """Whether parsed JSON nests deeper than `limit`. Without recursion, since a runner chooses the depth."""
     level = [value]
     for _ in range(limit):
         level = [
             part
-            for one in level
-            if isinstance(one, dict | list)
-            for part in (one.values() if isinstance(one, dict) else one)
+            for container in level
+            if isinstance(container, dict | list)
+            for part in (container.values() if isinstance(container, dict) else container)
         ]
         if not level:
             return False

@@ -1,4 +1,4 @@
-"""Memory that judge and runner both see."""
+"""Memory that judge and runner share."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from torch import Tensor
 
 @dataclass
 class Region:
-    """Memory that the judge allocated: `memory` is its own uint8 view, `descriptor` what a runner maps."""
+    """Memory that the judge allocated. `memory`: the judge's own view of it, uint8. `descriptor`: a runner maps the
+    memory by it. `size`: in bytes."""
 
     memory: Tensor
     descriptor: int
     size: int
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Closes the descriptor; the memory itself stays as long as it is used."""

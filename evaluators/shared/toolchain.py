@@ -1,7 +1,7 @@
-"""The compilers of this machine, and what makes the output of one toolchain differ from another's.
+"""The compilers of this machine, and all that makes the output of one toolchain differ from another's.
 
-The thin headers (`headers/`) have the part of torch's C++ interface that inline extensions use, over libtorch's stable
-C interface. Python sees their functions through a glue that is compiled once for an installation of torch.
+The thin headers (`headers/`) hold the part of torch's C++ interface that inline extensions use, on top of libtorch's
+stable C interface. Python calls their functions through a glue, which is compiled once for an installation of torch.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from torch.utils import cpp_extension
 
 HEADERS = Path(__file__).parent / "headers"
 GLUE = Path(__file__).parent / "glue.cpp"
-_COMPILING = Path(__file__).parents[1] / "runner" / "compiling.py"  # which flags it gives the compilers
+_COMPILING = Path(__file__).parents[1] / "runner" / "compiling.py"  # it chooses the compilers' flags
 
 
 class CompileError(Exception):
-    """What the compiler has to say of the program."""
+    """The program does not compile; with the compiler's messages."""
 
 
 class CompilerLost(Exception):
-    """The compiler seems to have been killed, or to have had no room on the disk."""
+    """The compiler seems to have been killed, or to have found no room on the disk."""
 
 
 class NoCompiler(Exception):
@@ -41,7 +41,8 @@ class NoCompiler(Exception):
 
 @dataclass(frozen=True)
 class Toolchain:
-    """The compilers of this machine and what they compile for: `capability` is a GPU's, such as `9.0`."""
+    """The compilers of this machine and their target. `capability`: a GPU's compute capability, such as `9.0`; empty
+    for a CPU."""
 
     capability: str = ""
 
@@ -52,13 +53,13 @@ class Toolchain:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What makes another process find the same compilers."""
-        known = {"CXX": self.cxx, "CUDA_HOME": str(self.cuda_home or ""), "CC": os.environ.get("CC", "")}
-        return {name: value for name, value in known.items() if value}
+        """Environment variables by which another process finds the same compilers."""
+        variables = {"CXX": self.cxx, "CUDA_HOME": str(self.cuda_home or ""), "CC": os.environ.get("CC", "")}
+        return {name: value for name, value in variables.items() if value}
 
     @cached_property
     def cuda_home(self) -> Path | None:
-        """The CUDA toolkit, or None."""
+        """The folder of the CUDA toolkit, or None."""
         found = shutil.which("nvcc")
         homes = [os.environ.get("CUDA_HOME"), cpp_extension.CUDA_HOME, str(Path(found).parents[1]) if found else None]
         complete = (
@@ -70,7 +71,7 @@ class Toolchain:
 
     @cached_property
     def nvcc(self) -> str:
-        """NVIDIA's compiler; empty where there is none."""
+        """The path of NVIDIA's compiler; empty if there is none."""
         inside = self.cuda_home / "bin" / "nvcc" if self.cuda_home else None
         return str(inside) if inside and inside.is_file() else ""
 
@@ -82,7 +83,7 @@ class Toolchain:
 
     @cached_property
     def identity(self) -> str:
-        """All that makes one toolchain's output differ from another's."""
+        """A text that differs between toolchains whose outputs may differ."""
         versions = [_version(self.cxx), _version(self.nvcc) if self.nvcc else ""]
         files = sorted(path for path in HEADERS.rglob("*.*"))
         ours = hashlib.sha256(
@@ -94,8 +95,8 @@ class Toolchain:
 
     @cached_property
     def torch_words(self) -> frozenset[str]:
-        """All words of torch/extension.h and of what it includes, macros too; takes some seconds. Empty where it cannot
-        be read."""
+        """All words of torch/extension.h and of the files that it includes, macros, too. Takes some seconds. Empty if
+        the compiler cannot read it."""
         flags = [self.standard, "-E", "-dD", "-P", "-x", "c++", *torch_includes(), "-include", "torch/extension.h"]
         command = [*shlex.split(self.cxx), *flags, "/dev/null"]
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
@@ -111,7 +112,7 @@ class Toolchain:
 
 
 def torch_includes() -> list[str]:
-    """Flags that find torch's own headers and Python's."""
+    """Flags by which compilers find the headers of torch and Python."""
     paths = [*cpp_extension.include_paths("cpu"), sysconfig.get_paths()["include"]]
     return [flag for path in paths for flag in ("-isystem", path)]
 
