@@ -19,14 +19,14 @@ from evaluators.shared.extension import ExtensionRequest
 @dataclass(frozen=True)
 class EvaluationRequest:
     """A candidate to be judged at a preset, with what a builder made of it (None: it compiles nothing), the extensions
-    that it had asked for in vain as it ran, and whether a builder has looked at it."""
+    that it had asked for in vain as it ran, and whether a builder's look found no failure."""
 
     task: Task
     candidate: Candidate
     preset: str
     artifact: Artifact | BuildError | None = None
     also: tuple[ExtensionRequest, ...] = ()
-    looked: bool = False
+    passed_look: bool = False
 
 
 def evaluator_of(config: EvaluatorConfig, store: str, *, guarded: bool = True) -> Evaluator:
@@ -64,7 +64,7 @@ class EvaluatorActor(FaultAwareApply):
                 preset=request.preset,
                 author=candidate.author,
                 artifact=request.artifact,
-                looked=request.looked,
+                passed_look=request.passed_look,
             )
         except Unbuilt as missing:
             return missing

@@ -39,7 +39,7 @@ from evaluators.records import (
 )
 from evaluators.shared.extension import ExtensionRequest
 from evaluators.stored.baselines import BaselineResult, BaselineStore, baseline_source, existing_baselines
-from evaluators.stored.verdicts import TAKEN_OVER, known_verdicts
+from evaluators.stored.verdicts import REUSED_FROM, read_reusable_verdicts
 from evaluators.tasks import ProgramError, TaskProgram, find_task, profile_of
 from evaluators.timing.clocks import EventClock
 from evaluators.timing.estimates import divide
@@ -108,7 +108,7 @@ class Evaluator:
         self._builds = builds
         self._slot = MeasuringSlot(self.device, self.limits, self.builder.cache, require_shapes=require_shapes)
         self._programs: OrderedDict[str, TaskProgram] = OrderedDict()
-        self._verdicts = known_verdicts(verdicts_of if guarded else (), self.device.versions(), self.baselines)
+        self._verdicts = read_reusable_verdicts(verdicts_of if guarded else (), self.device.versions(), self.baselines)
 
     def __enter__(self) -> Evaluator:
         return self
@@ -135,12 +135,12 @@ class Evaluator:
         preset: str | None = None,
         author: str = "",
         artifact: Artifact | BuildError | None = None,
-        looked: bool = False,
+        passed_look: bool = False,
     ) -> Verdict:
         """Judges `source` (which defines `ModelNew`) against the task's reference.
 
-        `artifact` is what a builder made of it; without one, what needs building is built first. `looked`: `look` has
-        left it to this. An identical candidate at the same preset is measured once. Never raises for what a candidate
+        `artifact` is what a builder made of it; without one, what needs building is built first. `passed_look`: `look`
+        found no failure. An identical candidate at the same preset is measured once. Never raises for what a candidate
         does; a task whose reference fails, or an evaluator that fails three times, gives an `infra` verdict.
         """
         task = find_task(task, profile_of(self.device.arch)) if isinstance(task, str) else task
@@ -152,7 +152,7 @@ class Evaluator:
         for attempt in range(1, _ATTEMPTS + 1):
             start = time.perf_counter()
             try:
-                verdict = self._evaluate(task, candidate, chosen, artifact, looked=looked)
+                verdict = self._evaluate(task, candidate, chosen, artifact, passed_look=passed_look)
             except _OURS as error:
                 _log.warning("%s: evaluation attempt %d of %d failed: %s", task.id, attempt, _ATTEMPTS, error)
                 verdict = self._verdict(task, candidate, chosen, Judgement(Outcome.INFRA, str(error)))
@@ -171,7 +171,7 @@ class Evaluator:
         """
         candidate, chosen = Candidate.propose(task.id, source, ""), preset_named(preset, self.device.arch)
         known = self._verdicts.get((task.digest, candidate.digest, chosen.name))
-        if known is not None and TAKEN_OVER in known.evaluator:
+        if known is not None and REUSED_FROM in known.evaluator:
             return known
         start = time.perf_counter()
         unparsed = _unparsed(source)
@@ -196,7 +196,7 @@ class Evaluator:
         preset: Preset,
         artifact: Artifact | BuildError | None,
         *,
-        looked: bool,
+        passed_look: bool,
     ) -> Verdict:
         start = time.perf_counter()
         if unparsed := _unparsed(candidate.source):
@@ -208,7 +208,9 @@ class Evaluator:
         while not isinstance(artifact, BuildError):
             try:
                 program = self._program(task)
-                judgement, active = self._slot.judge(program, candidate.source, preset, artifact, looked=looked)
+                judgement, active = self._slot.judge(
+                    program, candidate.source, preset, artifact, passed_look=passed_look
+                )
                 break
             except Unbuilt as missing:
                 if not self._builds:

@@ -83,16 +83,16 @@ class MeasuringSlot:
         return None if self.device.own_memory and self._incidents.since(start) else found
 
     def judge(
-        self, program: TaskProgram, source: str, preset: Preset, artifact: Artifact | None, *, looked: bool = False
+        self, program: TaskProgram, source: str, preset: Preset, artifact: Artifact | None, *, passed_look: bool = False
     ) -> Found:
         """A judgement, and the containment that was active. While it was made no program may have made another device
-        of this host fail: else it is made again, three times at most. `looked`: `look` has left it to this. Raises
+        of this host fail: else it is made again, three times at most. `passed_look`: `look` found no failure. Raises
         Unbuilt."""
         self._learn_health()
         for _ in range(_ATTEMPTS):
             start = time.time()
             with self._held() as slot:
-                found = self._judged(slot, program, source, preset, artifact, looked=looked)
+                found = self._judged(slot, program, source, preset, artifact, passed_look=passed_look)
             disturbed = self._incidents.since(start) if self.device.own_memory else []
             if not disturbed:
                 break
@@ -114,10 +114,17 @@ class MeasuringSlot:
             self.device.release()
 
     def _judged(
-        self, slot: Slot, program: TaskProgram, source: str, preset: Preset, artifact: Artifact | None, *, looked: bool
+        self,
+        slot: Slot,
+        program: TaskProgram,
+        source: str,
+        preset: Preset,
+        artifact: Artifact | None,
+        *,
+        passed_look: bool,
     ) -> Found:
         """The judgement of a first look, where the candidate does not run, else of pairs of processes."""
-        if looked or artifact is not None or not self.device.looks_first:  # what compiles would do so twice
+        if passed_look or artifact is not None or not self.device.looks_first:  # what compiles would do so twice
             return self._settled(slot, program, source, preset, artifact)
         found, cost = None, {}
         if self._looks.pay:

@@ -16,7 +16,7 @@ from evaluators.host.claims import StateForm as Form
 from evaluators.host.device import Device
 from evaluators.host.runner_handle import RunnerHandle
 from evaluators.judge.pair import RunnerPair, of_reference
-from evaluators.judge.renaming import Renaming, is_comparable
+from evaluators.judge.weight_map import WeightMap, is_comparable
 from evaluators.tasks import TaskProgram
 
 # Numbers of a state that are read, and that are told from each other one by one: on a GPU (True) and on a core.
@@ -37,7 +37,7 @@ class Weights:
         self.flags: list[tuple[dict[str, str], dict[str, str]]] = []
         self._pair, self._program, self._device, self._timeout = pair, program, device, timeout
         self._init_inputs: list[Any] = []
-        self._renaming: Renaming | None = None
+        self._map: WeightMap | None = None
         self._current: dict[str, Tensor] = {}
         self._changeable = False
 
@@ -74,7 +74,7 @@ class Weights:
             matrices = {one.data_ptr(): one for one in state.values() if one.is_floating_point() and one.dim() >= 2}
             for one in matrices.values() if factor != 1.0 else ():
                 one.mul_(factor)
-            theirs = state if self._renaming is None else self._renaming.translate(state, self._current)
+            theirs = state if self._map is None else self._map.translate(state, self._current)
             self._device.synchronize()
             self.are_new = True
             for runner, values in zip(self._pair.runners, (state, theirs), strict=True):
@@ -94,10 +94,10 @@ class Weights:
             if own and is_comparable(own):
                 same = [form for form in forms if form in again]
                 after = runner.get_state(same, self._timeout)
-                renaming = Renaming((own, dict(model.state_dict())), (before, after), pairs=pairs)
-                self.missing = renaming.missing
-                if not renaming.missing:
-                    self._renaming, self._current, self._changeable = renaming, after, True
+                weight_map = WeightMap((own, dict(model.state_dict())), (before, after), pairs=pairs)
+                self.missing = weight_map.missing
+                if not weight_map.missing:
+                    self._map, self._current, self._changeable = weight_map, after, True
         return model
 
     def _construct(self, seed: int, on_host: bool = False) -> tuple[list[Form], list[Form]]:

@@ -15,7 +15,7 @@ from pyarrow import fs
 
 from evaluators.records import VERDICT_SCHEMA, Outcome, Verdict
 
-TAKEN_OVER = "taken_over"
+REUSED_FROM = "taken_over"
 """In `Verdict.evaluator`: the name of the folder that the verdict is from."""
 _LASTING = (Outcome.OK, Outcome.WRONG)
 _PER_VERDICT = ("preset", "task_digest", "containment")
@@ -40,18 +40,20 @@ def verdicts_in(folder: str) -> Iterator[Verdict]:
         yield Verdict.from_row({"message": "", **row})  # published rows have no messages
 
 
-def known_verdicts(folders: Sequence[str], versions: Mapping[str, str], baselines: Sequence[str]) -> dict[Key, Verdict]:
+def read_reusable_verdicts(
+    folders: Sequence[str], versions: Mapping[str, str], baselines: Sequence[str]
+) -> dict[Key, Verdict]:
     """What may be taken over from `folders`, of later ones first, by an evaluator with these versions and baselines."""
     known: dict[Key, Verdict] = {}
     for folder in folders:
         name = PurePosixPath(folder.rstrip("/")).name
         for verdict in verdicts_in(folder):
             about = verdict.evaluator
-            measured = {key: value for key, value in about.items() if key not in (*_PER_VERDICT, TAKEN_OVER)}
+            measured = {key: value for key, value in about.items() if key not in (*_PER_VERDICT, REUSED_FROM)}
             if verdict.outcome not in _LASTING or measured != versions:
                 continue
             if verdict.outcome is Outcome.OK and not set(baselines) <= verdict.speedups.keys():
                 continue
-            taken = replace(verdict, evaluator={TAKEN_OVER: name, **about}, cost={})
+            taken = replace(verdict, evaluator={REUSED_FROM: name, **about}, cost={})
             known[about["task_digest"], verdict.candidate, about["preset"]] = taken
     return known

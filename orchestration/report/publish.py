@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from evaluators.records import VERDICT_SCHEMA, Estimate
-from evaluators.stored.verdicts import TAKEN_OVER
+from evaluators.stored.verdicts import REUSED_FROM
 from evaluators.tasks import load_tasks
 from orchestration.report import format as fmt
 from orchestration.report import plots
@@ -236,7 +236,7 @@ def _taken_over(verdicts: pa.Table) -> list[str]:
     """How many programs were not judged by this run, and by which instead."""
     facts = [dict(row) for row in verdicts["evaluator"].to_pylist()]
     programs = dict(zip(verdicts["candidate"].to_pylist(), facts, strict=True))
-    found = Counter(about[TAKEN_OVER] for about in programs.values() if about.get(TAKEN_OVER))
+    found = Counter(about[REUSED_FROM] for about in programs.values() if about.get(REUSED_FROM))
     said = " and ".join(f"{count} from {name}" for name, count in found.items())
     return [f"Verdicts taken over, of {len(programs)} programs: {said} (`evaluator.verdicts_of`)."] if said else []
 

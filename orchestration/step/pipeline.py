@@ -239,7 +239,7 @@ class Pipeline:
             self._judged(request.candidate, outcome)
             return
         task, candidate = request.task, request.candidate
-        judged = EvaluationRequest(task, candidate, request.preset, outcome, request.also, looked=self._looks)
+        judged = EvaluationRequest(task, candidate, request.preset, outcome, request.also, passed_look=self._looks)
         self.evaluators.submit(judged, "evaluate")
 
     def _build_more(self, request: BuildRequest | EvaluationRequest, missing: Unbuilt) -> None:

@@ -171,7 +171,7 @@ def test_a_look_beside_others_is_short_whichever_step_takes_long(
 
 
 def test_a_program_that_a_look_has_left_gets_no_second_look(always: Evaluator) -> None:
-    verdict = always.evaluate(TASK, f"{RIGHT}\nlooked = True\n", looked=True)
+    verdict = always.evaluate(TASK, f"{RIGHT}\nlooked = True\n", passed_look=True)
     assert verdict.outcome is Outcome.OK, verdict.message
     assert "look" not in verdict.cost
 
@@ -185,7 +185,7 @@ def test_kernels_that_a_look_compiles_are_kept(looking: Evaluator, monkeypatch: 
     assert looking.look(TASK, source, preset="fast", artifact=artifact) is None
     compiled = {file for file in Path(artifact.path).rglob("*") if file.is_file() and file.suffix in (".so", ".cubin")}
     assert compiled
-    verdict = looking.evaluate(TASK, source, artifact=artifact, looked=True)
+    verdict = looking.evaluate(TASK, source, artifact=artifact, passed_look=True)
     assert verdict.outcome is Outcome.OK, verdict.message
 
 

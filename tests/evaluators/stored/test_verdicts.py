@@ -12,7 +12,7 @@ import pytest
 
 from evaluators.evaluator import Evaluator
 from evaluators.records import VERDICT_SCHEMA, Estimate, Outcome, Task, Verdict, verdict_table
-from evaluators.stored.verdicts import TAKEN_OVER, known_verdicts
+from evaluators.stored.verdicts import REUSED_FROM, read_reusable_verdicts
 
 TASK = Task(
     "test/known",
@@ -52,15 +52,15 @@ def published(tmp_path: Path) -> Callable[..., str]:
 
 
 def known(folder: str, about: Mapping[str, str] = ABOUT, baselines: tuple[str, ...] = ("eager",)) -> list[Verdict]:
-    return list(known_verdicts([folder], about, baselines).values())
+    return list(read_reusable_verdicts([folder], about, baselines).values())
 
 
 def test_a_verdict_that_is_taken_over_says_where_from_and_cost_nothing(published: Callable[..., str]) -> None:
     (taken,) = known(published(verdict_of()))
-    assert taken.evaluator[TAKEN_OVER] == "earlier"
+    assert taken.evaluator[REUSED_FROM] == "earlier"
     assert (taken.speedups, taken.cost) == (verdict_of().speedups, {})
     again = published(taken, name="later")
-    assert [one.evaluator[TAKEN_OVER] for one in known(again)] == ["earlier"], "where it was measured"
+    assert [one.evaluator[REUSED_FROM] for one in known(again)] == ["earlier"], "where it was measured"
 
 
 @pytest.mark.parametrize("outcome", list(Outcome))
@@ -88,7 +88,7 @@ def test_of_several_folders_the_last_counts(published: Callable[..., str]) -> No
         published(verdict_of(speedups={"eager": replace(ESTIMATE, value=value)}), name=str(value))
         for value in (1.95, 2.05)
     ]
-    (taken,) = known_verdicts(folders, ABOUT, ("eager",)).values()
+    (taken,) = read_reusable_verdicts(folders, ABOUT, ("eager",)).values()
     assert taken.speedup == 2.05
 
 
@@ -109,9 +109,9 @@ def test_an_evaluator_measures_no_program_again_that_a_run_has_judged(tmp_path: 
         for source, verdict in zip((ONCE, THRICE), judged, strict=True):
             again = second.evaluate(TASK, source)
             assert (again.outcome, again.timing) == (verdict.outcome, verdict.timing)
-            assert again.evaluator[TAKEN_OVER] == "run"
+            assert again.evaluator[REUSED_FROM] == "run"
             assert second.look(TASK, source, preset="fast") == again
-        assert TAKEN_OVER not in second.evaluate(TASK.with_sizes(), ONCE + "\n# another\nx = 1\n").evaluator
-        assert TAKEN_OVER not in second.evaluate(TASK, ONCE, preset="thorough").evaluator
+        assert REUSED_FROM not in second.evaluate(TASK.with_sizes(), ONCE + "\n# another\nx = 1\n").evaluator
+        assert REUSED_FROM not in second.evaluate(TASK, ONCE, preset="thorough").evaluator
     with Evaluator("cpu", limits=limits, verdicts_of=[str(tmp_path / "run")], guarded=False) as believing:
-        assert TAKEN_OVER not in believing.evaluate(TASK, ONCE).evaluator
+        assert REUSED_FROM not in believing.evaluate(TASK, ONCE).evaluator

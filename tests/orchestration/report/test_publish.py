@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from configs.load import load_config
 from configs.schema import RunConfig
 from evaluators.records import Candidate, Estimate, Finding, Outcome, Verdict
-from evaluators.stored.verdicts import TAKEN_OVER
+from evaluators.stored.verdicts import REUSED_FROM
 from learners.records import Rollout
 from orchestration.commands.main import app
 from orchestration.report import build_report, render_html, render_text
@@ -135,7 +135,7 @@ def test_a_page_says_which_verdicts_are_of_other_runs(published: Path, run: RunD
     assert "taken over" not in published.read_text()
     (row, *_) = run.verdicts.read("assess/base").to_pylist()
     verdict = Verdict.from_row(row)
-    taken = replace(verdict, evaluator={**verdict.evaluator, TAKEN_OVER: "earlier"})
+    taken = replace(verdict, evaluator={**verdict.evaluator, REUSED_FROM: "earlier"})
     run.verdicts.write("assess/base", 0, [taken])
     run.verdicts.write("assess/base", 1, [taken])  # of two steps, and one program
     assert report(run, published.parent).exit_code == 0

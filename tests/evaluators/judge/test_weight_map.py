@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from evaluators.judge.renaming import Renaming, is_comparable
+from evaluators.judge.weight_map import WeightMap, is_comparable
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float64, torch.complex64]
 
@@ -28,14 +28,14 @@ def joined(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     }
 
 
-def renaming(make=joined, dtype: torch.dtype = torch.float32) -> Renaming:
+def weight_map(make=joined, dtype: torch.dtype = torch.float32) -> WeightMap:
     first, second = draw(1, dtype), draw(2, dtype)
-    return Renaming((first, second), (make(first), make(second)))
+    return WeightMap((first, second), (make(first), make(second)))
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_new_weights_are_the_same_function_of_the_old_on_both_sides(dtype) -> None:
-    found, state = renaming(dtype=dtype), draw(3, dtype)
+    found, state = weight_map(dtype=dtype), draw(3, dtype)
     assert found.missing == ()
     given = found.translate(state, joined(draw(2, dtype)))
     expected = joined(state)  # of the state as `translate` left it
@@ -46,7 +46,7 @@ def test_new_weights_are_the_same_function_of_the_old_on_both_sides(dtype) -> No
 
 def test_weights_of_enough_digits_stay_as_drawn() -> None:
     state = draw(3)
-    renaming().translate(state, joined(draw(2)))
+    weight_map().translate(state, joined(draw(2)))
     assert all(torch.equal(one, draw(3)[name]) for name, one in state.items())
 
 
@@ -62,16 +62,16 @@ def test_weights_of_enough_digits_stay_as_drawn() -> None:
     ],
 )
 def test_what_is_not_there_number_by_number_is_missing(change, missing) -> None:
-    assert set(renaming(lambda state: change(joined(state))).missing) == missing
+    assert set(weight_map(lambda state: change(joined(state))).missing) == missing
 
 
 def test_numbers_that_were_right_under_one_seed_alone_are_missing() -> None:
     first, second = draw(1), draw(2)
-    assert set(Renaming((first, second), (first, first)).missing) == {"a.weight", "b.weight", "bias"}
+    assert set(WeightMap((first, second), (first, first)).missing) == {"a.weight", "b.weight", "bias"}
 
 
 def test_a_tensor_derived_from_weights_is_left_alone() -> None:
-    found = renaming(lambda state: {**joined(state), "sums": state["a.weight"].sum(dim=0)})
+    found = weight_map(lambda state: {**joined(state), "sums": state["a.weight"].sum(dim=0)})
     assert found.missing == ()
     assert "sums" not in found.translate(draw(3), joined(draw(2)))
 
@@ -80,7 +80,7 @@ def test_equal_initial_values_get_equal_new_ones() -> None:
     def twice(seed: int) -> dict[str, torch.Tensor]:
         return {"one": draw(seed)["bias"], "copy": draw(seed)["bias"]}
 
-    found = Renaming((twice(1), twice(2)), ({"both": twice(1)["one"]}, {"both": twice(2)["one"]}))
+    found = WeightMap((twice(1), twice(2)), ({"both": twice(1)["one"]}, {"both": twice(2)["one"]}))
     state = {"one": torch.randn(24), "copy": torch.randn(24)}
     given = found.translate(state, {"both": twice(2)["one"]})
     assert torch.equal(given["both"], state["one"])
@@ -102,7 +102,7 @@ def test_structure_is_handed_over_in_whole() -> None:
     first, second = (
         {"p": one["order"], "q": one["chosen"].t(), "b": one["bias"].flip(0)} for one in map(ordered, (1, 2))
     )
-    found = Renaming((ordered(1), ordered(2)), (first, {name: one.contiguous() for name, one in second.items()}))
+    found = WeightMap((ordered(1), ordered(2)), (first, {name: one.contiguous() for name, one in second.items()}))
     assert found.missing == ()
     state = ordered(3)
     given = found.translate(state, second)
@@ -116,7 +116,7 @@ def test_structure_that_is_there_in_other_form_stays_as_it_is() -> None:
     def backwards(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         return {"p": state["order"].flip(0), "q": state["chosen"].flip(0), "b": state["bias"].flip(0)}
 
-    found = Renaming((ordered(1), ordered(2)), (backwards(ordered(1)), backwards(ordered(2))))
+    found = WeightMap((ordered(1), ordered(2)), (backwards(ordered(1)), backwards(ordered(2))))
     assert found.missing == ()
     state = ordered(3)
     given = found.translate(state, backwards(ordered(2)))
@@ -132,8 +132,8 @@ def test_without_pairs_whole_tensors_are_found_and_no_others() -> None:
         return {"x": state["a.weight"].t().contiguous(), "y": state["b.weight"].view(8, 48), "scale": state["scale"]}
 
     first, second = draw(1), draw(2)
-    assert Renaming((first, second), (made(first), made(second)), pairs=False).missing == ("bias",)
-    assert set(Renaming((first, second), (joined(first), joined(second)), pairs=False).missing) == {
+    assert WeightMap((first, second), (made(first), made(second)), pairs=False).missing == ("bias",)
+    assert set(WeightMap((first, second), (joined(first), joined(second)), pairs=False).missing) == {
         "a.weight", "b.weight", "bias",
     }  # fmt: skip
 
@@ -141,4 +141,4 @@ def test_without_pairs_whole_tensors_are_found_and_no_others() -> None:
 def test_a_dtype_of_which_the_reference_has_no_number_is_no_source() -> None:
     first, second = ({**draw(seed), "none": torch.empty(0, dtype=torch.int64)} for seed in (1, 2))
     candidate = ({**draw(seed), "count": torch.tensor([seed])} for seed in (1, 2))
-    assert Renaming((first, second), tuple(candidate)).missing == ()
+    assert WeightMap((first, second), tuple(candidate)).missing == ()

@@ -39,7 +39,7 @@ class _Part:
         return zip(self.names, self.inverse.split([state[name].numel() for name in self.names]), strict=True)
 
 
-class Renaming:
+class WeightMap:
     """Where the numbers of a candidate's state come from."""
 
     def __init__(self, reference: Sequence[State], candidate: Sequence[State], *, pairs: bool = True) -> None:
