@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 
 from evaluators.syntax import normalised_source
@@ -269,32 +270,25 @@ class Verdict:
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Verdict:
-        """The inverse of `to_row`; also takes what pyarrow's `to_pylist` makes of the map columns."""
-        timing, correctness, trace = row["timing"], row["correctness"], row.get("trace")
-        return cls(
-            candidate=row["candidate"],
-            task=row["task"],
-            arch=row["arch"],
-            outcome=Outcome(row["outcome"]),
-            message=row["message"],
-            correctness=Correctness(**correctness) if correctness else None,
-            speedups={name: Estimate(**estimate) for name, estimate in dict(row["speedups"]).items()},
-            doubted={name: Estimate(**estimate) for name, estimate in dict(row.get("doubted") or {}).items()},
-            timing=Timing(
-                **{
-                    **timing,
-                    "candidate_seconds": Estimate(**timing["candidate_seconds"]),
-                    "reference_seconds": Estimate(**timing["reference_seconds"]),
-                    "clocks": tuple(ClockSample(**sample) for sample in timing.get("clocks") or ()),
-                }
-            )
-            if timing
-            else None,
-            guard=tuple(Finding(**finding) for finding in row["guard"]),
-            trace=Trace(**{**trace, "kernels": tuple(KernelUse(**use) for use in trace["kernels"])}) if trace else None,
-            evaluator=dict(row["evaluator"]),
-            cost=dict(row["cost"]),
-        )
+        """The inverse of `to_row`. Also takes rows as pyarrow's `to_pylist` gives them, and rows of older versions.
+
+        Raises msgspec.ValidationError for a row that is no verdict's.
+        """
+        columns = _without_nulls(row)
+        for name in _MAPS & columns.keys():
+            columns[name] = dict(columns[name])
+        for name in _STRUCTS & columns.keys():
+            columns[name] = _without_nulls(columns[name])
+        return msgspec.convert(columns, cls)
+
+
+_MAPS = {"speedups", "evaluator", "cost", "doubted"}  # as `to_pylist` gives them, they are lists of pairs
+_STRUCTS = {"correctness", "timing", "trace"}
+
+
+def _without_nulls(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Leaves out null columns and fields: a writer that did not know them yet, or `None`, which is their default."""
+    return {name: value for name, value in row.items() if value is not None}
 
 
 _ESTIMATE = pa.struct([("value", pa.float64()), ("low", pa.float64()), ("high", pa.float64()), ("n", pa.int64())])

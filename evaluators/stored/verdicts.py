@@ -36,8 +36,8 @@ def verdicts_in(folder: str) -> Iterator[Verdict]:
     if missing := {"candidate", "outcome", "evaluator"} - set(rows.schema.names):
         raise FileNotFoundError(f"{folder} holds no verdicts: its rows have no {sorted(missing)[0]}")
     columns = [name for name in VERDICT_SCHEMA.names if name in rows.schema.names]
-    for row in rows.to_table(columns=columns).to_pylist():
-        yield Verdict.from_row({"message": "", **row})  # published rows have no messages
+    for row in rows.to_table(columns=columns).to_pylist():  # published rows have no messages
+        yield Verdict.from_row(row)
 
 
 def read_reusable_verdicts(
