@@ -1,4 +1,4 @@
-"""How an evaluation can fail: by the candidate's doing, or by ours."""
+"""The ways in which an evaluation can fail: by the candidate's doing, or by ours."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from evaluators.shared.extension import ExtensionRequest
 
 
 class InfraError(Exception):
-    """The evaluator itself failed; the candidate is not to blame."""
+    """The evaluator itself failed. The candidate is not to blame."""
 
 
 class RunnerFailure(Exception):
-    """What the program on the other side did instead of answering."""
+    """The program failed instead of answering. `outcome` and `message` are those of its verdict; `stage` is where it
+    failed: `run`, or a stage of a build."""
 
     def __init__(self, outcome: Outcome, message: str, stage: str = "run") -> None:
         super().__init__(message)
@@ -21,7 +22,7 @@ class RunnerFailure(Exception):
 
 
 class Unbuilt(Exception):
-    """A candidate that is measured asked for an extension that nobody has built: to be built, and measured again."""
+    """A candidate asked, as it ran, for an extension that nobody has built. It is to be measured again after that."""
 
     def __init__(self, request: ExtensionRequest) -> None:
         super().__init__(request)  # so that it can be pickled

@@ -1,4 +1,7 @@
-"""Reading a program's text: its syntax tree, from any thread, and the form in which two proposals are the same."""
+"""Reading a program's text: its syntax tree, from any thread, and the form in which two proposals are the same.
+
+No program is executed here.
+"""
 
 import ast
 import threading
@@ -8,10 +11,10 @@ _PARSING = threading.Lock()
 
 
 def parse_source(source: str) -> ast.Module:
-    """The syntax tree of a program's text, without the warnings Python has for it (they are of no use to our user).
+    """The syntax tree of a program's text. Python's warnings about it are of no use to our user and left out.
 
     One thread parses at a time: CPython before 3.12 counts the depth of all threads' trees in one place and raises
-    SystemError ("AST constructor recursion depth mismatch") when two are built at once.
+    SystemError ("AST constructor recursion depth mismatch") if two trees are built at once.
 
     Raises SyntaxError, ValueError, RecursionError or MemoryError, as `ast.parse` does.
     """
@@ -20,10 +23,21 @@ def parse_source(source: str) -> ast.Module:
         return ast.parse(source)
 
 
-def normalised_source(source: str) -> str:
-    """Source without comments, docstrings and layout, so that identical proposals share a digest.
+def why_not_python(source: str) -> str | None:
+    """Why Python does not compile the text, or None if it does. Python's warnings about it are left out."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            compile(source, "<candidate>", "exec", dont_inherit=True)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        return str(error)
+    return None
 
-    Text that does not parse is only stripped of trailing blanks.
+
+def normalised_source(source: str) -> str:
+    """The source without comments, docstrings and layout, so that identical proposals share a digest.
+
+    Text that does not parse is only stripped of blanks at the ends of its lines.
     """
     try:
         tree = parse_source(source)

@@ -1,4 +1,4 @@
-"""What the judge makes of outputs: each is compared, and what is found of all of them is remembered."""
+"""Compares the candidate's outputs with the expected ones, and remembers every comparison for the verdict."""
 
 from __future__ import annotations
 
@@ -25,24 +25,27 @@ from evaluators.records import Correctness, Outcome
 
 
 class Checks:
-    """Of the candidate's outputs, in the judge's memory. `expectation` is of the weights that both sides have now.
-    Whatever compares raises RunnerFailure for an output that is wrong."""
+    """The comparisons of one candidate's outputs, which are read from the judge's memory.
+
+    `expectation` belongs to the weights that both sides have now. Methods that check raise RunnerFailure for a wrong
+    output. `where` ends their message: it says on which inputs.
+    """
 
     def __init__(self, pair: RunnerPair, device: Device) -> None:
         self.expectation: Expectation
-        self.made: list[Comparison] = []
-        self.trials = 0
+        self.comparisons: list[Comparison] = []
+        self._trials = 0
         self._pair, self._device = pair, device
 
     def correctness(self, deterministic: bool | None) -> Correctness | None:
-        """The worst of them."""
-        if not self.made:
+        """The first comparison that failed, or else the one nearest to failing; None before any."""
+        if not self.comparisons:
             return None
-        failing = [one for one in self.made if not one.passes]
-        worst = failing[0] if failing else worst_of(self.made)
-        return Correctness(self.trials, worst.error, worst.tolerance, deterministic)
+        failing = [comparison for comparison in self.comparisons if not comparison.passes]
+        worst = failing[0] if failing else worst_of(self.comparisons)
+        return Correctness(self._trials, worst.error, worst.tolerance, deterministic)
 
-    def exactly(
+    def check_values(
         self,
         expected: Sequence[Tensor],
         own: Errors,
@@ -50,61 +53,74 @@ class Checks:
         call: tuple[list[Any], int] | None = None,
         floor: float = ERROR_FLOOR,
     ) -> None:
-        """`call`: the values and the seed that the outputs are of, where a second look at them is possible. `floor`:
-        the least tolerance, in machine epsilons."""
+        """Compares the candidate's outputs with `expected`.
+
+        `own`: the reference's own errors. `call`: the inputs and the seed of the call, if a failure may be compared
+        once more with regard to the rounding of these inputs. `floor`: the least tolerance, in machine epsilons.
+        """
         with self._pair.costs("compare"):
-            found = self._compared(expected, own, floor=floor)
-        if call is not None and not found.passes:
-            found = self._second_look(found, *call, floor=floor)
-        self._record(found, where)
+            comparison = self._compare(expected, own, floor=floor)
+        if call is not None and not comparison.passes:
+            comparison = self._compare_again(comparison, *call, floor=floor)
+        self._record(comparison, where)
 
-    def unbiased(self, expected: Sequence[Tensor], where: str = "") -> None:
-        """Raises RunnerFailure for outputs whose errors have one direction, as those of a lower precision do."""
+    def check_bias(self, expected: Sequence[Tensor], where: str = "") -> None:
+        """Checks that errors do not all have one direction, as those of a lower precision have."""
         with self._pair.costs("compare"):
-            sides = zip(self._pair.outputs(1), self._pair.outputs(0), expected, strict=True)
-            found = worst_of([compare_bias(*one, one[1].dtype) for one in sides if is_inexact(one[1].dtype)])
-        self._record(found, where)
+            outputs = zip(self._pair.outputs(1), self._pair.outputs(0), expected, strict=True)
+            comparisons = [
+                compare_bias(actual, reference, exact, reference.dtype)
+                for actual, reference, exact in outputs
+                if is_inexact(reference.dtype)
+            ]
+            comparison = worst_of(comparisons)
+        self._record(comparison, where)
 
-    def is_close(self, expected: Sequence[Tensor], own: Errors, floor: float) -> bool:
-        """Whether outputs would pass with another floor; nothing is remembered."""
+    def would_pass(self, expected: Sequence[Tensor], own: Errors, floor: float) -> bool:
+        """Whether outputs would pass `check_values` with another floor. Nothing is remembered."""
         with self._pair.costs("compare"):
-            return self._compared(expected, own, floor=floor).passes
+            return self._compare(expected, own, floor=floor).passes
 
-    def _compared(
-        self, expected: Sequence[Tensor], own: Errors, slot: int = 0, floor: float = ERROR_FLOOR
-    ) -> Comparison:
-        dtypes = [one.dtype for one in self._pair.outputs(0)]
-        pairs = zip(self._pair.outputs(1, slot), expected, own, dtypes, strict=True)
-        return worst_of([compare(*one, floor=floor) for one in pairs])
-
-    def _second_look(
-        self, found: Comparison, values: list[Any], seed: int, slot: int = 0, floor: float = ERROR_FLOOR
-    ) -> Comparison:
-        """What fails by little may be right on inputs for which rounding alone does so much."""
-        if found.error > MAX_TOLERANCE:
-            return found
-        with self._pair.costs("second_look"):
-            again = self.expectation.of_rounded(values, seed, self._pair.outputs(0, slot))
-            self._device.synchronize()
-            return self._compared(*again, slot, floor) if again else found
-
-    def _record(self, found: Comparison, where: str = "") -> None:
-        """Remembers how one output compares; raises RunnerFailure when it is wrong."""
-        self.trials += 1
-        self.made.append(found)
-        if not found.passes:
-            raise RunnerFailure(Outcome.WRONG, f"{found.reason or 'the output differs'}{where}")
-
-    def timed(self, done: Round, own: Errors) -> None:
+    def check_round(self, done: Round, own: Errors) -> None:
         """Compares every output of a round with the reference's at the task's dtype."""
         with self._pair.costs("compare"):
-            outputs = [(self._pair.outputs(1, slot), self._pair.outputs(0, slot)) for slot in range(len(done.seeds))]
-            dtypes = [one.dtype for one in self._pair.outputs(0)]
-            found = compare_many(outputs, own, dtypes)
-        for slot, one in enumerate(found):
-            self._record(one if one.passes else self._second_look(one, done.values[slot], done.seeds[slot], slot))
+            outputs = [(self._pair.outputs(1, call), self._pair.outputs(0, call)) for call in range(len(done.seeds))]
+            dtypes = [output.dtype for output in self._pair.outputs(0)]
+            comparisons = compare_many(outputs, own, dtypes)
+        for call, comparison in enumerate(comparisons):
+            if not comparison.passes:
+                comparison = self._compare_again(comparison, done.values[call], done.seeds[call], call)
+            self._record(comparison)
+
+    def _compare(
+        self, expected: Sequence[Tensor], own: Errors, call: int = 0, floor: float = ERROR_FLOOR
+    ) -> Comparison:
+        dtypes = [output.dtype for output in self._pair.outputs(0)]
+        outputs = zip(self._pair.outputs(1, call), expected, own, dtypes, strict=True)
+        return worst_of([compare(*output, floor=floor) for output in outputs])
+
+    def _compare_again(
+        self, failed: Comparison, values: list[Any], seed: int, call: int = 0, floor: float = ERROR_FLOOR
+    ) -> Comparison:
+        """Compares an output that fails by little with a tolerance that counts the rounding of its inputs.
+
+        There are inputs for which rounding alone explains such an error (`Expectation.of_rounded`).
+        """
+        if failed.error > MAX_TOLERANCE:
+            return failed
+        with self._pair.costs("second_look"):
+            again = self.expectation.of_rounded(values, seed, self._pair.outputs(0, call))
+            self._device.synchronize()
+            return self._compare(*again, call, floor) if again else failed
+
+    def _record(self, comparison: Comparison, where: str = "") -> None:
+        """Remembers how one output compares. Raises RunnerFailure if it is wrong."""
+        self._trials += 1
+        self.comparisons.append(comparison)
+        if not comparison.passes:
+            raise RunnerFailure(Outcome.WRONG, f"{comparison.reason or 'the output differs'}{where}")
 
 
 def same_bits(one: Tensor, other: Tensor) -> bool:
-    """Equality in which NaN equals NaN."""
+    """Whether two tensors are equal, NaN being equal to NaN."""
     return bool(((one == other) | ((one != one) & (other != other))).all())

@@ -1,10 +1,12 @@
 """Finds the reference's weights in a candidate's state by their values, whatever their names and layout.
 
-Both models are constructed under the same two seeds. Tensors that are the same in whole (or transposed) are told first.
-For the rest, where a number of the reference's state is `a` under the first seed and `b` under the second, a number of
-the candidate's state that is `a` and `b`, too, is that one: joined, split and permuted weights are told alike.
-Other weights are drawn for such pairs, not for places: places of the same pair get the same new value on both sides, so
-that no chance makes the two differ.
+Both models are constructed under the same two seeds. Tensors that are equal as a whole (or transposed) under both seeds
+are found first. The rest is searched number by number. If a number of the reference's state is `a` under the first seed
+and `b` under the second, a number of the candidate's state that is `a` and `b`, too, stands for it. So weights are also
+found if they were joined, split or permuted.
+
+New weights are drawn for such pairs of values, not for places: all places of one pair get the same new value on both
+sides. So two weights that have equal values by chance cannot make the two sides differ.
 """
 
 from __future__ import annotations
@@ -18,94 +20,141 @@ from torch import Tensor
 
 State = Mapping[str, Tensor]
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-_MIX = 0x9E3779B97F4A7C1  # odd: keeps a pair of eight-byte numbers apart but for chance
+_MIX = 0x9E3779B97F4A7C1  # odd, so that two pairs of eight-byte numbers share a key only by chance
 _NOWHERE = -1
-_DISTINCT = 0.9  # of a tensor's pairs, below which it is made of repeated numbers: a mask, say, or one-hot rows
+_DISTINCT = 0.9  # of a tensor's pairs; with fewer, it consists of repeated numbers: a mask, say, or one-hot rows
 
 
 @dataclass(frozen=True)
-class _Part:
-    """The numbers of one dtype in the reference's state: distinct pairs, where each first stands, and each place's."""
+class _Pairs:
+    """The pairs of values, under the two seeds, that numbers of one dtype have in the reference's state.
+
+    `names`: the tensors of that dtype. `keys`: of the distinct pairs, sorted. `first`: the place at which each pair
+    stands first. `inverse`: the pair of each place. `drawn`: whether the seed decides about a pair. `values`: of the
+    pairs under the second seed.
+    """
 
     names: tuple[str, ...]
     keys: Tensor
     first: Tensor
     inverse: Tensor
-    drawn: Tensor  # of the pairs: whether the seed decides about it
-    values: Tensor  # of the pairs, under the second seed
+    drawn: Tensor
+    values: Tensor
 
-    def places(self, state: State) -> Iterator[tuple[str, Tensor]]:
+    @classmethod
+    def of(cls, dtype: torch.dtype, first: State, second: State) -> _Pairs:
+        names = tuple(name for name, tensor in first.items() if tensor.dtype is dtype)
+        one, other = _flat(first, names), _flat(second, names)
+        keys, inverse = torch.unique(_keys(one, other), return_inverse=True)
+        places = torch.arange(len(inverse), device=inverse.device)
+        where = torch.full_like(keys, len(inverse)).scatter_reduce_(0, inverse, places, "amin")
+        return cls(names, keys, where, inverse, _bits(one)[where] != _bits(other)[where], other[where])
+
+    def by_tensor(self, state: State) -> Iterator[tuple[str, Tensor]]:
         """Each tensor's name, and the pair of each of its numbers."""
         return zip(self.names, self.inverse.split([state[name].numel() for name in self.names]), strict=True)
 
+    def sources(self, one: Tensor, other: Tensor) -> Tensor | None:
+        """The pair of each number of a candidate's tensor, given its values under both seeds.
+
+        It is `_NOWHERE` for a number that no seed decides about. None if the reference lacks any other number.
+        """
+        keys, drawn = _keys(one, other), _bits(one) != _bits(other)
+        if not len(self.keys):
+            return None
+        at = torch.searchsorted(self.keys, keys).clamp_max(len(self.keys) - 1)
+        if not bool(((self.keys[at] == keys) | ~drawn).all()):
+            return None
+        return torch.where(drawn, at, _NOWHERE)
+
 
 class WeightMap:
-    """Where the numbers of a candidate's state come from."""
+    """Where the numbers of a candidate's state come from. `missing`: names of the reference's tensors that the
+    candidate's state does not hold."""
 
-    def __init__(self, reference: Sequence[State], candidate: Sequence[State], *, pairs: bool = True) -> None:
-        """Both states under each of two seeds. Without `pairs` only whole tensors are looked for, which is far less
-        work."""
-        self._whole = _wholes(reference, candidate)
-        self._parts: dict[torch.dtype, _Part] = {}
+    def __init__(self, reference: Sequence[State], candidate: Sequence[State], *, by_number: bool = True) -> None:
+        """Takes both states under each of two seeds. Without `by_number` only whole tensors are searched for, which is
+        far less work."""
+        self._whole = _match_whole_tensors(reference, candidate)
+        self._pairs: dict[torch.dtype, _Pairs] = {}
         self._sources: dict[str, tuple[torch.dtype, Tensor]] = {}
-        self._as_drawn: set[str] = set()
+        self._as_drawn: set[str] = set()  # the reference's tensors that stay as a seed draws them
         matched = {name for name, _ in self._whole.values()}
-        lost = {name for name, one in reference[0].items() if not _is_same(one, reference[1][name])} - matched
+        lost = {name for name, tensor in reference[0].items() if not _is_same(tensor, reference[1][name])} - matched
         # Layers that are copies of each other have equal weights under any seed.
-        self._equal = {name: twin for name in lost for twin in matched if _are_twins(reference, name, twin)}
-        lost -= self._equal.keys()
+        self._twins = {name: twin for name in lost for twin in matched if _are_twins(reference, name, twin)}
+        lost -= self._twins.keys()
+        if by_number:
+            lost -= self._match_numbers(reference, candidate)
+        missing = [name for name in reference[0] if name in lost]
+        self.missing: tuple[str, ...] = (*missing, *_lost_constants(reference, candidate))
+
+    def _match_numbers(self, reference: Sequence[State], candidate: Sequence[State]) -> set[str]:
+        """Searches what is left of the candidate's state for single numbers. Returns the names of the reference's
+        tensors all of whose numbers are found."""
         left = {
-            name: one
-            for name, one in candidate[0].items()
+            name: tensor
+            for name, tensor in candidate[0].items()
             if name not in self._whole
-            and _is_alike(one, candidate[1].get(name))
-            and not _is_same(one, candidate[1][name])
+            and _is_alike(tensor, candidate[1].get(name))
+            and not _is_same(tensor, candidate[1][name])
         }
-        for dtype in sorted({one.dtype for one in left.values()} & _dtypes(reference[0]), key=str) if pairs else ():
-            part = self._parts[dtype] = _part(dtype, *reference)
-            found = torch.zeros_like(part.drawn)
-            for name, one in left.items():
-                source = _source(part, one, candidate[1][name]) if one.dtype is dtype else None
-                if source is not None and bool((source != _NOWHERE).any()):
-                    self._sources[name] = dtype, source
-                    found[source[source != _NOWHERE]] = True
-            for name, pairs_of in part.places(reference[0]):
-                if bool((found | ~part.drawn)[pairs_of].all()):
-                    lost.discard(name)
-                if _is_structured(dtype, part, pairs_of):
-                    # New numbers for single pairs would spoil what it is: it stays, or is handed over in whole.
-                    if bool(found[pairs_of].any()):
-                        part.drawn[pairs_of] = False
+        complete = set()
+        for dtype in sorted({tensor.dtype for tensor in left.values()} & _dtypes(reference[0]), key=str):
+            pairs = self._pairs[dtype] = _Pairs.of(dtype, *reference)
+            found = torch.zeros_like(pairs.drawn)
+            for name, tensor in left.items():
+                sources = pairs.sources(tensor, candidate[1][name]) if tensor.dtype is dtype else None
+                if sources is not None and bool((sources != _NOWHERE).any()):
+                    self._sources[name] = dtype, sources
+                    found[sources[sources != _NOWHERE]] = True
+            for name, numbers in pairs.by_tensor(reference[0]):
+                if bool((found | ~pairs.drawn)[numbers].all()):
+                    complete.add(name)
+                if _is_structured(dtype, pairs, numbers):
+                    # New values for single pairs would spoil its structure: it stays, or is handed over as a whole.
+                    if bool(found[numbers].any()):
+                        pairs.drawn[numbers] = False
                     else:
                         self._as_drawn.add(name)
-        missing = [name for name in reference[0] if name in lost]
-        self.missing: tuple[str, ...] = (*missing, *_constants_lost(reference, candidate))
+        return complete
 
     def translate(self, state: State, current: State) -> dict[str, Tensor]:
-        """The candidate's tensors for a new state of the reference, in which places of the same pair are made equal.
-        `current` is what the candidate has; what no seed decides about stays as it is."""
+        """The candidate's tensors for a new `state` of the reference.
+
+        Changes `state` in place so that all places of one pair are equal. `current` is the candidate's state under the
+        second seed; a number that no seed decides about stays as it is there.
+        """
         values = {}
-        for dtype, part in self._parts.items():
-            flat = values[dtype] = torch.where(part.drawn, _flat(state, part.names)[part.first], part.values)
-            for name, pairs in part.places(state):
+        for dtype, pairs in self._pairs.items():
+            flat = values[dtype] = torch.where(pairs.drawn, _flat(state, pairs.names)[pairs.first], pairs.values)
+            for name, numbers in pairs.by_tensor(state):
                 if name not in self._as_drawn:
-                    state[name].copy_(flat[pairs].view(state[name].shape))
-        for name, twin in self._equal.items():
+                    state[name].copy_(flat[numbers].view(state[name].shape))
+        for name, twin in self._twins.items():
             state[name].copy_(state[twin])
-        given = {}
-        for name, (dtype, source) in self._sources.items():
-            known = source != _NOWHERE
-            chosen = values[dtype][source.clamp_min(0)].view(current[name].shape)
-            given[name] = torch.where(known.view(current[name].shape), chosen, current[name])
+        translated = {}
+        for name, (dtype, sources) in self._sources.items():
+            is_found = sources != _NOWHERE
+            chosen = values[dtype][sources.clamp_min(0)].view(current[name].shape)
+            translated[name] = torch.where(is_found.view(current[name].shape), chosen, current[name])
         for name, (origin, transposed) in self._whole.items():
-            one = state[origin].t() if transposed else state[origin]
-            given[name] = one.reshape(current[name].shape)
-        return given
+            tensor = state[origin].t() if transposed else state[origin]
+            translated[name] = tensor.reshape(current[name].shape)
+        return translated
 
 
-def _wholes(reference: Sequence[State], candidate: Sequence[State]) -> dict[str, tuple[str, bool]]:
-    """The candidate's tensors that hold one of the reference's under both seeds, in its order or transposed."""
-    found = {}
+def is_comparable(state: State) -> bool:
+    """Whether the numbers of all its dtypes can be compared bit by bit."""
+    return all(tensor.dtype.itemsize in _INTEGERS for tensor in state.values())
+
+
+# Whole tensors
+
+
+def _match_whole_tensors(reference: Sequence[State], candidate: Sequence[State]) -> dict[str, tuple[str, bool]]:
+    """The candidate's tensors that hold one of the reference's under both seeds: its name, and whether transposed."""
+    matches = {}
     for name, one in candidate[0].items():
         other = candidate[1].get(name)
         if other is None or not _is_alike(one, other) or _is_same(one, other):
@@ -115,44 +164,32 @@ def _wholes(reference: Sequence[State], candidate: Sequence[State]) -> dict[str,
             if first.dtype is not one.dtype or first.numel() != one.numel():
                 continue
             for transposed in (False, True) if first.dim() == 2 else (False,):
-                pairs = [(a.t() if transposed else a, b) for a, b in ((first, one), (second, other))]
-                if all(_begins_alike(a, b) for a, b in pairs) and all(
-                    _is_same(a.reshape(b.shape), b) for a, b in pairs
+                sides = [(a.t() if transposed else a, b) for a, b in ((first, one), (second, other))]
+                if all(_begins_alike(a, b) for a, b in sides) and all(
+                    _is_same(a.reshape(b.shape), b) for a, b in sides
                 ):
-                    found[name] = origin, transposed
-    return found
+                    matches[name] = origin, transposed
+    return matches
 
 
 def _are_twins(states: Sequence[State], one: str, other: str) -> bool:
+    """Whether two tensors of the reference are equal under every seed."""
     return all(
         _is_alike(state[one], state[other]) and _begins_alike(state[one], state[other]) for state in states
     ) and all(_is_same(state[one], state[other]) for state in states)
 
 
 def _begins_alike(one: Tensor, other: Tensor) -> bool:
+    """Whether the first row of `one` begins `other`: far less work than comparing the whole."""
     start = (one[0] if one.dim() and len(one) else one).reshape(-1)
     return _is_same(start, other.reshape(-1)[: len(start)])
 
 
-def is_comparable(state: State) -> bool:
-    """Whether its dtypes are such that numbers can be told apart."""
-    return all(one.dtype.itemsize in _INTEGERS for one in state.values())
-
-
-def forms_missing(state: Sequence[Sequence[object]], theirs: Sequence[Sequence[object]]) -> tuple[str, ...]:
-    """The reference's weights of whose dtype and shape the candidate has none (or fewer), whatever their names.
-    Both are lists of name, dtype and shape."""
-    left = Counter(repr(entry[1:]) for entry in theirs)
-    missing = []
-    for name, *form in state:
-        left[repr(form)] -= 1
-        if left[repr(form)] < 0:
-            missing.append(str(name))
-    return tuple(missing)
+# Numbers
 
 
 def _dtypes(state: State) -> set[torch.dtype]:
-    return {one.dtype for one in state.values()}
+    return {tensor.dtype for tensor in state.values()}
 
 
 def _flat(state: State, names: Sequence[str]) -> Tensor:
@@ -169,65 +206,67 @@ def _bits(values: Tensor) -> Tensor:
 
 
 def _keys(one: Tensor, other: Tensor) -> Tensor:
-    """One number for each pair of values of the same place under the two seeds: exact up to four bytes."""
+    """One integer for each pair of values at the same place under the two seeds: exact for up to four bytes."""
     if one.dtype.itemsize <= 4:
         return (_bits(one) << 32) | (_bits(other) & 0xFFFFFFFF)
     return _bits(one) * _MIX + _bits(other)
 
 
-def _part(dtype: torch.dtype, first: State, second: State) -> _Part:
-    names = tuple(name for name, one in first.items() if one.dtype is dtype)
-    one, other = _flat(first, names), _flat(second, names)
-    keys, inverse = torch.unique(_keys(one, other), return_inverse=True)
-    places = torch.arange(len(inverse), device=inverse.device)
-    where = torch.full_like(keys, len(inverse)).scatter_reduce_(0, inverse, places, "amin")
-    return _Part(names, keys, where, inverse, _bits(one)[where] != _bits(other)[where], other[where])
-
-
-def _source(part: _Part, one: Tensor, other: Tensor) -> Tensor | None:
-    """The pair of each number of a candidate's tensor, _NOWHERE for what no seed decides about; None where the
-    reference does not have them all."""
-    keys, drawn = _keys(one, other), _bits(one) != _bits(other)
-    if not len(part.keys):
-        return None
-    at = torch.searchsorted(part.keys, keys).clamp_max(len(part.keys) - 1)
-    if not bool(((part.keys[at] == keys) | ~drawn).all()):
-        return None
-    return torch.where(drawn, at, _NOWHERE)
-
-
-def _is_structured(dtype: torch.dtype, part: _Part, pairs: Tensor) -> bool:
-    """Whether a tensor is more than numbers drawn each by itself: integers, or mostly repeated numbers."""
+def _is_structured(dtype: torch.dtype, pairs: _Pairs, numbers: Tensor) -> bool:
+    """Whether a tensor is more than numbers each drawn by itself: integers, or mostly repeated numbers."""
     if not dtype.is_floating_point and not dtype.is_complex:
         return True
-    if len(part.keys) >= _DISTINCT * len(part.inverse):
+    if len(pairs.keys) >= _DISTINCT * len(pairs.inverse):
         return False
-    drawn = pairs[part.drawn[pairs]]
+    drawn = numbers[pairs.drawn[numbers]]
     return len(drawn) > 0 and len(torch.unique(drawn)) < _DISTINCT * len(drawn)
 
 
-def _constants_lost(reference: Sequence[State], candidate: Sequence[State]) -> tuple[str, ...]:
-    """The reference's tensors that are the same under any seed and have no counterpart of their form, unless the
-    candidate has as many such numbers of that dtype in another form."""
-    ours, theirs = (_constants(*states) for states in (reference, candidate))
-    count = [Counter[torch.dtype](), Counter[torch.dtype]()]
-    for which, constants in enumerate((ours, theirs)):
-        for one in constants.values():
-            count[which][one.dtype] += one.numel()
-    forms = [[(name, str(one.dtype), list(one.shape)) for name, one in each.items()] for each in (ours, theirs)]
-    return tuple(name for name in forms_missing(*forms) if count[1][ours[name].dtype] < count[0][ours[name].dtype])
+# Constants
+
+
+def _lost_constants(reference: Sequence[State], candidate: Sequence[State]) -> tuple[str, ...]:
+    """The reference's tensors that are equal under any seed and have no counterpart of their form, unless the candidate
+    has as many such numbers of that dtype in another form."""
+    ours, theirs = _constants(*reference), _constants(*candidate)
+    our_numbers, their_numbers = _numbers_by_dtype(ours), _numbers_by_dtype(theirs)
+    return tuple(
+        name for name in _forms_missing(ours, theirs) if their_numbers[ours[name].dtype] < our_numbers[ours[name].dtype]
+    )
 
 
 def _constants(first: State, second: State) -> dict[str, Tensor]:
-    return {name: one for name, one in first.items() if name in second and _is_same(one, second[name])}
+    return {name: tensor for name, tensor in first.items() if name in second and _is_same(tensor, second[name])}
+
+
+def _numbers_by_dtype(state: State) -> Counter[torch.dtype]:
+    count = Counter[torch.dtype]()
+    for tensor in state.values():
+        count[tensor.dtype] += tensor.numel()
+    return count
+
+
+def _forms_missing(reference: State, candidate: State) -> list[str]:
+    """The reference's tensors of whose dtype and shape the candidate has fewer, whatever their names."""
+    left = Counter((tensor.dtype, tensor.shape) for tensor in candidate.values())
+    missing = []
+    for name, tensor in reference.items():
+        left[tensor.dtype, tensor.shape] -= 1
+        if left[tensor.dtype, tensor.shape] < 0:
+            missing.append(name)
+    return missing
+
+
+# Equality
 
 
 def _is_alike(one: Tensor, other: Tensor | None) -> bool:
-    """Of one dtype, whose numbers can be told apart, and of one shape."""
+    """Whether both have one shape and one dtype whose numbers can be compared bit by bit."""
     return (
         other is not None and one.dtype is other.dtype and one.shape == other.shape and one.dtype.itemsize in _INTEGERS
     )
 
 
 def _is_same(one: Tensor, other: Tensor) -> bool:
+    """Whether both are alike, and equal bit by bit."""
     return _is_alike(one, other) and torch.equal(_raw(one), _raw(other))

@@ -1,127 +1,134 @@
-"""Constructs both models with equal weights, and gives both others that neither has seen, wherever that can be done.
+"""Constructs both models with equal weights, then gives both new ones that neither program has seen, if that can be
+done.
 
-What a program prepared from the weights of its constructor, or of its first calls, is wrong from then on.
+Results that a program prepared from the weights of its constructor, or of its first calls, are wrong from then on.
 """
 
 from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor, nn
 
-from evaluators.host.claims import StateForm as Form
+from evaluators.host.claims import StateForm
 from evaluators.host.device import Device
-from evaluators.host.runner_handle import RunnerHandle
-from evaluators.judge.pair import RunnerPair, of_reference
+from evaluators.judge.pair import RunnerPair, reference_errors_as_infra
 from evaluators.judge.weight_map import WeightMap, is_comparable
 from evaluators.tasks import TaskProgram
 
-# Numbers of a state that are read, and that are told from each other one by one: on a GPU (True) and on a core.
+# How many numbers of a state are read at most, and how many are searched for one by one; by whether it is a GPU.
 _MOST = {True: (1 << 28, 1 << 25), False: (1 << 25, 1 << 22)}
+Flags = dict[str, str]
+"""Global numeric flags of a process, by name."""
 
 
 class Weights:
-    """Of one pair of runners, into which both programs have been loaded.
+    """The weights of one pair of runners, into which both programs have been loaded.
 
-    `missing`: names of the reference's weights that the candidate's state does not hold. `are_new`: whether both have
-    got weights that the candidate was not constructed with. `flags`: pairs of global numeric flags as the reference's
-    and the candidate's constructors left them.
+    `missing`: names of the reference's weights that the candidate's state does not hold. `are_new`: whether both sides
+    have got weights that the candidate was not constructed with. `flags`: global numeric flags as the constructors of
+    the reference and of the candidate left them, one pair a construction.
     """
 
     def __init__(self, pair: RunnerPair, program: TaskProgram, device: Device, timeout: float) -> None:
+        """`timeout`: seconds for each step of a runner."""
         self.missing: tuple[str, ...] = ()
         self.are_new = False
-        self.flags: list[tuple[dict[str, str], dict[str, str]]] = []
+        self.flags: list[tuple[Flags, Flags]] = []
         self._pair, self._program, self._device, self._timeout = pair, program, device, timeout
         self._init_inputs: list[Any] = []
-        self._map: WeightMap | None = None
-        self._current: dict[str, Tensor] = {}
-        self._changeable = False
+        self._map: WeightMap | None = None  # None if both states have the same names and forms
+        self._candidate_state: dict[str, Tensor] = {}
+        self._can_be_changed = False
 
     def construct(self, init_inputs: list[Any]) -> nn.Module:
-        """Constructs both models under one secret seed, then gives both new weights; the reference as it is then."""
+        """Constructs both models under one secret seed, then gives both new weights.
+
+        Returns the reference model with the weights that both sides have then. Raises RunnerFailure and InfraError.
+        """
         self._init_inputs = init_inputs
         first, second = secrets.randbits(48), secrets.randbits(48)
-        ours, theirs = self._construct(first)
-        if sorted(map(repr, ours)) == sorted(map(repr, theirs)):
-            self._changeable = bool(ours)
-            return self.draw() if ours else self._program.model(first, init_inputs)
-        # Equal seeds must give equal weights: only one generator, the host's, does.
+        reference, candidate = self._construct(first)
+        if sorted(map(repr, reference)) == sorted(map(repr, candidate)):
+            self._can_be_changed = bool(reference)
+            return self.draw() if reference else self._program.model(first, init_inputs)
+        # From here on equal seeds must give equal weights. They do if only the host's generator draws.
         if self._device.own_memory:
             self._construct(first, on_host=True)
-        dtypes = {dtype for _, dtype, _ in ours}
-        readable = [form for form in theirs if form[1] in dtypes]
+        dtypes = {form.dtype for form in reference}
+        readable = [form for form in candidate if form.dtype in dtypes]
         most_read, most_searched = _MOST[self._device.own_memory]
-        if max(_numbers(ours), _numbers(readable)) <= most_read:
-            is_small = max(_numbers(ours), _numbers(readable)) <= most_searched
-            model = self._search(first, second, readable, pairs=is_small)
+        numbers = max(_count_numbers(reference), _count_numbers(readable))
+        if numbers <= most_read:
+            model = self._search(first, second, readable, by_number=numbers <= most_searched)
         else:
             model = self._program.model(first, init_inputs, True)
-            self._changeable = not _missing_by_name(ours, theirs)
-            if not self._changeable:
+            self._can_be_changed = not _missing_by_name(reference, candidate)
+            if not self._can_be_changed:
                 self.missing = ("a state of so many numbers that it is not looked through",)
-        return self.draw() if self._changeable else model
+        return self.draw() if self._can_be_changed else model
 
     def draw(self, factor: float = 1.0) -> nn.Module:
-        """Gives both new weights, where that is possible; the reference with them. Matrices are multiplied by
-        `factor`."""
+        """Gives both sides new weights, with matrices multiplied by `factor`. Returns the reference model with them."""
         with self._pair.costs("new_weights"):
             model = self._program.model(secrets.randbits(48), self._init_inputs)
             state = model.state_dict()
-            matrices = {one.data_ptr(): one for one in state.values() if one.is_floating_point() and one.dim() >= 2}
-            for one in matrices.values() if factor != 1.0 else ():
-                one.mul_(factor)
-            theirs = state if self._map is None else self._map.translate(state, self._current)
+            matrices = {
+                values.data_ptr(): values
+                for values in state.values()
+                if values.is_floating_point() and values.dim() >= 2
+            }
+            for matrix in matrices.values() if factor != 1.0 else ():
+                matrix.mul_(factor)
+            translated = state if self._map is None else self._map.translate(state, self._candidate_state)
             self._device.synchronize()
             self.are_new = True
-            for runner, values in zip(self._pair.runners, (state, theirs), strict=True):
+            for runner, values in zip(self._pair.runners, (state, translated), strict=True):
                 runner.set_state(values, self._timeout)
         return model
 
-    def _search(self, first: int, second: int, forms: list[Form], *, pairs: bool) -> nn.Module:
-        """Looks for the reference's weights in the candidate's state under both seeds; the reference under the
-        second."""
+    def _search(self, first: int, second: int, forms: list[StateForm], *, by_number: bool) -> nn.Module:
+        """Searches the candidate's state under two seeds for the reference's weights.
+
+        `forms`: the candidate's tensors that are read. Returns the reference model under the second seed.
+        """
         runner = self._pair.runners[1]
         with self._pair.costs("new_weights"):
             before = runner.get_state(forms, self._timeout)
-            own = dict(self._program.model(first, self._init_inputs, True).state_dict())
-        again = self._construct(second, on_host=True)[1]
+            reference = dict(self._program.model(first, self._init_inputs, True).state_dict())
+        forms_again = self._construct(second, on_host=True)[1]
         with self._pair.costs("new_weights"):
             model = self._program.model(second, self._init_inputs, True)
-            if own and is_comparable(own):
-                same = [form for form in forms if form in again]
-                after = runner.get_state(same, self._timeout)
-                weight_map = WeightMap((own, dict(model.state_dict())), (before, after), pairs=pairs)
+            if reference and is_comparable(reference):
+                common = [form for form in forms if form in forms_again]
+                after = runner.get_state(common, self._timeout)
+                states = (reference, dict(model.state_dict()))
+                weight_map = WeightMap(states, (before, after), by_number=by_number)
                 self.missing = weight_map.missing
                 if not weight_map.missing:
-                    self._map, self._current, self._changeable = weight_map, after, True
+                    self._map, self._candidate_state, self._can_be_changed = weight_map, after, True
         return model
 
-    def _construct(self, seed: int, on_host: bool = False) -> tuple[list[Form], list[Form]]:
-        """Constructs both models; name, dtype and shape of what their states hold."""
-        with self._pair.costs("load_reference"):
-            ours, flags = self._of_reference(
-                lambda one: one.construct(seed, self._init_inputs, self._timeout, on_host=on_host)
-            )
+    def _construct(self, seed: int, on_host: bool = False) -> tuple[list[StateForm], list[StateForm]]:
+        """Constructs both models. Returns the forms of the reference's and of the candidate's state."""
+        reference, candidate = self._pair.runners
+        with self._pair.costs("load_reference"), reference_errors_as_infra(self._program.task.id):
+            forms, flags = reference.construct(seed, self._init_inputs, self._timeout, on_host=on_host)
         with self._pair.costs("load_candidate"):
-            theirs, their_flags = self._pair.runners[1].construct(
+            candidate_forms, candidate_flags = candidate.construct(
                 seed, self._init_inputs, self._timeout, on_host=on_host
             )
-        self.flags.append((flags, their_flags))
-        return ours, theirs
-
-    def _of_reference(self, work: Callable[[RunnerHandle], Any]) -> Any:
-        return of_reference(self._program.task.id, lambda: work(self._pair.runners[0]))
+        self.flags.append((flags, candidate_flags))
+        return forms, candidate_forms
 
 
-def _numbers(forms: list[Form]) -> int:
-    return sum(math.prod(shape) for _, _, shape in forms)
+def _count_numbers(forms: list[StateForm]) -> int:
+    return sum(math.prod(form.shape) for form in forms)
 
 
-def _missing_by_name(ours: list[Form], theirs: list[Form]) -> list[Form]:
-    """The reference's tensors that the candidate does not have by name, dtype and shape."""
-    known = set(map(repr, theirs))
-    return [form for form in ours if repr(form) not in known]
+def _missing_by_name(reference: list[StateForm], candidate: list[StateForm]) -> list[StateForm]:
+    """The reference's tensors of which the candidate has none of the same name, dtype and shape."""
+    present = set(map(repr, candidate))
+    return [form for form in reference if repr(form) not in present]

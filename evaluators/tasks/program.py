@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+from collections import OrderedDict
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
@@ -15,6 +16,8 @@ from evaluators.records import Task
 from evaluators.shared import nesting
 from evaluators.shared.construct import construct
 from evaluators.syntax import parse_source
+
+_CACHED_TASKS = 64
 
 
 def program_source(task: Task) -> str:
@@ -121,3 +124,20 @@ class TaskProgram:
         model = self.model(seed, init_inputs)
         with self._seeded(seed, "forward"), torch.no_grad():
             return nesting.flatten(model(*inputs))[0]
+
+
+class TaskPrograms:
+    """The executed programs of the tasks that were used last, at most 64."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._programs: OrderedDict[str, TaskProgram] = OrderedDict()
+
+    def get(self, task: Task) -> TaskProgram:
+        """The program of a task, executed now or before. Raises ProgramError if it does not run."""
+        if task.digest not in self._programs:
+            self._programs[task.digest] = TaskProgram(task, self._device)
+            if len(self._programs) > _CACHED_TASKS:
+                self._programs.popitem(last=False)
+        self._programs.move_to_end(task.digest)
+        return self._programs[task.digest]

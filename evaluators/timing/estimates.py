@@ -88,7 +88,7 @@ def divide(numerator: Estimate, denominator: Estimate) -> Estimate:
 _MEDIAN_SD = {1: 1.0, 2: 0.707, 3: 0.670, 4: 0.546, 5: 0.536}
 
 
-def combined(estimates: Sequence[Estimate], spread: float) -> Estimate:
+def combine(estimates: Sequence[Estimate], spread: float) -> Estimate:
     """One estimate out of those of up to five pairs of processes, which differ among each other by the relative
     standard deviation `spread` beyond their own intervals: their median, so that one odd pair does not decide, and an
     interval that holds both. Raises KeyError for more, ValueError for none."""

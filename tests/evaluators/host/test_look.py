@@ -163,7 +163,7 @@ def test_a_look_beside_others_is_short_whichever_step_takes_long(
     looking: Evaluator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody measures until the look is over. Each of its steps may take as long as the whole look."""
-    monkeypatch.setattr("evaluators.judge.slot._LOOK_SECONDS", 4.0)
+    monkeypatch.setattr("evaluators.judge.fresh_processes._LOOK_SECONDS", 4.0)
     slow = f"import time\ntime.sleep(2.5)\n{RIGHT.replace(FORWARD, 'time.sleep(2.5); time.sleep(2.5); ' + FORWARD)}"
     start = time.monotonic()
     assert looking.look(TASK, slow, preset="fast") is None

@@ -10,7 +10,7 @@ import pytest
 from configs.schema import LimitsConfig
 from evaluators.compile.cache import BuildCache
 from evaluators.host.cpu_device import CpuDevice
-from evaluators.judge.judge import Judgement
+from evaluators.judge.judgement import Judgement
 from evaluators.judge.slot import MeasuringSlot
 from evaluators.records import Estimate, Finding, Outcome, Timing
 from evaluators.tasks import TaskProgram, find_task
@@ -36,11 +36,11 @@ def judgement(value: float, *findings: Finding) -> Judgement:
 
 def judge(slot: MeasuringSlot, monkeypatch, *answers: Judgement) -> tuple[Judgement, int]:
     """What the slot makes of the pairs' judgements, and how many pairs it asked."""
-    queue = list(answers)
-    monkeypatch.setattr(slot, "_once", lambda *_, **__: (queue.pop(0), ("rlimits",)))
+    queue = [replace(answer, containment=("rlimits",)) for answer in answers]
+    monkeypatch.setattr(slot._processes, "judge", lambda *_, **__: queue.pop(0))
     program = TaskProgram(find_task("level1/softmax"))
-    found, active = slot.judge(program, "", PRESET, None)
-    assert active == ("rlimits",)
+    found = slot.judge(program, "", PRESET, None)
+    assert found.containment == ("rlimits",)
     return found, len(answers) - len(queue)
 
 
@@ -89,9 +89,9 @@ def test_a_hint_does_not_stand_for_a_suspicion_of_its_kind(slot, monkeypatch) ->
 def test_real_processes_settle_a_close_call(slot) -> None:
     task = find_task("level1/softmax")
     source = task.source.replace("class Model(", "class ModelNew(").replace("super(Model,", "super(ModelNew,")
-    found, active = slot.judge(TaskProgram(task), source, PRESET, None)
+    found = slot.judge(TaskProgram(task), source, PRESET, None)
     assert found.outcome is Outcome.OK, found.message
     assert found.speedup is not None
-    assert "rlimits" in active
+    assert "rlimits" in found.containment
     pairs = found.timing.pairs
     assert found.speedup.n > pairs if "fresh_processes" in found.cost else found.speedup.n == pairs

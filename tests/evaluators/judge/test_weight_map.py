@@ -127,13 +127,13 @@ def test_structure_that_is_there_in_other_form_stays_as_it_is() -> None:
     assert not torch.equal(state["bias"], ordered(2)["bias"])
 
 
-def test_without_pairs_whole_tensors_are_found_and_no_others() -> None:
+def test_without_numbers_whole_tensors_are_found_and_no_others() -> None:
     def made(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         return {"x": state["a.weight"].t().contiguous(), "y": state["b.weight"].view(8, 48), "scale": state["scale"]}
 
     first, second = draw(1), draw(2)
-    assert WeightMap((first, second), (made(first), made(second)), pairs=False).missing == ("bias",)
-    assert set(WeightMap((first, second), (joined(first), joined(second)), pairs=False).missing) == {
+    assert WeightMap((first, second), (made(first), made(second)), by_number=False).missing == ("bias",)
+    assert set(WeightMap((first, second), (joined(first), joined(second)), by_number=False).missing) == {
         "a.weight", "b.weight", "bias",
     }  # fmt: skip
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evaluators.records import Estimate
-from evaluators.timing.estimates import calibrated_estimate, combined, divide, median_estimate
+from evaluators.timing.estimates import calibrated_estimate, combine, divide, median_estimate
 from evaluators.timing.presets import IntervalTight, PairBudget, TimeBudget, preset_named
 
 
@@ -99,20 +99,20 @@ def test_an_unknown_preset_is_named() -> None:
 
 
 def test_one_pair_of_processes_keeps_its_value_and_gets_a_wider_interval() -> None:
-    known = combined([Estimate(2.0, 1.9, 2.2, 30)], 0.05)
+    known = combine([Estimate(2.0, 1.9, 2.2, 30)], 0.05)
     extra = 1.96 * 0.05 * 2.0
     assert known.value == 2.0
     assert known.low == pytest.approx(2.0 - math.hypot(0.1, extra), rel=1e-4)
     assert known.high == pytest.approx(2.0 + math.hypot(0.2, extra), rel=1e-4)
-    assert combined([Estimate(2.0, 1.9, 2.2, 30)], 0.0) == Estimate(2.0, 1.9, 2.2, 30)
+    assert combine([Estimate(2.0, 1.9, 2.2, 30)], 0.0) == Estimate(2.0, 1.9, 2.2, 30)
 
 
 def test_one_odd_pair_of_processes_does_not_decide() -> None:
     usual, odd = Estimate(1.0, 0.99, 1.01, 20), Estimate(1.4, 1.39, 1.41, 20)
-    assert combined([usual, odd, usual], 0.01).value == 1.0
-    assert combined([usual, usual, usual], 0.01).n == 60
+    assert combine([usual, odd, usual], 0.01).value == 1.0
+    assert combine([usual, usual, usual], 0.01).n == 60
     with pytest.raises(ValueError, match="no estimates"):
-        combined([], 0.01)
+        combine([], 0.01)
 
 
 @pytest.mark.parametrize("processes", [1, 3, 5])
@@ -124,7 +124,7 @@ def test_the_interval_holds_what_differs_between_processes(processes) -> None:
         for _ in range(processes):
             rounds = 1 + random.normal(0, spread) + random.normal(0, within * 4, size=24)
             found.append(median_estimate(list(rounds)))
-        estimate = combined(found, spread)
+        estimate = combine(found, spread)
         held += estimate.low <= 1 <= estimate.high
     assert 0.92 <= held / 600 <= 0.985
 

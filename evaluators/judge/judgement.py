@@ -1,0 +1,26 @@
+"""The record that the judge makes of one candidate, before the task, the preset and the baselines make it a verdict."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from evaluators.records import Correctness, Estimate, Finding, Outcome, Timing, Trace
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What the judge found out about one candidate.
+
+    `speedup` is over eager. `cost`: seconds by stage. `containment`: the means of the sandbox that were active in the
+    candidate's process.
+    """
+
+    outcome: Outcome
+    message: str
+    correctness: Correctness | None = None
+    speedup: Estimate | None = None
+    timing: Timing | None = None
+    findings: tuple[Finding, ...] = ()
+    trace: Trace | None = None
+    cost: dict[str, float] = field(default_factory=dict)
+    containment: tuple[str, ...] = ()

@@ -1,0 +1,173 @@
+"""The stage of a judgement that measures: rounds of timed calls on both sides, until the preset's criteria are met.
+
+Every call gets inputs that nobody has seen before, and every output is compared with the reference's.
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+import time
+from dataclasses import dataclass, field, replace
+from statistics import median
+
+from evaluators.guard.bursts import takes_longer_alone
+from evaluators.host.device import Device
+from evaluators.judge.checks import Checks
+from evaluators.judge.expectation import Errors, Expectation
+from evaluators.judge.pair import Round, RunnerPair
+from evaluators.judge.trials import Trials
+from evaluators.judge.weights import Weights
+from evaluators.records import ClockSample, Estimate, Finding, Timing
+from evaluators.tasks import TaskProgram
+from evaluators.timing.clocks import Hidden, Pair, waited_more
+from evaluators.timing.estimates import calibrated_estimate, median_estimate
+from evaluators.timing.paper import paper_estimate
+from evaluators.timing.presets import Preset
+
+_CALLS_ALONE = 11
+_MUCH_SLOWER = 10.0  # times the reference: the bursts of a slower program are shorter, since nobody asks how slow it is
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What the timed calls showed.
+
+    `hidden`: time of the candidate that only the judge's clock saw. `waited`: how much more the reference waited for a
+    core (`evaluators.timing.clocks.waited_more`). `alone`: seconds of a single call of the reference and of the
+    candidate, whose `low` is the shortest; None if bursts are of one call anyway. `discard`: why the paper's protocol
+    discards the result, if it does.
+    """
+
+    speedup: Estimate
+    timing: Timing
+    hidden: Hidden
+    waited: Estimate
+    alone: tuple[Estimate, Estimate] | None
+    discard: Finding | None
+
+
+@dataclass
+class _Samples:
+    """The bursts of all rounds that count, single calls beside them, and the GPU's state after each round."""
+
+    pairs: list[Pair] = field(default_factory=list)
+    alone: list[Pair] = field(default_factory=list)
+    clocks: list[ClockSample] = field(default_factory=list)
+    stopped_by: str = ""
+
+
+class TimedCalls:
+    """Times one pair of runners after their outputs have passed the trials."""
+
+    def __init__(
+        self,
+        program: TaskProgram,
+        pair: RunnerPair,
+        device: Device,
+        weights: Weights,
+        checks: Checks,
+        trials: Trials,
+        preset: Preset,
+    ) -> None:
+        self._program, self._pair, self._device = program, pair, device
+        self._weights, self._checks, self._trials, self._preset = weights, checks, trials, preset
+        self._errors: Errors = []
+        self._offset = 0.0
+
+    def run(self, offsets: list[float]) -> Measurement:
+        """Times both sides. `offsets`: seconds that one call takes longer in the candidate's process, by calibration.
+
+        Raises RunnerFailure for a wrong output or a program that fails, InfraError for the reference.
+        """
+        self._offset = median(offsets)
+        if self._weights.are_new:  # what a program prepared from the weights of the trials is wrong now
+            self._checks.expectation = Expectation(self._program, self._weights.draw())
+        # A timed output is compared with the reference's at the task's dtype: both carry rounding errors.
+        self._errors = [(2 * rms, 2 * largest) for rms, largest in self._trials.own_errors]
+        with self._pair.costs("warm_up"):
+            self._device.warm_up()
+        samples = self._sample()
+        alone = self._estimate_alone(samples) if samples.alone else None
+        return self._measurement(samples, alone, offsets)
+
+    def _sample(self) -> _Samples:
+        """Rounds of bursts, the side that begins drawn at random, until a criterion of the preset stops them."""
+        trials, samples = self._trials, _Samples()
+        seconds = max(trials.reference_seconds, trials.candidate_seconds / _MUCH_SLOWER)
+        calls, warm = self._device.calls(seconds, self._pair.most_calls)
+        start, warmup = time.perf_counter(), self._preset.warmup
+        reason: str | None = None
+        while reason is None:
+            done = self._round(calls, warm)
+            with self._pair.costs("clock_log"):
+                sample = self._device.clock_sample()
+            if warmup > 0:
+                warmup -= 1
+                start = time.perf_counter()
+                continue
+            samples.clocks += [sample] if sample else []
+            samples.pairs.append((done.reference, done.candidate))
+            # Single calls are made between the bursts, so that other load disturbs both alike.
+            if calls > 1 and len(samples.alone) < _CALLS_ALONE:
+                samples.alone.append(self._time_alone())
+            ratios = self._device.clock.ratios(samples.pairs, self._offset)
+            reason = self._preset.stop(ratios, time.perf_counter() - start)
+        samples.stopped_by = reason
+        return samples
+
+    def _round(self, calls: int, warm: int = 0) -> Round:
+        """One burst of each side on fresh inputs, every output compared."""
+        with self._pair.costs("draw_inputs"):
+            values = [self._program.inputs(secrets.randbits(48)) for _ in range(calls)]
+        seeds = [secrets.randbits(48) for _ in range(calls)]
+        candidate_first = random.random() < 0.5
+        timeouts = self._trials.timeouts(calls)
+        done = self._pair.run_round(values, seeds, timeouts, candidate_first=candidate_first, warm=warm)
+        self._checks.check_round(done, self._errors)
+        return done
+
+    def _time_alone(self) -> Pair:
+        """One single call of each side, for the guard to compare with the calls of a burst."""
+        with self._pair.costs("alone"):
+            done = self._round(1)
+        return done.reference, done.candidate
+
+    def _estimate_alone(self, samples: _Samples) -> tuple[Estimate, Estimate]:
+        """Seconds of a single call on both sides. If the candidate's seem long, more calls are made.
+
+        Other load on the machine delays some calls, but not the shortest of many.
+        """
+        clock = self._device.clock
+        reference, candidate = clock.seconds(samples.pairs, self._offset)
+        together = median_estimate(reference), median_estimate(candidate)
+        alone = self._shortest_and_median(samples.alone)
+        if takes_longer_alone(together, alone, clock.alone_seconds, clock.is_of_host):
+            samples.alone += [self._time_alone() for _ in range(2 * _CALLS_ALONE)]
+            alone = self._shortest_and_median(samples.alone)
+        return alone
+
+    def _shortest_and_median(self, pairs: list[Pair]) -> tuple[Estimate, Estimate]:
+        sides = self._device.clock.seconds(pairs, self._offset)
+        reference, candidate = (replace(median_estimate(side), low=min(side)) for side in sides)
+        return reference, candidate
+
+    def _measurement(
+        self, samples: _Samples, alone: tuple[Estimate, Estimate] | None, offsets: list[float]
+    ) -> Measurement:
+        clock, pairs, discard = self._device.clock, samples.pairs, None
+        reference, candidate = clock.seconds(pairs, self._offset)
+        hidden = clock.hidden(pairs)
+        timing = Timing(
+            candidate_seconds=median_estimate(candidate),
+            reference_seconds=median_estimate(reference),
+            pairs=len(pairs),
+            stopped_by=samples.stopped_by,
+            clock_disagreement=hidden.share.value,
+            clocks=tuple(samples.clocks),
+        )
+        if self._preset.paper:
+            speedup, discard = paper_estimate(clock.ratios(pairs, self._offset))
+        else:
+            speedup = calibrated_estimate([clock.ratios(pairs, offset) for offset in offsets])
+        return Measurement(speedup, timing, hidden, waited_more(pairs), alone, discard)
