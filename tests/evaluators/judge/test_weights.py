@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from evaluators.records import Outcome
+from tests.evaluators.sources import TWICE, WEIGHT, model
 
 TASK = "level2/linear_sum_sigmoid_gate"
 PROGRAM = """
@@ -92,3 +93,50 @@ def test_a_state_that_cannot_be_is_the_programs_own_failure(evaluator, claim) ->
     verdict = evaluator.evaluate(TASK, CLAIMING.format(state=CLAIMS[claim]))
     assert verdict.outcome is Outcome.RUNTIME_ERROR
     assert "not described as a state is" in verdict.message
+
+
+# Names and layouts
+
+
+def test_state_of_other_names_is_drawn_under_the_same_seed(evaluator) -> None:
+    renamed = model("return 2 * torch.tanh(x[0] @ self.other)", WEIGHT.replace("self.w", "self.other"), "ModelNew")
+    assert evaluator.evaluate(TWICE, renamed).outcome is Outcome.OK
+
+
+@pytest.mark.parametrize(
+    ("init", "product"),
+    [
+        ("; self.other = nn.Parameter(self.w.detach().t().contiguous()); del self.w", "(x[0] @ self.other.t())"),
+        ("; self.register_buffer('spare', torch.empty(3, 5))", "(x[0] @ self.w)"),
+        ("; self.h = nn.ParameterList(self.w.detach().chunk(2, 1)); del self.w", "x[0] @ torch.cat([*self.h], 1)"),
+    ],
+)  # fmt: skip
+def test_state_of_another_layout_is_ok(evaluator, init, product) -> None:
+    verdict = evaluator.evaluate(TWICE, model(f"return 2 * torch.tanh({product})", WEIGHT + init, "ModelNew"))
+    assert verdict.outcome is Outcome.OK, (verdict.message, verdict.guard)
+
+
+@pytest.mark.parametrize(
+    ("init", "outcome"),
+    [
+        ("; self.kept = self.w.detach().clone(); self.other = self.w; del self.w", Outcome.WRONG),
+        ("; self.register_buffer('kept', self.w.detach() * 1.5)", Outcome.WRONG),
+        ("; self.kept = self.w.detach().clone(); self.w.data.zero_()", Outcome.WRONG),
+        ("; self.kept = self.w.detach().clone(); self.v = self.w; self.v.data.zero_(); del self.w", Outcome.SUSPECT),
+    ],
+)  # fmt: skip
+def test_weights_kept_apart_from_those_in_the_state_are_found_out(evaluator, init, outcome) -> None:
+    scale = " / 1.5" if "1.5" in init else ""
+    candidate = model(f"return 2 * torch.tanh(x[0] @ (self.kept.to(x[0].device){scale}))", WEIGHT + init, "ModelNew")
+    verdict = evaluator.evaluate(TWICE, candidate)
+    assert verdict.outcome is outcome, (verdict.message, verdict.guard)
+    assert "weights" in verdict.message or "weights" in [finding.kind for finding in verdict.guard]
+
+
+def test_a_state_of_another_size_each_time_is_an_error(evaluator) -> None:
+    hook = "lambda *_: sizes.append(0) or {'other': torch.zeros(len(sizes))}"
+    init = WEIGHT.replace("self.w", "self.other") + f"; self._register_state_dict_hook({hook})"
+    lies = "sizes = []\n" + model("return 2 * torch.tanh(x[0] @ self.other)", init, "ModelNew")
+    verdict = evaluator.evaluate(TWICE, lies)
+    assert verdict.outcome is Outcome.RUNTIME_ERROR, verdict.guard
+    assert "shape" in verdict.message

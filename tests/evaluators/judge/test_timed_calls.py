@@ -1,0 +1,29 @@
+"""Bursts are as long as the speed of both programs deserves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from evaluators.records import Outcome
+from tests.evaluators.sources import model, reference_of, task_of
+
+
+def test_bursts_of_what_is_much_slower_are_short(evaluator, monkeypatch) -> None:
+    """A reference so short is called several times in a row, which would take long beside this one."""
+    task = task_of(model("return torch.tanh(x[0])"))
+    asked, calls = [], evaluator.device.calls  # first of a calibration, where there is one
+    monkeypatch.setattr(evaluator.device, "calls", lambda seconds, most: asked.append(seconds) or calls(seconds, most))
+    slow = "return torch.tanh(sum(torch.sin(x[0]) for _ in range(300)) * 0 + x[0])"
+    slower = evaluator.evaluate(task, model(slow, name="ModelNew"))
+    beside_slower = asked[-1]
+    alike = evaluator.evaluate(task, reference_of(task))
+    assert slower.outcome is alike.outcome is Outcome.OK, slower.message + alike.message
+    assert slower.speedup < 0.05
+    assert beside_slower > 2 * asked[-1]
+    assert beside_slower == pytest.approx(slower.timing.candidate_seconds.value / 10, rel=0.7)
+    monkeypatch.setattr(evaluator, "preset", replace(evaluator.preset, trials=1))
+    once = "if not hasattr(self, 'n'): self.n = 1; __import__('time').sleep(0.5)\n        return torch.tanh(x[0])"
+    evaluator.evaluate(task, model(once, name="ModelNew"))
+    assert asked[-1] < 0.01, "not a tenth of what its first call took, which may compile"

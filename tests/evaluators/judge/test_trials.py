@@ -1,0 +1,109 @@
+"""Trials show errors that the task's own inputs hide, and none that an honest program does not make."""
+
+from __future__ import annotations
+
+import pytest
+
+from evaluators.records import Outcome
+from tests.evaluators.sources import HIDDEN_STATE, model, reference_of, task_of
+
+# Inputs that the task does not show
+
+
+RELU = task_of(model("return torch.relu(x[0]) * 3"), "[torch.rand(n, n)]")
+
+
+def test_leaving_out_what_the_tasks_own_inputs_never_need_is_wrong(evaluator) -> None:
+    assert evaluator.evaluate(RELU, reference_of(RELU)).outcome is Outcome.OK
+    verdict = evaluator.evaluate(RELU, model("return x[0] * 3", name="ModelNew"))
+    assert verdict.outcome is Outcome.WRONG
+    assert verdict.message.endswith(" on inputs that are normally distributed")
+    assert verdict.correctness.trials == 3  # the task's own two passed before
+    assert verdict.speedups == {}
+
+
+def test_a_bound_that_only_larger_values_reach_is_wrong(evaluator) -> None:
+    task = task_of(model("return x[0].clamp(-9, 9)"))  # of 25600 normal numbers, none is beyond
+    verdict = evaluator.evaluate(task, model("return x[0] * 1", name="ModelNew"))
+    assert verdict.outcome is Outcome.WRONG
+    assert verdict.message.endswith(" on inputs that are 4 times larger")
+
+
+@pytest.mark.parametrize("forward", ["return torch.sqrt(x[0])", "return torch.log(x[0] + 1e-3)", "return x[0] ** 0.3"])
+def test_inputs_that_the_reference_cannot_take_are_not_asked_of_anybody(evaluator, forward) -> None:
+    task = task_of(model(forward), "[torch.rand(n, n) + 0.1]")
+    verdict = evaluator.evaluate(task, reference_of(task))
+    assert verdict.outcome is Outcome.OK, verdict.message
+
+
+# Precision
+
+
+ROUNDED = "y = {exact}; m, e = torch.frexp(y); return torch.ldexp(torch.round(m * 2**{bits}) / 2**{bits}, e)"
+
+
+@pytest.mark.parametrize(("bits", "outcome"), [(17, Outcome.WRONG), (20, Outcome.OK)])
+def test_no_digits_may_be_missing_where_nothing_is_summed(evaluator, bits, outcome) -> None:
+    task = task_of(model("return torch.tanh(x[0])"))
+    source = model(ROUNDED.format(exact="torch.tanh(x[0])", bits=bits), name="ModelNew")
+    verdict = evaluator.evaluate(task, source)
+    assert verdict.outcome is outcome, verdict.message
+
+
+TERMS = """
+def split(x):
+    found = []
+    for _ in range({terms}):
+        found.append(x.bfloat16().float())
+        x = x - found[-1]
+    return found
+"""
+
+
+@pytest.mark.parametrize(("terms", "outcome"), [(2, Outcome.WRONG), (3, Outcome.OK)])
+def test_a_product_of_numbers_cut_short_is_told_from_a_whole_one(evaluator, terms, outcome) -> None:
+    task = task_of(model("return x[0] @ x[1]"), "[torch.randn(n, n), torch.randn(n, n)]")
+    source = model("return sum(a @ b for a in split(x[0]) for b in split(x[1]))", name="ModelNew")
+    verdict = evaluator.evaluate(task, source + TERMS.format(terms=terms))
+    assert verdict.outcome is outcome, verdict.message
+
+
+def test_a_sum_may_be_as_far_off_as_its_order_makes_it(evaluator) -> None:
+    task = task_of(model("return x[0].cumsum(1)"))
+    source = model(ROUNDED.format(exact="x[0].cumsum(1)", bits=17), name="ModelNew")
+    verdict = evaluator.evaluate(task, source)
+    assert verdict.outcome is Outcome.OK, verdict.message
+
+
+# Determinism
+
+
+NOISY = (
+    "own = torch.Generator(x[0].device); own.seed(); "
+    "return torch.tanh(x[0]) * (1 + {size} * torch.rand(x[0].shape, generator=own, device=x[0].device))"
+)
+
+
+def test_noise_within_the_tolerance_is_noted(evaluator) -> None:
+    task = task_of(model("return torch.tanh(x[0])"))
+    noisy = evaluator.evaluate(task, model(NOISY.format(size=1e-6), name="ModelNew"))
+    assert noisy.outcome is Outcome.OK, noisy.message
+    assert noisy.correctness.deterministic is False
+    steady = evaluator.evaluate(task, reference_of(task))
+    assert steady.outcome is Outcome.OK, steady.message
+    assert steady.correctness.deterministic is True
+    loud = evaluator.evaluate(task, model(NOISY.format(size=1e-3), name="ModelNew"))
+    assert loud.outcome is Outcome.WRONG
+
+
+def test_random_numbers_of_the_tasks_seed_are_no_noise(evaluator) -> None:
+    task = task_of(model("return x[0] + torch.rand_like(x[0])"))
+    verdict = evaluator.evaluate(task, model("return torch.rand_like(x[0]) + x[0]", name="ModelNew"))
+    assert verdict.outcome is Outcome.OK, verdict.message
+    assert verdict.correctness.deterministic is True
+
+
+def test_where_the_reference_keeps_a_state_nothing_is_said_of_determinism(evaluator) -> None:
+    verdict = evaluator.evaluate(HIDDEN_STATE, reference_of(HIDDEN_STATE) + "# once more\nk = 1\n")
+    assert verdict.outcome is Outcome.OK, verdict.message
+    assert verdict.correctness.deterministic is None
