@@ -1,4 +1,7 @@
-"""What a candidate's output should be: the reference's own in float64, and how far the reference itself is from it."""
+"""The output that a candidate should have: the reference's in float64, and how far the reference itself is from it.
+
+Runs the task's program in the judge's own process, never a candidate's.
+"""
 
 from __future__ import annotations
 
@@ -14,44 +17,50 @@ from evaluators.shared import nesting
 from evaluators.tasks import TaskProgram
 
 _log = logging.getLogger(__name__)
-_SAME = 1e-11  # between two calls in float64 on the same inputs, whose sums may have another order
-_DRAWN = 4  # elements of an output
+_SAME = 1e-11  # relative error between two calls in float64 on the same inputs: sums may have another order
+_DRAWN = 4  # elements of an output, for which terms are counted
 Errors = list[tuple[float, float]]
+"""Of each output tensor: the relative root mean square error and the relative largest error."""
 
 
 class Expectation:
-    """The reference model in float64, called by the judge on inputs that both sides got."""
+    """The reference model in float64, which the judge calls on inputs that both sides got."""
 
     def __init__(self, program: TaskProgram, model: nn.Module) -> None:
-        """Takes over `model`."""
+        """`model` is changed: it must have no other user."""
         self._program = program
         self._model = model.to(torch.float64)
         self.upcast_fails = False
 
     def of(self, inputs: list[Any], seed: int, reference: list[Tensor]) -> tuple[list[Tensor], Errors, bool]:
-        """The expected outputs beside the reference's, the reference's own errors, and whether these are known.
+        """The expected outputs, the reference's own errors, and whether all of these were measured.
 
-        Against float64 where that explains the reference's output, else (integers, overflow, dropout that draws
-        otherwise) the reference's output itself.
+        `reference`: the outputs of the reference at the task's dtype, on these inputs under this seed. An expected
+        output is the one in float64 if that explains the reference's. Otherwise (integers, overflow, dropout that draws
+        other numbers) it is the reference's own output, whose error is assumed, not measured.
         """
         exact = self._exact(inputs, seed, reference) or reference
-        expected, errors, all_known = [], [], True
+        expected, errors, all_measured = [], [], True
         for given, wide in zip(reference, exact, strict=True):
             own = relative_errors(given, wide)
-            known = wide is not given and is_inexact(given.dtype) and explains(own)
-            all_known = all_known and known
-            expected.append(wide if known else given)
-            errors.append(own if known else unknown_errors(given.dtype))
-        return expected, errors, all_known
+            is_measured = wide is not given and is_inexact(given.dtype) and explains(own)
+            all_measured = all_measured and is_measured
+            expected.append(wide if is_measured else given)
+            errors.append(own if is_measured else unknown_errors(given.dtype))
+        return expected, errors, all_measured
 
     def of_rounded(self, inputs: list[Any], seed: int, reference: list[Tensor]) -> tuple[list[Tensor], Errors] | None:
-        """The exact outputs, and how far any sound program may be off on these very inputs: as far as the reference,
-        or as rounding the inputs once more moves the exact outputs. Where these are what is left of terms that cancel,
-        that is far, however lucky the reference was. None where float64 explains neither, or where the reference keeps
-        a state, which would pass for rounding.
-        (Backward error analysis: Higham, Accuracy and Stability of Numerical Algorithms, chapter 1.)"""
+        """The exact outputs, and the error that any sound program may have on these very inputs.
+
+        That is the reference's error, or the change of the exact outputs if the inputs are rounded once more, whichever
+        is larger. If an output is the small difference of large terms, the change is large, even if the reference
+        happens to be accurate. (Backward error analysis: Higham, Accuracy and Stability of Numerical Algorithms,
+        chapter 1.)
+
+        None if float64 explains neither, or if the reference keeps a state, whose effect would be taken for rounding.
+        """
         calls = (inputs, rounded(inputs), inputs)
-        exact, nearby, again = (self._exact(one, seed, reference) for one in calls)
+        exact, nearby, again = (self._exact(values, seed, reference) for values in calls)
         if exact is None or nearby is None or again is None:
             return None
         expected, errors = [], []
@@ -73,49 +82,59 @@ class Expectation:
         if self.upcast_fails:
             return None
         _, tensors = nesting.flatten(inputs)
-        wide = [one.to(torch.float64) if one.is_floating_point() else one.clone() for one in tensors]
+        wide = [tensor.to(torch.float64) if tensor.is_floating_point() else tensor.clone() for tensor in tensors]
         try:
             with torch.no_grad(), self._program.seeded(seed):
                 _, outputs = nesting.flatten(self._model(*nesting.unflatten(inputs, wide)))
-        except Exception:  # noqa: BLE001  (a program may refuse another dtype in any way; it is then compared at its own)
+        except Exception:  # noqa: BLE001  (a program may refuse another dtype in any way: then it is compared at its own)
             _log.debug("task %s: not in float64", self._program.task.id, exc_info=True)
             self.upcast_fails = True
             return None
-        return outputs if [one.shape for one in outputs] == [one.shape for one in reference] else None
+        shapes = [output.shape for output in outputs]
+        return outputs if shapes == [output.shape for output in reference] else None
 
     def terms(self, inputs: list[Any], seed: int) -> int | None:
-        """How many numbers of the inputs and parameters an element of the outputs depends on: the most of some that
-        are drawn, counted by its gradient in float64. None where that is not to be had."""
+        """How many numbers of the inputs and parameters an element of the outputs depends on.
+
+        Some elements are drawn at random; the largest count is returned. The count is that of the non-zero elements of
+        the gradient in float64. None if there is no gradient.
+        """
         _, tensors = nesting.flatten(inputs)
-        wide = [one.to(torch.float64).requires_grad_() if one.is_floating_point() else one.clone() for one in tensors]
+        wide = [
+            tensor.to(torch.float64).requires_grad_() if tensor.is_floating_point() else tensor.clone()
+            for tensor in tensors
+        ]
         counts = []
         try:
-            model = copy.deepcopy(self._model)  # a state that it keeps is not to know of this call
-            sources = [one for one in (*wide, *model.parameters()) if one.requires_grad]
+            model = copy.deepcopy(self._model)  # this call must leave no trace in a state that the model keeps
+            sources = [tensor for tensor in (*wide, *model.parameters()) if tensor.requires_grad]
             with torch.enable_grad(), self._program.seeded(seed):
-                passed = [one.clone() for one in wide]  # a program may change its inputs in place
+                passed = [tensor.clone() for tensor in wide]  # a program may change its inputs in place
                 _, outputs = nesting.flatten(model(*nesting.unflatten(inputs, passed)))
-                for output in (one for one in outputs if one.requires_grad):
+                for output in (tensor for tensor in outputs if tensor.requires_grad):
                     for at in torch.randint(output.numel(), (_DRAWN,)).tolist():
-                        found = torch.autograd.grad(
-                            output.reshape(-1)[at], sources, retain_graph=True, allow_unused=True
-                        )
-                        counts.append(sum(int(torch.count_nonzero(one)) for one in found if one is not None))
-        except Exception:  # noqa: BLE001  (it may be one that has no gradient, or whose gradient needs too much memory)
+                        element = output.reshape(-1)[at]
+                        gradients = torch.autograd.grad(element, sources, retain_graph=True, allow_unused=True)
+                        counts.append(sum(int(torch.count_nonzero(part)) for part in gradients if part is not None))
+        except Exception:  # noqa: BLE001  (a program may have no gradient, or one that needs too much memory)
             _log.debug("task %s: no gradient", self._program.task.id, exc_info=True)
             return None
         return max(counts, default=None)
 
 
 def rounded(inputs: list[Any]) -> list[Any]:
-    """The inputs, each number of them moved by half a unit in its last place (of float64 by one), up or down."""
+    """The inputs with each number moved by half a unit in its last place (in float64 by one unit), up or down.
+
+    The directions are drawn under a fixed seed.
+    """
     _, tensors = nesting.flatten(inputs)
     generator = torch.Generator(tensors[0].device).manual_seed(0) if tensors else None
     moved = []
-    for one in tensors:
-        if one.is_floating_point():
-            signs = (torch.randint(0, 2, one.shape, generator=generator, device=one.device) * 2 - 1).to(torch.float64)
-            step = max(0.5 * torch.finfo(one.dtype).eps, torch.finfo(torch.float64).eps)
-            one = one.to(torch.float64) * (1 + step * signs)
-        moved.append(one)
+    for tensor in tensors:
+        if tensor.is_floating_point():
+            bits = torch.randint(0, 2, tensor.shape, generator=generator, device=tensor.device)
+            signs = (bits * 2 - 1).to(torch.float64)
+            step = max(0.5 * torch.finfo(tensor.dtype).eps, torch.finfo(torch.float64).eps)
+            tensor = tensor.to(torch.float64) * (1 + step * signs)
+        moved.append(tensor)
     return nesting.unflatten(inputs, moved)

@@ -1,7 +1,8 @@
 """Inputs that a task does not show: other distributions of values.
 
-A candidate that leaves out what the shown inputs do not exercise (`relu` on positive numbers, a tail that never occurs)
-computes another function; these find it. Nothing here is required of a program whose reference cannot do it either.
+A candidate may leave out work that the shown inputs do not need (`relu` on positive numbers, a tail that never occurs).
+Then it computes another function, and these inputs show it. They must never be required of a candidate if the reference
+does not take them, either.
 """
 
 from __future__ import annotations
@@ -14,36 +15,41 @@ from torch import Tensor
 
 from evaluators.shared import nesting
 
-_LAST_BITS = {torch.float32: (torch.int32, 19), torch.float64: (torch.int64, 48)}  # all but the first four
+_LAST_BITS = {torch.float32: (torch.int32, 19), torch.float64: (torch.int64, 48)}  # of the mantissa, all but four
 _ALTERNATING = 0x5555_5555_5555_5555
-_SPREAD, _FAR = 4.0, 64.0  # times the task's own; the exponential of 89 overflows single precision
+_LARGER, _FAR = 4.0, 64.0  # times the task's own; the exponential of 89 overflows single precision
 
 
 def distributions(values: list[Any], generator: torch.Generator) -> Iterator[tuple[str, list[Any]]]:
-    """The same inputs with other values in their floating-point tensors: standard normal ones where the task's own are
-    never negative, then its own times 4 and times 64. Integers stay, since they are often indices."""
+    """The same inputs with other values in their floating-point tensors, each with a name for messages.
+
+    First come standard normal values for tensors that are never negative, then the task's own values times 4 and times
+    64. Integers stay, since they are often indices.
+    """
     _, tensors = nesting.flatten(values)
-    if any(_is_positive(one) for one in tensors):
-        drawn = [_normal(one, generator) if _is_positive(one) else one for one in tensors]
+    if any(_is_never_negative(tensor) for tensor in tensors):
+        drawn = [_draw_normal(tensor, generator) if _is_never_negative(tensor) else tensor for tensor in tensors]
         yield "normally distributed", nesting.unflatten(values, drawn)
-    if any(one.is_floating_point() for one in tensors):
-        wide = [one * _SPREAD if one.is_floating_point() else one for one in tensors]
-        yield f"{_SPREAD:.0f} times larger", nesting.unflatten(values, wide)
-        far = [one * _FAR if one.is_floating_point() else one for one in tensors]
-        yield f"{_FAR:.0f} times larger", nesting.unflatten(values, far)
+    if any(tensor.is_floating_point() for tensor in tensors):
+        for factor in (_LARGER, _FAR):
+            scaled = [tensor * factor if tensor.is_floating_point() else tensor for tensor in tensors]
+            yield f"{factor:.0f} times larger", nesting.unflatten(values, scaled)
 
 
 def rounding_alike(values: list[Any]) -> list[Any] | None:
-    """The same inputs, but for the last bits of their numbers, which are 0101...: at whatever precision less than its
-    own each is taken, it loses a third of a unit in the last place, in the direction in which all others do. Rounding
-    errors that a sum averages away otherwise then add up. None without numbers of 32 or 64 bits."""
+    """The same inputs with 0101... in the last bits of their numbers. None without numbers of 32 or 64 bits.
+
+    If such a number is rounded to a lower precision, it loses a third of a unit in the last place, whatever the
+    precision, and all numbers lose it in the same direction. So rounding errors that a sum would average away add up.
+    """
     _, tensors = nesting.flatten(values)
-    if not any(one.dtype in _LAST_BITS for one in tensors):
+    if not any(tensor.dtype in _LAST_BITS for tensor in tensors):
         return None
-    return nesting.unflatten(values, [_with_last_bits(one) if one.dtype in _LAST_BITS else one for one in tensors])
+    changed = [_set_last_bits(tensor) if tensor.dtype in _LAST_BITS else tensor for tensor in tensors]
+    return nesting.unflatten(values, changed)
 
 
-def _with_last_bits(tensor: Tensor) -> Tensor:
+def _set_last_bits(tensor: Tensor) -> Tensor:
     integers, count = _LAST_BITS[tensor.dtype]
     mask = (1 << count) - 1
     changed = ((tensor.view(integers) & ~mask) | (_ALTERNATING & mask)).view(tensor.dtype)
@@ -51,10 +57,10 @@ def _with_last_bits(tensor: Tensor) -> Tensor:
     return torch.where(is_normal, changed, tensor)
 
 
-def _is_positive(tensor: Tensor) -> bool:
+def _is_never_negative(tensor: Tensor) -> bool:
     return tensor.is_floating_point() and tensor.numel() > 0 and bool(tensor.amin() >= 0)
 
 
-def _normal(like: Tensor, generator: torch.Generator) -> Tensor:
+def _draw_normal(like: Tensor, generator: torch.Generator) -> Tensor:
     drawn = torch.empty_like(like)  # keeps the strides
     return drawn.normal_(generator=generator)

@@ -1,7 +1,8 @@
-"""The third witness: which kernels a call ran, where, for how long, and which of them the candidate brought.
+"""The third witness, beside the two clocks: the kernels that a call ran, on which streams, for how long, and which of
+them the candidate brought.
 
-CUPTI records them in the runner (`RunnerDevice.trace`); whether a kernel is the candidate's own is decided here, from
-its source and what it compiled. A kernel that torch, cuBLAS, cuDNN or Inductor brought is not.
+CUPTI records them in the runner (`RunnerDevice.trace`). Whether a kernel is the candidate's own is decided here, from
+its source and from the libraries that it compiled. A kernel of torch, cuBLAS, cuDNN or Inductor is not its own.
 """
 
 from __future__ import annotations
@@ -18,13 +19,16 @@ from evaluators.records import KernelUse, Trace
 from evaluators.shared.kernel_record import MARKS, KernelRecord
 
 _MAX_KERNELS = 200
-_MOST_OF_LIBRARY = 16 << 20  # is searched for the names of kernels
+_MOST_OF_LIBRARY = 16 << 20  # bytes that are searched for the names of kernels
 _NAME_CHARACTERS = 200
 _LIBRARIES = ("at::", "c10::", "cutlass::", "cub::", "thrust::", "cudnn::", "cublasLt::")
 
 
 def trace_of(runner: RunnerHandle, source: str, timeout: float) -> Trace | None:
-    """One more call of the candidate, recorded; None where the device or host has no CUPTI. Raises RunnerFailure."""
+    """Records one more call of the candidate, whose `source` and `runner` are given.
+
+    `timeout` is in seconds. None if the device or the host has no CUPTI. Raises RunnerFailure.
+    """
     records = runner.trace(timeout)
     if records is None:
         return None
@@ -55,8 +59,11 @@ def busy_seconds(records: Sequence[KernelRecord]) -> float:
 
 
 def outside_seconds(records: Sequence[KernelRecord], kernels: Sequence[KernelRecord]) -> float:
-    """Seconds during which a kernel ran before the call's time began or after it ended, on a stream that does not wait
-    for the one by which calls are timed, or for which that does not wait. All, where the marks are gone."""
+    """Seconds during which a kernel ran before the call's time began or after it ended.
+
+    Such a kernel runs on a stream that does not wait for the stream by which calls are timed, or for which that stream
+    does not wait. If the marks of begin and end are gone, all seconds count.
+    """
     begins, ends = ([record for record in records if record[0] == mark] for mark in MARKS)
     if not begins or not ends:
         return busy_seconds(kernels)
@@ -67,8 +74,8 @@ def outside_seconds(records: Sequence[KernelRecord], kernels: Sequence[KernelRec
 
 
 def is_own(name: str, source: str, compiled: bytes = b"") -> bool:
-    """Whether the kernel `name` (as the driver knows it) is defined in the candidate's source (CUDA or Triton), or in
-    what it compiled."""
+    """Whether the kernel `name`, as the driver knows it, is defined in the candidate's source (CUDA or Triton), or in
+    the libraries that it `compiled`."""
     if name.startswith("_Z") and name.encode() in compiled:
         return True
     readable = _demangled(name).removeprefix("void ").replace("(anonymous namespace)::", "")

@@ -1,1 +1,4 @@
-"""From seconds to speed-ups with intervals: clocks, estimates, presets, the paper's protocol."""
+"""TRUSTED: turns seconds into speed-ups with intervals: clocks, estimates, presets, the paper's protocol.
+
+Never imports `runner`.
+"""

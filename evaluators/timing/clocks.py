@@ -1,8 +1,9 @@
-"""From bursts of calls to ratios and seconds a call, where two clocks saw every burst.
+"""Turns bursts of calls, which two clocks saw, into speed-ups and seconds per call.
 
-The judge's clock times the whole burst from outside and cannot be tampered with; the runner's own times each call. On a
-CPU the judge's decides. On a GPU, where a call can be shorter than the way to the runner and back, the runner's events
-decide and the judge's clock is the witness: time that it saw and they did not is evidence.
+The judge's clock times the whole burst from outside, and no candidate can tamper with it. The runner's clock times each
+call. On a CPU the judge's clock decides. On a GPU a call can be shorter than the way to the runner and back, so the
+runner's events decide and the judge's clock is the witness: time that it saw and the events did not is evidence. A
+runner's clock must never make its program faster than the judge's clock supports.
 """
 
 from __future__ import annotations
@@ -18,16 +19,20 @@ import numpy as np
 from evaluators.records import Estimate
 from evaluators.timing.estimates import median_estimate
 
-_HIDDEN_SECONDS = 1e-5  # a call: the way to the runner and back differs by less from side to side, most often
-_CERTAIN_SECONDS = 5e-5  # a call: on an H200 no honest one missed half as much where that was a twentieth of it
-_SHORTEST = 1e-9  # seconds that a call is taken to last, whatever its runner claims
+_HIDDEN_SECONDS = 1e-5  # per call; the way to the runner and back usually differs by less between the sides
+# Per call. On an H200, the events of no honest program missed half of this while that was 5 % of the burst or more.
+_CERTAIN_SECONDS = 5e-5
+_SHORTEST = 1e-9  # seconds that a call takes at least, whatever its runner claims
 
 
 @dataclass(frozen=True)
 class Burst:
-    """Seconds of some calls in a row: of the whole by the judge's clock, and of each call by the runner's. The first
-    `warm` calls bring caches and clocks into their usual state. `waited`: seconds for which the runner's threads were
-    ready and had no core."""
+    """The times of some calls in a row, in seconds.
+
+    `judged`: of the whole burst by the judge's clock. `own`: of each call by the runner's clock. The first `warm` calls
+    bring caches and clocks into their usual state. `waited`: for how long the runner's threads were ready to run and
+    had no core.
+    """
 
     judged: float
     own: tuple[float, ...]
@@ -41,20 +46,27 @@ class Burst:
 
     @property
     def typical(self) -> float:
-        """Seconds of one call by the runner's clock: the mean of the middle half, which is as insensitive to a call
-        that was interrupted as the median, and does not jump by the clock's resolution."""
+        """Seconds of one call by the runner's clock: the mean of the middle half of the calls.
+
+        An interrupted call moves it no more than it moves the median. Unlike the median, it does not jump by the
+        clock's resolution.
+        """
         measured = np.sort(self.own[self.warm :])
         cut = len(measured) // 4
         return max(float(np.mean(measured[cut : len(measured) - cut])), _SHORTEST)
 
 
-Pair = tuple[Burst, Burst]  # of the reference and of the candidate, neighbours in time
+Pair = tuple[Burst, Burst]
+"""A burst of the reference and one of the candidate, neighbours in time."""
 
 
 @dataclass(frozen=True)
 class Hidden:
-    """Time of the candidate's bursts that its own clock does not show: the share of what does show, the seconds a
-    burst, the least of these that means anything, and what no noise explains, however small the share."""
+    """Time of the candidate's bursts that the runner's clock did not show and the judge's did.
+
+    `share`: of the time that does count as the burst's. `seconds`: per burst. `least`: fewer seconds mean nothing.
+    `certain`: no noise explains more seconds, however small their share.
+    """
 
     share: Estimate
     seconds: float
@@ -66,7 +78,7 @@ class Clock(Protocol):
     """How a device's bursts become figures.
 
     `offset`: seconds that a call of the reference takes longer in the candidate's process than in its own
-    (`evaluators.judge.calibration`). `alone_seconds`: what a call alone may take longer than one of a burst.
+    (`evaluators.judge.calibration`). `alone_seconds`: how much longer a single call may take than one of a burst.
     `is_of_host`: whether other work on the host delays calls, on both sides alike.
     """
 
@@ -74,24 +86,26 @@ class Clock(Protocol):
     is_of_host: bool
 
     def ratios(self, pairs: Sequence[Pair], offset: float = 0.0) -> list[float]:
-        """Speed-ups of the candidate, one a pair."""
+        """Speed-ups of the candidate, one per pair."""
 
     def seconds(self, pairs: Sequence[Pair], offset: float = 0.0) -> tuple[list[float], list[float]]:
-        """Seconds a call of the reference and of the candidate, one a pair."""
+        """Seconds per call of the reference and of the candidate, one number per pair."""
 
     def hidden(self, pairs: Sequence[Pair]) -> Hidden:
-        """What the two clocks differ by."""
+        """The difference between the two clocks."""
 
 
 class JudgeClock:
-    """The judge's clock decides; a runner's own only ever makes it slower. Offsets of processes are far below what it
-    can tell."""
+    """The clock of a CPU: the judge's decides. A runner's clock can only make its program slower.
+
+    Offsets of processes are far below the resolution of this clock, so they are ignored.
+    """
 
     alone_seconds = 5e-5  # cold caches, the way to the runner
     is_of_host = True
 
     def ratios(self, pairs: Sequence[Pair], offset: float = 0.0) -> list[float]:
-        # Both by the judge's clock: what slows the machine for a while must be able to hit both sides alike.
+        # Both sides by the judge's clock: other load on the machine must be able to slow both alike.
         overhead = _overhead(pairs)
         return [_without(reference, overhead) / _without(candidate, overhead) for reference, candidate in pairs]
 
@@ -108,10 +122,10 @@ class JudgeClock:
 
 
 class EventClock:
-    """The runner's events decide, call by call; the judge's clock must not have seen much more."""
+    """The clock of a GPU: the runner's events decide, call by call. The judge's clock must not have seen much more."""
 
-    alone_seconds = 1.5e-5  # caches alone are cold: launching is over by the time that the events are reached
-    is_of_host = False  # only a side that launches more than the device can wait for is delayed by it
+    alone_seconds = 1.5e-5  # for cold caches alone: launching is over when the GPU reaches the first event
+    is_of_host = False  # the host delays only a side whose launches take longer than the GPU needs to run them
 
     def ratios(self, pairs: Sequence[Pair], offset: float = 0.0) -> list[float]:
         return [reference / candidate for reference, candidate in zip(*self.seconds(pairs, offset), strict=True)]
@@ -130,31 +144,42 @@ class EventClock:
 
 
 def waited_more(pairs: Sequence[Pair]) -> Estimate:
-    """The share of a burst for which the reference's threads waited for a core, beyond the candidate's in the burst
-    beside it."""
-    return median_estimate([one.waited / one.judged - other.waited / other.judged for one, other in pairs])
+    """The share of a burst for which the reference's threads waited for a core, less the candidate's share in the
+    burst beside it."""
+    return median_estimate(
+        [reference.waited / reference.judged - candidate.waited / candidate.judged for reference, candidate in pairs]
+    )
 
 
 def _corrected(reference: Burst, candidate: Burst, offset: float) -> float:
-    """Seconds of the candidate's call without its process's offset: in full where it is as long as the reference's
-    (one that runs fewer kernels may have less of it)."""
+    """Seconds of the candidate's call without the offset of its process.
+
+    The whole offset is taken off a call that is as long as the reference's, and a share of it off a shorter call, since
+    a program that runs fewer kernels may have less of it.
+    """
     share = min(1.0, candidate.typical / reference.typical)
     return max(candidate.typical - share * offset, 0.5 * candidate.typical)
 
 
 def _hidden(hidden: Sequence[float], shown: Sequence[float], least: float, certain: float = math.inf) -> Hidden:
-    """Seconds of bursts that the candidate's clock missed, beside those of the same bursts that stand for it."""
-    share = median_estimate([one / total for one, total in zip(hidden, shown, strict=True)])
+    """`hidden`: seconds of each burst that the candidate's clock missed. `shown`: seconds that count as the burst's."""
+    share = median_estimate([seconds / total for seconds, total in zip(hidden, shown, strict=True)])
     return Hidden(share, median(hidden), least, certain)
 
 
 def _overhead(pairs: Sequence[Pair]) -> float:
-    """Seconds of a burst outside its calls, which the trusted side shows. The lower quartile: other load on the machine
-    only ever adds, and what is taken off too much makes a candidate fast."""
+    """Seconds of a burst outside its calls, measured on the trusted reference.
+
+    It is the lower quartile, since other load on the machine only ever adds to it, and since taking off too much would
+    make a candidate faster.
+    """
     return float(np.quantile([reference.judged - reference.total for reference, _ in pairs], 0.25))
 
 
 def _without(burst: Burst, overhead: float) -> float:
-    """Seconds of a burst's calls. A runner's own clock can make it slower here, never faster: without that bound, a
-    call much shorter than the overhead would be the difference of two noisy numbers."""
+    """Seconds of a burst's calls: the judge's, less the overhead, but no fewer than the runner's clock shows.
+
+    So the runner's clock can make its program slower, never faster. Without that bound, a call much shorter than the
+    overhead would be the difference of two noisy numbers.
+    """
     return max(burst.judged - overhead, min(burst.total, burst.judged), 0.01 * burst.judged)

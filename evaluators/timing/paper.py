@@ -1,7 +1,7 @@
 """CUDA-L1's own protocol for a speed-up (arXiv 2507.14111, section 3.3), for tables that are compared with the paper's.
 
-Paired runs over minutes in seven buckets; a result whose buckets differ is discarded; the median of the bucket means,
-rounded toward 1.0; and one that is too good is measured again on another GPU.
+Both sides run in pairs for minutes, in seven buckets. A result whose buckets differ is discarded. The speed-up is the
+median of the bucket means, rounded toward 1.0. If it is too good, another GPU measures it again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ BUCKETS = 7
 MAX_VARIANCE = 0.005  # between bucket means
 CONFIRM_ABOVE = 3.0
 CONFIRM_FACTOR = 2.0  # times the best so far
-MAX_DIFFERENCE = 0.10  # between two GPUs
+MAX_DIFFERENCE = 0.10  # between two GPUs, relative to the larger speed-up
 
 
 def bucket_means(ratios: Sequence[float]) -> list[float]:
@@ -29,7 +29,10 @@ def bucket_means(ratios: Sequence[float]) -> list[float]:
 
 
 def paper_estimate(ratios: Sequence[float]) -> tuple[Estimate, Finding | None]:
-    """The speed-up by the paper's protocol, between its lowest and highest bucket; and why it is to be discarded."""
+    """The speed-up by the paper's protocol, and a finding if it is to be discarded.
+
+    Its interval reaches from the lowest to the highest bucket mean. Raises ValueError for fewer than seven ratios.
+    """
     means = bucket_means(ratios)
     variance = pvariance(means)
     finding = None
@@ -40,13 +43,13 @@ def paper_estimate(ratios: Sequence[float]) -> tuple[Estimate, Finding | None]:
 
 
 def toward_one(value: float) -> float:
-    """The value at two decimals, rounded toward 1.0: 1.239 is 1.23, and 0.811 is 0.82."""
+    """The value at two decimals, rounded toward 1.0: 1.239 becomes 1.23, and 0.811 becomes 0.82."""
     rounded = math.floor(value * 100 + 1e-9) if value >= 1 else math.ceil(value * 100 - 1e-9)
     return rounded / 100
 
 
 def needs_confirmation(speedup: float, best_so_far: float | None = None) -> bool:
-    """Whether a speed-up is so good that another GPU has to show it, too."""
+    """Whether a speed-up is so good that another GPU has to confirm it."""
     return speedup > CONFIRM_ABOVE or (best_so_far is not None and speedup > CONFIRM_FACTOR * best_so_far)
 
 

@@ -1,4 +1,7 @@
-"""Stopping criteria, and the presets made of them: how much measuring a verdict is worth."""
+"""Stopping criteria, and the presets made of them: how much measuring a verdict is worth.
+
+A criterion sees ratios and elapsed seconds alone: it must never depend on which side is faster.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +11,19 @@ from typing import Protocol
 
 from evaluators.timing.estimates import median_estimate
 
-PAPER_SECONDS = 120.0  # of a paired measurement; CUDA-L1 took minutes to half an hour
+PAPER_SECONDS = 120.0  # for one paired measurement; CUDA-L1 took minutes to half an hour
 
 
 class StoppingCriterion(Protocol):
-    """Says why sampling may stop, or None to go on."""
+    """Decides whether there are enough measurements."""
 
-    def reason(self, ratios: Sequence[float], elapsed: float) -> str | None: ...
+    def reason(self, ratios: Sequence[float], elapsed: float) -> str | None:
+        """Why sampling may stop, or None to go on. `ratios`: speed-ups, one per pair. `elapsed`: in seconds."""
 
 
 @dataclass(frozen=True)
 class IntervalTight:
-    """Stops when the interval of the speed-up is within `width` of its value, relative, from `minimum` pairs on."""
+    """Stops if the interval of the speed-up is no wider than `width` times its value, from `minimum` pairs on."""
 
     width: float
     minimum: int
@@ -54,9 +58,13 @@ class TimeBudget:
 
 @dataclass(frozen=True)
 class Preset:
-    """How much measuring a verdict is worth: `trials` inputs of the task's own, `distributions` with other values and
-    `shapes` other shapes are checked; the first `warmup` pairs do not count. A close call is
-    made on `pairs_of_processes`. `paper`: the speed-up is CUDA-L1's (`evaluators.timing.paper`)."""
+    """How much measuring a verdict is worth.
+
+    `trials`: how many of the task's own inputs are checked before timing. `distributions`, `shapes`: how many inputs
+    with other values and of other shapes are checked. `warmup`: how many pairs of bursts do not count.
+    `pairs_of_processes`: how many of them a close call is made on. `paper`: the speed-up is CUDA-L1's
+    (`evaluators.timing.paper`).
+    """
 
     name: str
     trials: int
@@ -69,7 +77,8 @@ class Preset:
 
     def stop(self, ratios: Sequence[float], elapsed: float) -> str | None:
         """Why sampling may stop now, or None."""
-        return next((why for criterion in self.criteria if (why := criterion.reason(ratios, elapsed))), None)
+        reasons = (criterion.reason(ratios, elapsed) for criterion in self.criteria)
+        return next(filter(None, reasons), None)
 
 
 PRESETS = {
@@ -95,8 +104,10 @@ PRESETS = {
 
 
 def preset_named(name: str, arch: str = "cpu") -> Preset:
-    """The preset of an architecture: a GPU's events need fewer pairs than a CPU's clock. Raises ValueError for a name
-    that is not a preset's."""
+    """The preset of an architecture. A GPU's events need fewer pairs than a CPU's clock.
+
+    Raises ValueError for a name that no preset has.
+    """
     presets = PRESETS["cpu" if arch == "cpu" else "cuda"]
     if name not in presets:
         raise ValueError(f"preset must be one of {', '.join(presets)}, got {name}")
