@@ -1,4 +1,7 @@
-"""Reward of a verdict: the speed-up and nothing else (CUDA-L1 section 2.4)."""
+"""The reward of a verdict: the speed-up and nothing else (CUDA-L1 section 2.4).
+
+A verdict that is doubted must neither gain nor lose.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +17,14 @@ _FINEST = 1e-9  # a resolution that rounds nothing
 
 
 def reward_of(verdict: Verdict, config: RewardConfig, fastest_shown: float = 1.0) -> float | None:
-    """The speed-up for `ok`, rounded to whole powers of 1 + `config.resolution`, cut at `config.max`, less
-    `config.offset`; else 0. With `config.beat_exemplars` it is over a program that is `fastest_shown` times as fast as
-    the baseline.
+    """The speed-up of an `ok` verdict, and 0 for a failure.
 
-    None is neutral: for `suspect`, which must neither gain nor lose, and for `infra`, which is ours.
+    The speed-up is rounded to whole powers of 1 + `config.resolution`, cut at `config.max`, and reduced by
+    `config.offset`. With `config.beat_exemplars` it is over a program that is `fastest_shown` times as fast as the
+    baseline.
+
+    None is neutral: for `suspect`, which must neither gain nor lose, for `infra`, which is our own failure, and for a
+    verdict without the baseline.
     """
     if verdict.outcome in (Outcome.SUSPECT, Outcome.INFRA):
         return None

@@ -1,1 +1,1 @@
-"""What was measured before and need not be measured again: baselines, verdicts."""
+"""Measurements that are kept so that they need not be made again: baselines, verdicts of earlier runs."""

@@ -1,7 +1,8 @@
-"""What a candidate's speed is compared with beyond eager: measured once per task, sizes and versions, and stored.
+"""The baselines beside eager: their programs, and the store of their measured speed-ups over eager.
 
-A baseline is a program made of the task's own; it is judged like any candidate, so its speed-up over eager is a
-measured, checked figure. One that fails on a task, or does not exist on an architecture, is absent, never 1.0.
+A baseline is a program made of the task's own. It is measured once per task, sizes and versions
+(`evaluators.stored.measuring`). If it fails on a task, or does not exist on an architecture, it is absent. It must
+never count as 1.0 then.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ _PROGRAMS = {
 
 
 def existing_baselines(arch: str) -> tuple[str, ...]:
-    """The baselines that an architecture has: CUDA-L1's five on a GPU, three of them on `cpu`."""
+    """The names of the baselines that an architecture has: CUDA-L1's five on a GPU, three of them on `cpu`."""
     return _EVERYWHERE if arch == "cpu" else _EVERYWHERE + _ON_CUDA
 
 
@@ -82,8 +83,10 @@ def baseline_source(task: Task, name: str) -> str:
 
 @dataclass(frozen=True)
 class BaselineResult:
-    """The speed-up of a baseline over eager, or why there is none; and the seconds of eager that it was measured
-    beside."""
+    """The speed-up of a baseline over eager, or the `reason` why there is none.
+
+    `eager_seconds`: seconds per call of eager in the same measurement; None if the store is older than this field.
+    """
 
     speedup: Estimate | None
     reason: str = ""
@@ -91,7 +94,7 @@ class BaselineResult:
 
 
 class BaselineStore:
-    """One small JSON file per (task, sizes, baseline, versions); replaced whole, so readers see no halves."""
+    """One small JSON file per (task, sizes, baseline, versions). It is replaced as a whole: readers see no half."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "baselines"
@@ -101,7 +104,7 @@ class BaselineStore:
         return self.folder / f"{key}.json"
 
     def get(self, task: Task, name: str, versions: Mapping[str, str]) -> BaselineResult | None:
-        """The stored result, or None when it has to be measured."""
+        """The stored result, or None if it has to be measured."""
         path = self._path(task, name, versions)
         if not path.is_file():
             return None
@@ -110,7 +113,7 @@ class BaselineStore:
         return BaselineResult(speedup, entry["reason"], entry.get("eager_seconds"))
 
     def put(self, task: Task, name: str, versions: Mapping[str, str], result: BaselineResult) -> None:
-        """Stores a result beside what it belongs to."""
+        """Stores a result, together with the names and versions that it belongs to."""
         path = self._path(task, name, versions)
         path.parent.mkdir(parents=True, exist_ok=True)
         entry = {"task": task.id, "baseline": name, "versions": dict(versions), **asdict(result)}

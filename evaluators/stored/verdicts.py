@@ -1,7 +1,7 @@
-"""Verdicts of earlier runs, taken over in place of judging the same program again.
+"""Verdicts of earlier runs, which are reused instead of judging the same program again.
 
-Only what would be measured alike counts: the same task and sizes, preset, GPU and versions, judged under the guard,
-with every baseline that is asked for. What was doubted, timed out or failed is judged anew.
+A verdict is reused only if it would be measured alike: the same task and sizes, preset, GPU and versions, judged under
+the guard, with every baseline that is asked for. A program that was doubted, timed out or failed is judged anew.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pyarrow import fs
 from evaluators.records import VERDICT_SCHEMA, Outcome, Verdict
 
 REUSED_FROM = "taken_over"
-"""In `Verdict.evaluator`: the name of the folder that the verdict is from."""
+"""The key in `Verdict.evaluator` of the name of the folder that the verdict was reused from."""
 _LASTING = (Outcome.OK, Outcome.WRONG)
 _PER_VERDICT = ("preset", "task_digest", "containment")
 
@@ -24,10 +24,10 @@ Key = tuple[str, str, str]
 """Task digest, candidate digest, preset."""
 
 
-def verdicts_in(folder: str) -> Iterator[Verdict]:
-    """The verdicts in a run directory, or in what `warpsmith report RUN --publish FOLDER` wrote.
+def _read_verdicts(folder: str) -> Iterator[Verdict]:
+    """The verdicts in a run directory, or in a folder that `warpsmith report RUN --publish FOLDER` wrote.
 
-    `folder`: a path, or a URI that pyarrow knows (`s3://...`). Raises FileNotFoundError where there are none.
+    `folder`: a path, or a URI that pyarrow knows (`s3://...`). Raises FileNotFoundError if it holds none.
     """
     system, path = fs.FileSystem.from_uri(folder) if "://" in folder else (fs.LocalFileSystem(), folder)
     published = f"{path}/verdicts.parquet"
@@ -43,17 +43,21 @@ def verdicts_in(folder: str) -> Iterator[Verdict]:
 def read_reusable_verdicts(
     folders: Sequence[str], versions: Mapping[str, str], baselines: Sequence[str]
 ) -> dict[Key, Verdict]:
-    """What may be taken over from `folders`, of later ones first, by an evaluator with these versions and baselines."""
-    known: dict[Key, Verdict] = {}
+    """The verdicts of `folders` that an evaluator with these versions and baselines may reuse.
+
+    If several folders have a verdict on one program, that of the last folder counts. Raises FileNotFoundError for a
+    folder without verdicts.
+    """
+    reusable: dict[Key, Verdict] = {}
     for folder in folders:
         name = PurePosixPath(folder.rstrip("/")).name
-        for verdict in verdicts_in(folder):
-            about = verdict.evaluator
-            measured = {key: value for key, value in about.items() if key not in (*_PER_VERDICT, REUSED_FROM)}
-            if verdict.outcome not in _LASTING or measured != versions:
+        for verdict in _read_verdicts(folder):
+            settings = verdict.evaluator
+            measured_with = {key: value for key, value in settings.items() if key not in (*_PER_VERDICT, REUSED_FROM)}
+            if verdict.outcome not in _LASTING or measured_with != versions:
                 continue
             if verdict.outcome is Outcome.OK and not set(baselines) <= verdict.speedups.keys():
                 continue
-            taken = replace(verdict, evaluator={REUSED_FROM: name, **about}, cost={})
-            known[about["task_digest"], verdict.candidate, about["preset"]] = taken
-    return known
+            reused = replace(verdict, evaluator={REUSED_FROM: name, **settings}, cost={})
+            reusable[settings["task_digest"], verdict.candidate, settings["preset"]] = reused
+    return reusable

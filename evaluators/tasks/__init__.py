@@ -1,4 +1,4 @@
-"""Tasks: loading them from any of their formats, and running their reference programs."""
+"""TRUSTED: loads tasks from any of their formats, and runs their reference programs in the judge's process."""
 
 from evaluators.tasks.loader import TaskError, find_task, load_tasks, profile_of
 from evaluators.tasks.program import ProgramError, TaskProgram, program_source

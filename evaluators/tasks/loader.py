@@ -1,6 +1,6 @@
 """Reads tasks: the bundled ones, KernelBench's folder layout, CUDA-L1's JSONL, or one file.
 
-Reads and checks text only; nothing of a task is executed here.
+Reads and checks text only. No part of a task is executed here.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _REQUIRED = {"Model", "get_inputs", "get_init_inputs"}
 
 
 class TaskError(Exception):
-    """A task that cannot be read; one line that names it and the remedy."""
+    """A task cannot be read. The message is one line that names the task and the remedy."""
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A program that ships with a bundled task. `expect`: `faster`, `same`, `slower` or `wrong`; `analysis` and
-    `design` are the sentences a teacher would write about it."""
+    """A program that ships with a bundled task. `expect`: `faster`, `same`, `slower` or `wrong`. `analysis` and
+    `design`: the sentences that a teacher would write about it."""
 
     task_id: str
     name: str
@@ -39,18 +39,20 @@ class Variant:
 
 
 def load_tasks(source: str = "bundled", profile: str = "source") -> list[Task]:
-    """The tasks of `bundled`, a folder in KernelBench's layout (`level1/1_Name.py`), or a JSONL file with `level_id`,
-    `task_id`, `ref_code`; or of several of these, with commas between them. Sorted by level and number. `profile` names
-    the sizes of the bundled tasks (`cpu`, `cuda`); others keep their own. Raises TaskError, also for an id that two
-    sources have."""
+    """The tasks of one or several sources, sorted by level and number.
+
+    `source`: `bundled`, a folder in KernelBench's layout (`level1/1_Name.py`), or a JSONL file with `level_id`,
+    `task_id`, `ref_code`; several of these are separated by commas. `profile` names the sizes of the bundled tasks
+    (`cpu`, `cuda`); other tasks keep their own. Raises TaskError, also for an id that two sources have.
+    """
     names = [source] if Path(source).exists() else [name.strip() for name in source.split(",")]
-    found: dict[str, str] = {}
+    sources: dict[str, str] = {}  # of each task's id
     tasks: list[Task] = []
     for name in names:
         loaded = load_bundled(profile) if name == "bundled" else _load_path(name)
         for task in loaded:
-            if found.setdefault(task.id, name) != name:
-                raise TaskError(f"{name}: {task.id} is a task of {found[task.id]}, too; leave one of the sources out")
+            if sources.setdefault(task.id, name) != name:
+                raise TaskError(f"{name}: {task.id} is a task of {sources[task.id]}, too; leave one of the sources out")
         tasks += loaded
     return sorted(tasks, key=lambda task: (task.level, _number(task.id), task.id))
 
@@ -71,7 +73,7 @@ def _load_path(source: str) -> list[Task]:
 
 
 def find_task(name: str, profile: str = "cpu") -> Task:
-    """A bundled task by its id (`level1/gelu`, or `gelu` alone), or the task in a file."""
+    """A bundled task by its id (`level1/gelu`) or name (`gelu`), or the task in a file. Raises TaskError."""
     if Path(name).is_file():
         return _load_file(Path(name))
     tasks = load_bundled(profile)
@@ -87,7 +89,7 @@ def profile_of(arch: str) -> str:
 
 
 def load_bundled(profile: str = "source") -> list[Task]:
-    """The tasks that ship with Warpsmith, at the sizes of a device profile."""
+    """The tasks that ship with Warpsmith, at the sizes of a device profile, or of their `source`. Raises TaskError."""
     tasks = []
     for reference in sorted(BUNDLED.glob("level*/*/reference.py")):
         folder = reference.parent
@@ -108,7 +110,7 @@ def load_bundled(profile: str = "source") -> list[Task]:
 
 
 def load_variants(task_id: str) -> list[Variant]:
-    """The programs that ship with a bundled task."""
+    """The programs that ship with a bundled task, by name."""
     variants = []
     for path in sorted((BUNDLED / task_id / "variants").glob("*.py")):
         lines = path.read_text().splitlines(keepends=True)
@@ -121,11 +123,12 @@ def load_variants(task_id: str) -> list[Variant]:
 
 
 def _number(task_id: str) -> int:
-    found = re.search(r"/(\d+)", task_id)
-    return int(found.group(1)) if found else 0
+    match = re.search(r"/(\d+)", task_id)
+    return int(match.group(1)) if match else 0
 
 
 def _checked(task: Task, place: str) -> Task:
+    """The task itself. Raises TaskError, which names the `place` of its text, if it is not in KernelBench's format."""
     try:
         body = parse_source(task.source).body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -149,7 +152,7 @@ def _load_file(path: Path) -> Task:
 
 
 def _load_folder(folder: Path) -> list[Task]:
-    """Also takes one level's own folder."""
+    """`folder` may also be that of one level."""
     paths = [path for path in sorted(folder.glob("**/*.py")) if path.stem[0].isdigit()]
     return [_load_file(path) for path in paths if re.fullmatch(r"level\d+", path.resolve().parent.name)]
 

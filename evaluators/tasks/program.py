@@ -1,4 +1,7 @@
-"""A task's reference program, with its sizes overridden by name, run in the judge's own process (tasks are trusted)."""
+"""A task's reference program, with its sizes overridden by name.
+
+It runs in the judge's own process, since tasks are trusted. A candidate's text must never be run here.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +26,8 @@ _CACHED_TASKS = 64
 def program_source(task: Task) -> str:
     """The task's source with the values of its size constants replaced by `task.sizes`.
 
-    Only module-level assignments are touched (`batch_size = 16`, `height, width = 32, 32`), so constants derived from
-    them follow. Raises ValueError for a size that the program does not define.
+    Only module-level assignments are changed (`batch_size = 16`, `height, width = 32, 32`). Constants that are derived
+    from them follow. Raises ValueError for a size that the program does not define.
     """
     if not task.sizes:
         return task.source
@@ -54,22 +57,22 @@ def program_source(task: Task) -> str:
 
 
 class ProgramError(ValueError):
-    """A task's own program fails, which is no verdict on anybody's candidate."""
+    """A task's own program fails. That is no verdict on any candidate."""
 
 
 class TaskProgram:
-    """The executed reference module of a task. Whatever its functions raise comes out as ProgramError."""
+    """The executed reference module of a task. Whatever its functions raise is raised again as ProgramError."""
 
     def __init__(self, task: Task, device: torch.device | None = None) -> None:
-        """`device` is where inputs and models live. Raises ProgramError when the program does not run, or is not in
-        KernelBench's format."""
+        """`device`: for inputs and models. Raises ProgramError if the program does not run, or is not in KernelBench's
+        format."""
         self.task = task
         self.device = device or torch.device("cpu")
         self._generators = [torch.default_generator]
         if self.device.type == "cuda":
             self._generators.append(torch.cuda.default_generators[self.device.index or 0])
         module = ModuleType(f"task_{task.digest}")
-        with self._seeded(0, "import"):
+        with self._running(0, "import"):
             self.source = program_source(task)
             exec(compile(self.source, f"<task {task.id}>", "exec"), module.__dict__)
         self._module = module
@@ -84,7 +87,7 @@ class TaskProgram:
 
     @contextlib.contextmanager
     def seeded(self, seed: int) -> Iterator[None]:
-        """A block under a seed of its own."""
+        """Within this block, random numbers come from the seed. Afterwards the generators continue as before it."""
         states = [generator.get_state() for generator in self._generators]
         self.seed(seed)
         try:
@@ -94,35 +97,35 @@ class TaskProgram:
                 generator.set_state(state)
 
     @contextlib.contextmanager
-    def _seeded(self, seed: int, doing: str) -> Iterator[None]:
-        """A block of the program's own code under a seed of its own."""
+    def _running(self, seed: int, part: str) -> Iterator[None]:
+        """Within this block, a `part` of the program runs under a seed. Raises ProgramError if it fails."""
         with self.seeded(seed):
             try:
                 yield
             except Exception as error:
-                raise ProgramError(f"task {self.task.id}: {doing} fails: {error!r}") from error
+                raise ProgramError(f"task {self.task.id}: {part} fails: {error!r}") from error
 
     def init_inputs(self, seed: int) -> list[Any]:
-        """The constructor's arguments."""
-        with self._seeded(seed, "get_init_inputs"):
+        """The arguments of the constructor."""
+        with self._running(seed, "get_init_inputs"):
             return list(self._module.get_init_inputs())
 
     def inputs(self, seed: int) -> list[Any]:
-        """Fresh inputs of one call, drawn on the device."""
-        with self._seeded(seed, "get_inputs"), self.device:
+        """Fresh inputs of one call, drawn on the device under a seed."""
+        with self._running(seed, "get_inputs"), self.device:
             values = list(self._module.get_inputs())
         _, tensors = nesting.flatten(values)
-        return nesting.unflatten(values, [one.to(self.device) for one in tensors])
+        return nesting.unflatten(values, [tensor.to(self.device) for tensor in tensors])
 
     def model(self, seed: int, init_inputs: list[Any], on_host: bool = False) -> nn.Module:
-        """The reference model, constructed under a seed, on the device or `on_host` (then moved there)."""
-        with self._seeded(seed, "Model"):
+        """The reference model, constructed under a seed: on the device, or `on_host` and then moved to the device."""
+        with self._running(seed, "Model"):
             return construct(lambda: self._module.Model(*init_inputs), self.device, lambda: self.seed(seed), on_host)
 
     def output_spec(self, seed: int, init_inputs: list[Any], inputs: list[Any]) -> nesting.Spec:
-        """The form of the reference's output, from a model of its own."""
+        """The form of the reference's output on `inputs`, from a model that is constructed for this call."""
         model = self.model(seed, init_inputs)
-        with self._seeded(seed, "forward"), torch.no_grad():
+        with self._running(seed, "forward"), torch.no_grad():
             return nesting.flatten(model(*inputs))[0]
 
 

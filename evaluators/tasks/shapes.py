@@ -1,4 +1,7 @@
-"""The sizes of a task that belong to its inputs alone, and the other shapes that they allow."""
+"""Finds the sizes of a task that only its inputs depend on, and the other input shapes that they allow.
+
+Reads the program's text only; nothing is executed here.
+"""
 
 from __future__ import annotations
 
@@ -11,20 +14,22 @@ from evaluators.tasks import program_source
 
 
 def shape_variants(task: Task) -> list[dict[str, int]]:
-    """Size overrides that change the shapes of the inputs and nothing else (`input_sizes`). The first at 5/8 of every
-    such size, the second odd."""
-    known = input_sizes(task)
-    if not known:
+    """Two sets of size overrides that change the shapes of the inputs and nothing else; none if no size allows that.
+
+    The first has 5/8 of every such size (`input_sizes`), the second odd sizes close to that.
+    """
+    sizes = input_sizes(task)
+    if not sizes:
         return []
     return [
-        {name: max(1, 5 * value // 8) for name, value in known.items()},
-        {name: max(1, 5 * value // 8 - 1 | 1) for name, value in known.items()},
+        {name: max(1, 5 * value // 8) for name, value in sizes.items()},
+        {name: max(1, 5 * value // 8 - 1 | 1) for name, value in sizes.items()},
     ]
 
 
 def input_sizes(task: Task) -> dict[str, int]:
-    """The sizes of at least 2 that belong to the inputs alone: module-level integers that `get_inputs` depends on and
-    neither `get_init_inputs` nor `Model` does, by name."""
+    """The sizes that belong to the inputs alone, by name: module-level integers of at least 2 that `get_inputs` depends
+    on and neither `get_init_inputs` nor `Model` does."""
     body = parse_source(program_source(task)).body
     sizes, uses = _constants(body), _names_used(body)
     free = _reachable("get_inputs", uses) - _reachable("get_init_inputs", uses) - _reachable("Model", uses)
@@ -32,8 +37,9 @@ def input_sizes(task: Task) -> dict[str, int]:
 
 
 def _constants(body: list[ast.stmt]) -> dict[str, int]:
-    """Module-level names that are assigned a plain integer and nothing else: what `program_source` can override."""
-    found: dict[str, int] = {}
+    """Module-level names that are assigned a plain integer and nothing else, so that `program_source` can override
+    them."""
+    integers: dict[str, int] = {}
     others: set[str] = set()
     for node in body:
         if not isinstance(node, ast.Assign):
@@ -41,26 +47,26 @@ def _constants(body: list[ast.stmt]) -> dict[str, int]:
         for target in node.targets:
             for name, value in _assigned(target, node.value):
                 if isinstance(value, ast.Constant) and type(value.value) is int:
-                    found[name] = value.value
+                    integers[name] = value.value
                 else:
                     others.add(name)
-    return {name: value for name, value in found.items() if name not in others}
+    return {name: value for name, value in integers.items() if name not in others}
 
 
 def _assigned(target: ast.expr, value: ast.expr) -> list[tuple[str, ast.expr | None]]:
-    """The names of an assignment's target and what each is assigned: None where a value stands for several names."""
+    """The names of an assignment's target, each with the value that it gets; None if one value is for several names."""
     if isinstance(target, ast.Name):
         return [(target.id, value)]
     plain: dict[str, ast.expr] = {}
     if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
         pairs = list(zip(target.elts, value.elts, strict=False))
-        if not any(isinstance(one, ast.Starred) for one in (*target.elts, *value.elts)):
-            plain = {place.id: one for place, one in pairs if isinstance(place, ast.Name)}
+        if not any(isinstance(element, ast.Starred) for element in (*target.elts, *value.elts)):
+            plain = {name.id: element for name, element in pairs if isinstance(name, ast.Name)}
     return [(name, plain.get(name)) for name in _names(target)]
 
 
 def _names(node: ast.AST) -> set[str]:
-    return {one.id for one in ast.walk(node) if isinstance(one, ast.Name)}
+    return {child.id for child in ast.walk(node) if isinstance(child, ast.Name)}
 
 
 def _names_used(body: list[ast.stmt]) -> dict[str, set[str]]:
@@ -69,20 +75,20 @@ def _names_used(body: list[ast.stmt]) -> dict[str, set[str]]:
     for node in body:
         scope = symtable.symtable(ast.unparse(node), "<task>", "exec")
         read = _names_read(scope)
-        bound = {one.get_name() for one in scope.get_symbols() if one.is_assigned()}
+        bound = {symbol.get_name() for symbol in scope.get_symbols() if symbol.is_assigned()}
         for name in bound | _names_changed(node):
             uses.setdefault(name, set()).update(read)
     return uses
 
 
 def _names_read(scope: symtable.SymbolTable) -> set[str]:
-    """The module's names that a scope and those within it read; a function's own variables are not among them."""
-    found = {
-        one.get_name()
-        for one in scope.get_symbols()
-        if one.is_referenced() and (one.is_global() or not isinstance(scope, symtable.Function))
+    """The module's names that a scope and the scopes within it read, without a function's own variables."""
+    names = {
+        symbol.get_name()
+        for symbol in scope.get_symbols()
+        if symbol.is_referenced() and (symbol.is_global() or not isinstance(scope, symtable.Function))
     }
-    return found.union(*map(_names_read, scope.get_children()))
+    return names.union(*map(_names_read, scope.get_children()))
 
 
 def _names_changed(node: ast.stmt) -> set[str]:
@@ -94,10 +100,11 @@ def _names_changed(node: ast.stmt) -> set[str]:
 
 
 def _reachable(start: str, uses: dict[str, set[str]]) -> set[str]:
-    found: set[str] = set()
+    """The names that a definition reads, directly or through other definitions."""
+    reached: set[str] = set()
     queue = [start]
     while queue:
-        for name in uses.get(queue.pop(), set()) - found:
-            found.add(name)
+        for name in uses.get(queue.pop(), set()) - reached:
+            reached.add(name)
             queue.append(name)
-    return found
+    return reached
