@@ -38,7 +38,10 @@ _ATTEMPTS = 3
 
 
 class Evaluator:
-    """Evaluates candidates on one architecture, one at a time. Not thread-safe."""
+    """Evaluates candidates on one architecture, one at a time. Not thread-safe.
+
+    `builder` builds candidates into `store`, the folder that also keeps baselines.
+    """
 
     def __init__(
         self,

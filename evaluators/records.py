@@ -1,6 +1,6 @@
-"""The records that cross layers and processes, with their Arrow schemas (DESIGN.md section 3).
+"""The records that cross layers and processes, with their Arrow schemas (docs/architecture.md, "Records").
 
-Frozen, plain data; nothing here may import torch or ray. Parquet is their one storage format.
+They are frozen, plain data, and Parquet is their one storage format. Nothing here may import torch or ray.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from evaluators.syntax import normalised_source
 
 
 class Outcome(StrEnum):
-    """What became of a candidate. `INFRA` is our own failure, never the candidate's, and is always retried."""
+    """The result of an evaluation. `INFRA` is our own failure, never the candidate's, and is always retried."""
 
     OK = "ok"
     WRONG = "wrong"
@@ -31,7 +31,7 @@ class Outcome(StrEnum):
 
 
 def digest_of(text: str) -> str:
-    """The first 16 hexadecimal digits of the SHA-256 of `text`: the name of a thing by its content."""
+    """The first 16 hexadecimal digits of the SHA-256 of `text`, which name a thing by its content."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
@@ -39,7 +39,7 @@ def digest_of(text: str) -> str:
 class Task:
     """A reference program in KernelBench's format.
 
-    `sizes` overrides module-level constants by name without touching `source`; `evaluators.tasks.program_source` gives
+    `sizes` overrides module-level constants by name without changing `source`; `evaluators.tasks.program_source` gives
     the text with the overrides applied. `tags` are free words (`matmul`, `reduction`).
     """
 
@@ -52,13 +52,13 @@ class Task:
 
     @property
     def digest(self) -> str:
-        """Names the task by its source and sizes: verdicts and baselines belong to one digest."""
+        """Names the task by its source and sizes. Verdicts and baselines belong to one digest."""
         return digest_of(self.source + repr(sorted(self.sizes.items())))
 
     @property
     def text_digest(self) -> str:
-        """Names the task by its program's text alone, at whatever sizes: what is said of one text holds for no other.
-        Blanks at the ends of lines do not count, so that a copy in another file is the same text."""
+        """Names the task by its program's text alone, at whatever sizes, for statements that hold for no other text.
+        Blanks at the ends of lines do not count, so that a copy in another file has the same digest."""
         return digest_of("\n".join(line.rstrip() for line in self.source.strip().splitlines()))
 
     def with_sizes(self, **sizes: Any) -> Task:
@@ -68,7 +68,10 @@ class Task:
 
 @dataclass(frozen=True)
 class Candidate:
-    """Source text that defines `ModelNew`, proposed for a task. `author`: `teacher:NAME`, `policy:VERSION`, a file."""
+    """Source text that defines `ModelNew`, proposed for a task.
+
+    `author`: `teacher:NAME`, `policy:VERSION`, or a file.
+    """
 
     digest: str
     task_id: str
@@ -77,15 +80,18 @@ class Candidate:
 
     @classmethod
     def propose(cls, task_id: str, source: str, author: str) -> Candidate:
-        """Makes the candidate and its digest, which is of the task and the normalised source."""
+        """Makes the candidate with its digest, which is that of the task's id and the normalised source."""
         return cls(digest_of(f"{task_id}\n{normalised_source(source)}"), task_id, source, author)
 
 
 @dataclass(frozen=True)
 class Artifact:
-    """What a build left: a folder for what the candidate compiles as it runs (Inductor, Triton), and the extensions
-    that it asks for: the key of each request, and the digest under which the build cache has it. `seconds` is what
-    building took when it was done."""
+    """The result of a build.
+
+    `path`: a folder for what the candidate compiles as it runs (Inductor, Triton). `extensions`: those that it asks
+    for, each with the key of the request and the digest under which the build cache has it. `seconds`: how long
+    building took when it was done.
+    """
 
     digest: str
     kind: str
@@ -97,8 +103,8 @@ class Artifact:
 
 @dataclass(frozen=True)
 class BuildError:
-    """Why a candidate did not build. `stage`: `parse`, `import` or `compile`; `message` is cut to what a model can
-    use."""
+    """Why a candidate did not build. `stage`: `parse`, `import` or `compile`. `message` is cut to a length that a model
+    can use."""
 
     stage: str
     message: str
@@ -117,9 +123,12 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Correctness:
-    """How the outputs compared. `error` and `tolerance` are relative (`evaluators.judge.correctness`); `trials` counts
-    the inputs on which outputs were compared, timed calls included; `deterministic` says whether the same call gave the
-    same bits twice, and is None where the reference itself does not."""
+    """How the outputs compared with the expected ones.
+
+    `trials`: the number of inputs on which outputs were compared, timed calls included. `error` and `tolerance` are
+    relative (`evaluators.judge.correctness`). `deterministic`: whether the same call gave the same bits twice; None if
+    the reference itself does not.
+    """
 
     trials: int
     error: float
@@ -129,8 +138,11 @@ class Correctness:
 
 @dataclass(frozen=True)
 class ClockSample:
-    """The state of a GPU at one moment: `seconds` since the evaluator started, clocks in MHz, temperature in °C, and
-    the reasons (words, separated by blanks) for which it runs slower than it could."""
+    """The state of a GPU at one moment, `seconds` after the evaluator started.
+
+    Clocks are in MHz, the temperature in °C. `throttled_by`: the reasons for which it runs slower than it could, words
+    that are separated by blanks.
+    """
 
     seconds: float
     sm_mhz: int
@@ -141,11 +153,11 @@ class ClockSample:
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds per call of both sides, from the judge's clock, and why sampling stopped.
+    """Seconds per call of both sides, and why sampling stopped.
 
-    `clock_disagreement` is the share of the candidate's time, by the judge's clock, that its own clock did not show
-    (beyond what the reference's showed); large values are evidence of work outside the timed region. `clocks` holds
-    the GPU's state beside each pair.
+    `pairs`: the number of pairs of bursts. `clock_disagreement`: the share of the candidate's time that the judge's
+    clock saw and the runner's did not, beyond that of the reference; large values are evidence of work outside the
+    timed region. `clocks`: the GPU's state beside each pair.
     """
 
     candidate_seconds: Estimate
@@ -158,8 +170,10 @@ class Timing:
 
 @dataclass(frozen=True)
 class KernelUse:
-    """A kernel that a call of the candidate ran: how often, on which stream, for how many seconds in all. `own`: the
-    candidate brought it, rather than torch or one of its libraries."""
+    """A kernel that a call of the candidate ran: how often, on which stream, for how many seconds in all.
+
+    `own`: whether the candidate brought it, rather than torch or one of its libraries.
+    """
 
     name: str
     own: bool
@@ -170,9 +184,12 @@ class KernelUse:
 
 @dataclass(frozen=True)
 class Trace:
-    """What a GPU was seen to do in one call: the longest kernels, the seconds during which any ran, the share of kernel
-    time in kernels that the candidate brought, on how many streams they ran, and the seconds of work before or after
-    what a timed call is timed by."""
+    """The work of a GPU in one call.
+
+    `kernels`: the longest ones. `gpu_seconds`: during which any kernel ran. `own_kernel_share`: the share of kernel
+    time in kernels that the candidate brought. `streams`: on how many the kernels ran. `outside_seconds`: of kernels
+    before or after the events by which a call is timed.
+    """
 
     kernels: tuple[KernelUse, ...]
     gpu_seconds: float
@@ -182,12 +199,12 @@ class Trace:
 
 
 HINT, SUSPECT, HACK = "hint", "suspect", "hack"
-"""Severities of findings."""
+"""Severities of findings. A hint changes no outcome."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One piece of evidence, in a sentence a person understands. `severity`: `hint`, `suspect` or `hack`."""
+    """One piece of evidence, in a sentence that a person understands. `severity`: `hint`, `suspect` or `hack`."""
 
     kind: str
     severity: str
@@ -199,9 +216,9 @@ class Verdict:
     """The outcome of evaluating one candidate on one architecture.
 
     `speedups` maps a baseline's name to the speed-up over it, and is empty unless `outcome` is `ok`. `doubted` holds
-    what was measured of a `suspect` or a `hack`: no reward, but what a person who clears it restores. `evaluator` says
-    how it was measured (preset, versions, active containment); `cost` holds seconds by stage, of which `compile` is
-    what building took, whenever that was.
+    the measured speed-ups of a `suspect` or a `hack`: they earn no reward, but are restored if a person clears the
+    program. `guard`: the findings. `evaluator` says how it was measured (preset, versions, active containment). `cost`:
+    seconds by stage; `compile` is how long building took, whenever that was.
     """
 
     candidate: str
@@ -225,16 +242,16 @@ class Verdict:
 
     @property
     def best_baseline(self) -> str | None:
-        """The baseline that is hardest to beat, or None without speed-ups."""
+        """The name of the baseline that is hardest to beat, or None without speed-ups."""
         return min(self.speedups, key=lambda name: self.speedups[name].value) if self.speedups else None
 
     @property
     def speedup(self) -> float | None:
-        """Speed-up over eager, or None without one."""
+        """The speed-up over eager, or None without one."""
         return self.speedup_over("eager")
 
     def speedup_over(self, baseline: str) -> float | None:
-        """Speed-up over a baseline, or over the one that is hardest to beat (`best`); None without it."""
+        """The speed-up over a baseline, or over the one that is hardest to beat (`best`); None without it."""
         estimate = self.speedups.get((self.best_baseline or "") if baseline == "best" else baseline)
         return estimate.value if estimate else None
 
@@ -244,18 +261,18 @@ class Verdict:
         return tuple(finding for finding in self.guard if finding.severity != HINT)
 
     def cleared(self, finding: Finding) -> Verdict:
-        """A doubted verdict as it stands once somebody trusted has said, by a hint, that the program is honest:
-        what was found before is no more than a hint, too."""
+        """A doubted verdict after somebody trusted has said that the program is honest, which `finding`, a hint,
+        records. All earlier findings become hints, too."""
         return replace(
             self,
             outcome=Outcome.OK,
             speedups={**self.speedups, **self.doubted},
             doubted={},
-            guard=(*(replace(one, severity=HINT) for one in self.guard), finding),
+            guard=(*(replace(earlier, severity=HINT) for earlier in self.guard), finding),
         )
 
     def doubted_by(self, finding: Finding) -> Verdict:
-        """The verdict with a finding that decides: `suspect` or `hack`, whatever it was before."""
+        """The verdict with one more finding, `suspect` or `hack`, which decides the outcome, whatever it was before."""
         return replace(
             self,
             outcome=Outcome(finding.severity),
@@ -265,12 +282,12 @@ class Verdict:
         )
 
     def to_row(self) -> dict[str, Any]:
-        """The verdict as a row of `VERDICT_SCHEMA` (and, as it stands, as JSON)."""
+        """The verdict as a row of `VERDICT_SCHEMA`, which can be written as JSON, too."""
         return {**asdict(self), "outcome": str(self.outcome)}
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Verdict:
-        """The inverse of `to_row`. Also takes rows as pyarrow's `to_pylist` gives them, and rows of older versions.
+        """The inverse of `to_row`. Also reads rows as pyarrow's `to_pylist` gives them, and rows of older versions.
 
         Raises msgspec.ValidationError for a row that is no verdict's.
         """
@@ -287,7 +304,8 @@ _STRUCTS = {"correctness", "timing", "trace"}
 
 
 def _without_nulls(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Leaves out null columns and fields: a writer that did not know them yet, or `None`, which is their default."""
+    """The row without its null columns or fields. They stand for their defaults: for None, or for what an older writer
+    did not know."""
     return {name: value for name, value in row.items() if value is not None}
 
 
