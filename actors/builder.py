@@ -11,8 +11,9 @@ from ray.rllib.utils.actor_manager import FaultAwareApply
 
 from actors.evaluator import evaluator_of
 from configs.schema import EvaluatorConfig
-from evaluators.compile.builder import Builder, needs_build
+from evaluators.compile.builder import Builder
 from evaluators.compile.cache import BuildCache
+from evaluators.compile.hints import needs_build
 from evaluators.failures import Unbuilt
 from evaluators.host.open_device import open_device
 from evaluators.records import Artifact, BuildError, Candidate, Task, Verdict

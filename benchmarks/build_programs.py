@@ -1,4 +1,4 @@
-"""What `benchmarks/build.py` compiles: extensions that real programs ask for, and small edited ones."""
+"""The programs of `benchmarks/build.py`: real ones with the extensions they ask for, and small edited extensions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from typing import Any
 
 from benchmarks.published import Program, load_programs
 from configs.schema import LimitsConfig
-from evaluators.compile.builder import Builder, needs_build
+from evaluators.compile.attempt import BuildAttempt
+from evaluators.compile.builder import Builder
+from evaluators.compile.hints import needs_build
 from evaluators.failures import RunnerFailure
 from evaluators.records import Candidate
 from evaluators.shared.extension import ExtensionRequest
@@ -28,21 +30,21 @@ class Asked:
     requests: tuple[ExtensionRequest, ...]
 
 
-class _Recorder(Builder):
-    """Notes what a candidate asks for, and builds nothing."""
+class _Recorder(BuildAttempt):
+    """An attempt that records what the candidate asks for, and builds nothing."""
 
-    def __init__(self, arch: str, store: Path) -> None:
-        super().__init__(arch, store, LIMITS)
+    def __init__(self, builder: Builder, program: Program) -> None:
+        super().__init__(builder.place, program.task, program.candidate)
         self.requests: list[ExtensionRequest] = []
 
-    def _answer(self, request: ExtensionRequest, extensions: dict[str, str], *, load: bool = False) -> dict[str, Any]:
+    def answer(self, request: ExtensionRequest, *, load: bool = False) -> dict[str, Any]:
         self.requests.append(request)
         return {}
 
 
 def asked_for(programs: Path | None, arch: str, store: Path, only: str = "") -> list[Asked]:
-    """What the published programs and those that we ship ask for, in order, if their names have `only` in them."""
-    recorder, found = _Recorder(arch, store), []
+    """The requests of our bundled programs, then of the published ones, if their names contain `only`."""
+    builder, asked = Builder(arch, store, LIMITS), []
     try:
         for program in [*_shipped(), *(load_programs(programs) if programs else [])]:
             if not needs_build(program.candidate.source) or "cpp_extension" not in program.candidate.source:
@@ -50,33 +52,31 @@ def asked_for(programs: Path | None, arch: str, store: Path, only: str = "") -> 
             name = f"{program.candidate.author} {program.task.id}"
             if only not in name:
                 continue
-            recorder.requests = []
-            with contextlib.suppress(
-                RunnerFailure
-            ):  # without what it asked for it cannot go on, or it has other faults
-                recorder._discover(program.task, program.candidate, {})
-            found.append(Asked(name, program, tuple(recorder.requests)))
+            recorder = _Recorder(builder, program)
+            with contextlib.suppress(RunnerFailure):  # it needs what it asked for to go on, or has other faults
+                recorder.discover()
+            asked.append(Asked(name, program, tuple(recorder.requests)))
     finally:
-        recorder.close()
-    return found
+        builder.close()
+    return asked
 
 
 def _shipped() -> list[Program]:
-    """The bundled tasks' own inline programs."""
+    """The programs that stand beside the bundled tasks."""
     folder = Path(__file__).resolve().parents[1] / "evaluators/tasks/bundled"
     tasks = {task.id: task for task in load_tasks("bundled")}
-    found = []
+    shipped = []
     for path in sorted(folder.glob("*/*/variants/*.py")):
         task = tasks[f"{path.parts[-4]}/{path.parts[-3]}"]
-        found.append(Program(task, Candidate.propose(task.id, path.read_text(), f"shipped {path.stem}")))
-    return found
+        shipped.append(Program(task, Candidate.propose(task.id, path.read_text(), f"shipped {path.stem}")))
+    return shipped
 
 
 def edited(count: int, seed: int) -> list[tuple[ExtensionRequest, int]]:
-    """Small extensions, each an edit of the one before in source or flags, and the number that its function gives."""
+    """Small extensions, each an edit of the one before in source or flags, and the number that its function returns."""
     generator = random.Random(seed)
     state = {"added": 1, "times": 2, "defined": 3, "level": 1, "header": 4, "comment": 0}
-    found = []
+    jobs = []
     for _ in range(count):
         name = generator.choice(list(state))
         state[name] = generator.randrange(4) if name == "level" else generator.randrange(1000)
@@ -89,5 +89,5 @@ def edited(count: int, seed: int) -> list[tuple[ExtensionRequest, int]]:
             headers=(("part.h", f"#define PART {state['header']}\n"),),
             python=False,
         )
-        found.append((request, (state["added"] + state["defined"]) * state["times"] + state["header"]))
-    return found
+        jobs.append((request, (state["added"] + state["defined"]) * state["times"] + state["header"]))
+    return jobs

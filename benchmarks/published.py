@@ -15,7 +15,7 @@ from pathlib import Path
 from configs.schema import LimitsConfig
 from evaluators.audit.marks import marked_among, shipped_marks
 from evaluators.compile.ahead import Job
-from evaluators.compile.builder import needs_build
+from evaluators.compile.hints import needs_build
 from evaluators.evaluator import Evaluator
 from evaluators.records import Candidate, Task, Verdict
 from evaluators.stored.baselines import baseline_source, existing_baselines

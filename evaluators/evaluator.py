@@ -14,8 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from configs.schema import LimitsConfig
-from evaluators.compile.builder import Builder, needs_build
+from evaluators.compile.builder import Builder
 from evaluators.compile.cache import BuildCache
+from evaluators.compile.hints import needs_build
 from evaluators.failures import Unbuilt
 from evaluators.host.open_device import open_device
 from evaluators.judge.confirmation import Confirm, Confirmation

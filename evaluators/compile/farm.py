@@ -7,7 +7,6 @@ make goes into a cache, and so does what they have to say of a program that does
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import logging
 import re
 import stat
@@ -22,7 +21,9 @@ import torch
 
 from configs.schema import LimitsConfig
 from evaluators.compile.blame import is_own_error, names_a_line
-from evaluators.compile.cache import BuildCache, Entry
+from evaluators.compile.cache import BuildCache
+from evaluators.compile.entries import Entry
+from evaluators.compile.locks import locked
 from evaluators.compile.messages import compiler_message
 from evaluators.failures import InfraError, RunnerFailure, Unbuilt
 from evaluators.host.cpu_device import CpuDevice
@@ -256,19 +257,3 @@ def _has_overloads(request: ExtensionRequest) -> bool:
 def _as_torch_says(complaint: str) -> str:
     """What the thin headers say of a second module, in the names of torch's own."""
     return _FILLING.sub("", _SECOND_MODULE.sub(r"'PyObject* PyInit_\1()'", complaint)) or complaint
-
-
-@contextmanager
-def locked(path: Path, timeout: float) -> Iterator[None]:
-    """An exclusive lock, so that identical builds happen once; after `timeout` seconds they happen twice."""
-    with open(path, "w") as file:
-        deadline = time.monotonic() + timeout
-        while time.monotonic() < deadline:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                time.sleep(0.02)
-        else:
-            _log.warning("build farm: %s has been locked for %.0f s; building beside its holder", path.name, timeout)
-        yield

@@ -15,7 +15,8 @@ from rich.progress import track
 from rich.table import Table
 
 from configs.schema import LimitsConfig
-from evaluators.compile.builder import CAPABILITIES, Builder, needs_build
+from evaluators.compile.builder import CAPABILITIES, Builder
+from evaluators.compile.hints import needs_build
 from evaluators.evaluator import Evaluator
 from evaluators.gauntlet import Family, GauntletProgram, Result, by_family, classify
 from evaluators.records import Candidate, Estimate, Outcome, Verdict

@@ -6,7 +6,6 @@ confirms or rejects it.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,6 +18,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from filelock import FileLock
 
 from evaluators.gauntlet.programs import discover
 from evaluators.guard.rarity import product, profile
@@ -264,7 +264,7 @@ class HackCases:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
+        """Excludes other processes that add cases or decide on them; each holds the lock for one read and one write."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with open(self.path.parent / f".{self.path.name}.lock", "a") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with FileLock(self.path.parent / f".{self.path.name}.lock", fallback_to_soft=False):
             yield

@@ -11,9 +11,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from configs.schema import LimitsConfig
-from evaluators.compile.builder import build_environment, prepare_compilers, runner_limits
 from evaluators.compile.cache import BuildCache
 from evaluators.compile.farm import Extensions
+from evaluators.compile.run_settings import build_environment, prepare_compilers, runner_limits
 from evaluators.failures import RunnerFailure
 from evaluators.host.device import Device, Slot
 from evaluators.host.incidents import Incidents

@@ -15,8 +15,8 @@ from dataclasses import replace
 import torch
 
 from configs.schema import LimitsConfig
-from evaluators.compile.builder import slot_of_unmeasured
 from evaluators.compile.cache import BuildCache
+from evaluators.compile.run_settings import slot_of_unmeasured
 from evaluators.failures import InfraError
 from evaluators.host.device import Device, Slot
 from evaluators.host.incidents import Incidents

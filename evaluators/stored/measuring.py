@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from evaluators.compile.builder import Builder, needs_build
+from evaluators.compile.builder import Builder
+from evaluators.compile.hints import needs_build
 from evaluators.host.device import Device
 from evaluators.judge.slot import OUR_FAILURES, MeasuringSlot
 from evaluators.records import BuildError, Candidate, Estimate, Outcome, Task

@@ -19,7 +19,7 @@ from actors.generation import GenerationRequest
 from actors.pool import ActorPool, wait_any
 from actors.pool_records import PoolExhausted, PoolFailure
 from configs.schema import RolloutConfig
-from evaluators.compile.builder import needs_build
+from evaluators.compile.hints import needs_build
 from evaluators.failures import Unbuilt
 from evaluators.records import Candidate, Outcome, Task, Verdict
 from orchestration.fleet.placement import ENGINE, EVALUATOR

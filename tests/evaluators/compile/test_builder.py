@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from evaluators.compile.builder import Builder, needs_build
+from evaluators.compile.builder import Builder
+from evaluators.compile.hints import needs_build
 from evaluators.compile.messages import compiler_message
 from evaluators.evaluator import Evaluator
 from evaluators.host.cpu_device import CpuDevice

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from evaluators.compile.builder import runner_limits
+from evaluators.compile.run_settings import runner_limits
 from evaluators.failures import RunnerFailure
 from evaluators.host.cpu_device import CpuDevice
 from evaluators.host.runner_handle import RunnerHandle

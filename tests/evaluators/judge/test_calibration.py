@@ -8,7 +8,7 @@ from statistics import median
 import pytest
 
 from configs.schema import LimitsConfig
-from evaluators.compile.builder import runner_limits
+from evaluators.compile.run_settings import runner_limits
 from evaluators.evaluator import Evaluator
 from evaluators.failures import InfraError
 from evaluators.host.cpu_device import CpuDevice

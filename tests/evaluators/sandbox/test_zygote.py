@@ -8,7 +8,7 @@ import time
 import pytest
 
 from configs.schema import LimitsConfig
-from evaluators.compile.builder import runner_limits
+from evaluators.compile.run_settings import runner_limits
 from evaluators.failures import InfraError
 from evaluators.host.cpu_device import CpuDevice
 from evaluators.host.runner_handle import RunnerHandle
