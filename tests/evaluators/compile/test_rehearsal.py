@@ -1,4 +1,4 @@
-"""What a candidate builds in its first call is known before it has its device."""
+"""What a candidate would build in its first call is found out without its device."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from configs.schema import LimitsConfig
+from evaluators.compile.attempt import BuildAttempt
 from evaluators.compile.builder import Builder
 from evaluators.host.cpu_device import CpuDevice
 from evaluators.records import Candidate, Task
@@ -83,43 +84,48 @@ GUARDED = """
 """
 
 
-class Recorder(Builder):
-    """Notes what is asked for, and builds nothing."""
+class Recorder(BuildAttempt):
+    """An attempt that records what the candidate asks for, and builds nothing."""
 
-    def _answer(self, request, extensions, *, load=False):
+    def __init__(self, builder: Builder, task: Task, candidate: Candidate) -> None:
+        super().__init__(builder.place, task, candidate)
+        self.asked: list[str] = []
+
+    def answer(self, request, *, load=False):
         self.asked.append(request.name)
         return {}
 
 
 @pytest.fixture(scope="module", params=["cpu", "H200"])
-def recorder(request, tmp_path_factory):
+def builder(request, tmp_path_factory):
     arch, folder = request.param, Path(tmp_path_factory.mktemp("store"))
-    made = Recorder(CpuDevice() if arch == "cpu" else arch, folder, LimitsConfig())
+    made = Builder(CpuDevice() if arch == "cpu" else arch, folder, LimitsConfig())
     yield made
     made.close()
 
 
-def asked(recorder, forward: str, task: Task = TASK) -> list[str]:
-    recorder.asked = []
-    recorder.build(task, Candidate.propose(task.id, START + forward, "test"))
+def asked(builder: Builder, forward: str, task: Task = TASK) -> list[str]:
+    candidate = Candidate.propose(task.id, START + forward, "test")
+    recorder = Recorder(builder, task, candidate)
+    recorder.build(builder.artifact(task, candidate))
     return recorder.asked
 
 
-def test_what_is_built_in_forward_is_asked_for(recorder) -> None:
-    assert asked(recorder, IN_FORWARD) == [{"cpu": "cpu_False_30", "H200": "cuda_True_30"}[recorder.arch]]
+def test_an_extension_of_forward_is_found(builder) -> None:
+    assert asked(builder, IN_FORWARD) == [{"cpu": "cpu_False_30", "H200": "cuda_True_30"}[builder.arch]]
 
 
-def test_a_gpu_is_believed_in(recorder) -> None:
-    assert asked(recorder, FUNCTION) == {"cpu": [], "H200": ["on_90_3"]}[recorder.arch]
+def test_a_program_sees_a_gpu_that_is_not_there(builder) -> None:
+    assert asked(builder, FUNCTION) == {"cpu": [], "H200": ["on_90_3"]}[builder.arch]
 
 
-def test_only_what_a_call_of_the_tasks_size_builds_is(recorder) -> None:
-    assert asked(recorder, GUARDED) == []
+def test_a_branch_for_larger_inputs_than_the_tasks_is_not_entered(builder) -> None:
+    assert asked(builder, GUARDED) == []
 
 
-def test_inputs_that_need_values_are_done_without(recorder) -> None:
-    """What is built when the program is constructed is known all the same."""
+def test_a_task_whose_inputs_need_values_is_constructed_but_not_called(builder) -> None:
+    """What the program builds while it is imported is still found."""
     inputs = "import numpy\n    return [torch.from_numpy(numpy.zeros((20, 30)))[torch.randn(20) > 0]]"
     source = TASK.source.replace("return [torch.randn(20, 30)]", inputs)
     forward = IN_FORWARD + "\n    build('imported')\n"
-    assert asked(recorder, forward, Task("test/numpy", 1, "numpy", source)) == ["imported"]
+    assert asked(builder, forward, Task("test/numpy", 1, "numpy", source)) == ["imported"]
