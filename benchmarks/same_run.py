@@ -32,7 +32,10 @@ _OF_TIME = re.compile(r"(^|[/_])seconds$|_per_second$|^utilisation/")
 _LOSSES = "train/"
 _SHOWN_CHARACTERS = 40
 
+_KEYS = (("task_id", "prompt_ids"), ("task_id", "prompt_ids", "response_ids"))  # that name a prompt, and a rollout
+
 Step = tuple[str, int]
+Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,7 @@ class StepRecord:
     """A step of one run: its rollouts in the order in which they are stored, and its metrics by name. `time` is when
     the step was committed, in seconds since 1970 (infinity if it has no metrics)."""
 
-    rollouts: Sequence[Mapping[str, Any]]
+    rollouts: Sequence[Row]
     metrics: Mapping[str, float]
     time: float
 
@@ -65,7 +68,7 @@ def read_steps(run: Path) -> dict[Step, StepRecord]:
     """The steps of a run directory, in the order of their commits. Raises FileNotFoundError if it has none."""
     samples, metrics = _read_files(run, "samples"), _read_files(run, "metrics")
     if not samples and not metrics:
-        raise FileNotFoundError(f"{run}: no samples/phase=*/step=*/samples.parquet and no metrics; give a run directory")
+        raise FileNotFoundError(f"{run}: neither samples/ nor metrics/ of any step; give a run directory")
     steps = {}
     for key in samples.keys() | metrics.keys():
         rows = metrics.get(key, [])
@@ -100,7 +103,7 @@ def compare_runs(run: Mapping[Step, StepRecord], other: Mapping[Step, StepRecord
 
 
 def _compare_step(key: Step, first: StepRecord, second: StepRecord) -> Comparison:
-    pairs = list(zip(first.rollouts, second.rollouts, strict=False))
+    pairs, is_reordered = _pair(first.rollouts, second.rollouts)
     differences = []
     if len(first.rollouts) != len(second.rollouts):
         differences.append(f"{len(first.rollouts)} and {len(second.rollouts)} rollouts")
@@ -114,6 +117,8 @@ def _compare_step(key: Step, first: StepRecord, second: StepRecord) -> Compariso
     names = [*first.metrics, *(name for name in second.metrics if name not in first.metrics)]
     values = {name: (first.metrics.get(name), second.metrics.get(name)) for name in names}
     differences += [f"metric {name}{_place_and_values(*pair)}" for name, pair in values.items() if not _same(*pair)]
+    if is_reordered:
+        differences.append("the rollouts are stored in another order")
     return Comparison(
         *key,
         rollouts=max(len(first.rollouts), len(second.rollouts)),
@@ -126,7 +131,24 @@ def _compare_step(key: Step, first: StepRecord, second: StepRecord) -> Compariso
     )
 
 
-def _common_columns(pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -> list[str]:
+def _pair(first: Sequence[Row], second: Sequence[Row]) -> tuple[list[tuple[Row, Row]], bool]:
+    """The rollouts of two runs in pairs, and whether they had to be sorted for it. A step stores rollouts as they come
+    back, so two runs may store the same rollouts, or responses to the same prompts, in another order."""
+    prompts, rollouts = ([[_key(row, names) for row in rows] for rows in (first, second)] for names in _KEYS)
+    for left, right in (rollouts, prompts):
+        if left == right:
+            break
+        if sorted(left) == sorted(right):
+            ordered = (sorted(rows, key=lambda row: _key(row, _KEYS[1])) for rows in (first, second))
+            return list(zip(*ordered, strict=True)), True
+    return list(zip(first, second, strict=False)), False
+
+
+def _key(row: Row, names: Sequence[str]) -> tuple[Any, ...]:
+    return tuple(row[name] for name in names)
+
+
+def _common_columns(pairs: Sequence[tuple[Row, Row]]) -> list[str]:
     """The columns to compare, in the order of a step: prompt, response, and what became of it. A column that only one
     version of the code writes says nothing about the run."""
     if not pairs:
@@ -138,7 +160,7 @@ def _common_columns(pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]
     ]
 
 
-def _count_identical(pairs: Iterable[tuple[Mapping[str, Any], Mapping[str, Any]]], names: Sequence[str]) -> int:
+def _count_identical(pairs: Iterable[tuple[Row, Row]], names: Sequence[str]) -> int:
     return sum(all(row.get(name) == other.get(name) for name in names) for row, other in pairs)
 
 

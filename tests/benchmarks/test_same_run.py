@@ -83,6 +83,20 @@ def test_any_difference_of_a_metric_is_named(make: Make, capsys, name: str) -> N
     assert lines[-1] == f"1-contrastive_rl step 1: metric {name}: 1.0 and 1.25"
 
 
+@pytest.mark.parametrize("changed", [{}, {"response_ids": (3, 6)}])
+def test_another_order_is_a_difference_that_hides_no_other(make: Make, capsys, tmp_path: Path, changed) -> None:
+    runs = make("before"), make("after")
+    second = replace(ROLLOUT, task_id="level1/gelu_tanh", prompt_ids=(1, 7))
+    RunDirectory(tmp_path, "before").write_samples("1-contrastive_rl", 1, [ROLLOUT, second])
+    RunDirectory(tmp_path, "after").write_samples("1-contrastive_rl", 1, [replace(second, **changed), ROLLOUT])
+    code, lines = compared(capsys, *runs)
+    assert code == 1
+    assert lines[3].split()[2:5] == ["4", "4", "3" if changed else "4"]
+    sentence = "rollout 1 of level1/gelu_tanh, response_ids from entry 1 on: [4] and [6]"
+    order = "the rollouts are stored in another order"
+    assert lines[-1] == f"1-contrastive_rl step 1: {sentence if changed else order}"
+
+
 def test_a_step_that_one_run_lacks_is_a_difference(make: Make, capsys, tmp_path: Path) -> None:
     longer = make("longer")
     RunDirectory(tmp_path, "longer").write_samples("1-contrastive_rl", 2, [ROLLOUT])
