@@ -108,9 +108,10 @@ def _compare_step(key: Step, first: StepRecord, second: StepRecord) -> Compariso
     if len(first.rollouts) != len(second.rollouts):
         differences.append(f"{len(first.rollouts)} and {len(second.rollouts)} rollouts")
     columns = _common_columns(pairs)
-    for index, (row, other) in enumerate(pairs):
+    positions = {id(row): index for index, row in enumerate(first.rollouts)}
+    for row, other in pairs:
         differences += [
-            f"rollout {index} of {row['task_id']}, {name}{_place_and_values(row[name], other[name])}"
+            f"rollout {positions[id(row)]} of {row['task_id']}, {name}{_place_and_values(row[name], other[name])}"
             for name in columns
             if not _same(row[name], other[name])
         ]
