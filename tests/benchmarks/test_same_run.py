@@ -28,12 +28,12 @@ def make(tmp_path: Path) -> Make:
 
     def made(name: str, changed: dict[str, Any] | None = None, metrics: dict[str, float] | None = None) -> Path:
         run = RunDirectory(tmp_path, name)
-        run.write_samples("assess/base", 0, [ROLLOUT])
-        run.write_metrics("assess/base", 0, {"reward": 1.0})
+        run.samples.write("assess/base", 0, [ROLLOUT])
+        run.metrics.write("assess/base", 0, {"reward": 1.0})
         for step in range(2):
             second = replace(ROLLOUT, **(changed or {})) if step else ROLLOUT
-            run.write_samples("1-contrastive_rl", step, [ROLLOUT, second])
-            run.write_metrics("1-contrastive_rl", step, {**METRICS, **((metrics or {}) if step else {})})
+            run.samples.write("1-contrastive_rl", step, [ROLLOUT, second])
+            run.metrics.write("1-contrastive_rl", step, {**METRICS, **((metrics or {}) if step else {})})
         return tmp_path / name
 
     return made
@@ -87,8 +87,8 @@ def test_any_difference_of_a_metric_is_named(make: Make, capsys, name: str) -> N
 def test_another_order_is_a_difference_that_hides_no_other(make: Make, capsys, tmp_path: Path, changed) -> None:
     runs = make("before"), make("after")
     second = replace(ROLLOUT, task_id="level1/gelu_tanh", prompt_ids=(1, 7))
-    RunDirectory(tmp_path, "before").write_samples("1-contrastive_rl", 1, [ROLLOUT, second])
-    RunDirectory(tmp_path, "after").write_samples("1-contrastive_rl", 1, [replace(second, **changed), ROLLOUT])
+    RunDirectory(tmp_path, "before").samples.write("1-contrastive_rl", 1, [ROLLOUT, second])
+    RunDirectory(tmp_path, "after").samples.write("1-contrastive_rl", 1, [replace(second, **changed), ROLLOUT])
     code, lines = compared(capsys, *runs)
     assert code == 1
     assert lines[3].split()[2:5] == ["4", "4", "3" if changed else "4"]
@@ -99,7 +99,7 @@ def test_another_order_is_a_difference_that_hides_no_other(make: Make, capsys, t
 
 def test_a_step_that_one_run_lacks_is_a_difference(make: Make, capsys, tmp_path: Path) -> None:
     longer = make("longer")
-    RunDirectory(tmp_path, "longer").write_samples("1-contrastive_rl", 2, [ROLLOUT])
+    RunDirectory(tmp_path, "longer").samples.write("1-contrastive_rl", 2, [ROLLOUT])
     code, lines = compared(capsys, make("before"), longer)
     assert code == 1
     assert lines[-1] == "1-contrastive_rl step 2: only the second run has this step"
