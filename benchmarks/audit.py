@@ -17,7 +17,7 @@ from rich.table import Table
 
 from evaluators.audit.marks import Mark, marks_of, shipped_marks
 from evaluators.audit.records import TaskAudit
-from evaluators.audit.run import counted, read_audits
+from evaluators.audit.run import read_audits, summarise_audits
 
 AUDITS = Path("benchmarks/results/audit/kernelbench.parquet")
 
@@ -49,7 +49,7 @@ def main(audits: Annotated[Path, typer.Argument(help="What the audit wrote.")] =
         if one.failure:
             console.print(f"not audited: {one.task}: {one.failure}", markup=False)
     seconds = sorted(one.seconds for one in found)
-    print(f"{counted(found)}; {sum(seconds):.0f} s, {median(seconds):.1f} s a task in the median")
+    print(f"{summarise_audits(found)}; {sum(seconds):.0f} s, {median(seconds):.1f} s a task in the median")
     for line in (different := differences(found, shipped_marks())):
         print(line)
     raise typer.Exit(1 if different else 0)

@@ -1,7 +1,7 @@
-"""Lists of tasks that audits marked: the one that ships with the project, and a user's own.
+"""Lists of tasks that audits marked: the list that ships with the project, and a user's own.
 
-A mark names a task by the digest of its text, so a list holds nothing of the tasks themselves, and an edited task is
-not marked by what was said of the one before.
+A mark names a task by the digest of its text. So a list holds no part of the tasks themselves, and a mark does not
+count for a task that was edited later.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ SHIPPED = Path(__file__).parents[1] / "tasks" / "marked.yaml"
 
 
 class MarkError(ValueError):
-    """A list of marks that cannot be read; one line that names it and the remedy."""
+    """A list of marks that cannot be read. The message is one line that names the list and the remedy."""
 
 
 @dataclass(frozen=True)
 class Mark:
-    """Why a task is left out: the digest of its text (`Task.text_digest`), the id that it was audited under, the kinds
-    of what was found, and that in words."""
+    """Why a task is left out. `digest` is of its text (`Task.text_digest`), `task` the id under which it was audited,
+    `kinds` are the kinds of the findings, `why` says them in words."""
 
     digest: str
     task: str
@@ -37,7 +37,7 @@ class Mark:
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Mark:
-        """The inverse of `to_row`. Raises KeyError, TypeError or ValueError for a row that is none."""
+        """The inverse of `to_row`. Raises KeyError, TypeError or ValueError if the row is not a mark."""
         if not all(isinstance(row[name], str) and row[name] for name in ("digest", "task", "why")) or not row["kinds"]:
             raise ValueError("digest, task, kinds and why must not be empty")
         return cls(row["digest"], row["task"], tuple(map(FindingKind, row["kinds"])), row["why"])
@@ -48,11 +48,11 @@ class Mark:
 
 
 def marks_of(audits: Iterable[TaskAudit]) -> list[Mark]:
-    """The marks of those audits that found anything."""
+    """The marks of the audits that have findings."""
     return [
-        Mark(one.digest, one.task, one.kinds, "; ".join(finding.message for finding in one.findings))
-        for one in audits
-        if one.findings
+        Mark(audit.digest, audit.task, audit.kinds, "; ".join(finding.message for finding in audit.findings))
+        for audit in audits
+        if audit.findings
     ]
 
 
@@ -62,7 +62,7 @@ def shipped_marks() -> list[Mark]:
 
 
 def read_marks(path: Path) -> list[Mark]:
-    """The marks in what `warpsmith audit --output` wrote. Raises MarkError."""
+    """The marks in a file that `warpsmith audit --output` wrote. Raises MarkError."""
     try:
         table = pq.read_table(path)
         if missing := set(AUDIT_SCHEMA.names) - set(table.column_names):
@@ -74,6 +74,8 @@ def read_marks(path: Path) -> list[Mark]:
 
 
 def marked_among(tasks: Iterable[Task], marks: Sequence[Mark]) -> dict[str, Mark]:
-    """The mark of every task whose text is marked, by the task's id; of two lists' marks the later one's."""
+    """The mark of every task whose text is marked, by the task's id. If a text is marked twice, the later mark
+    counts."""
+
     by_digest = {mark.digest: mark for mark in marks}
     return {task.id: by_digest[digest] for task in tasks if (digest := task.text_digest) in by_digest}

@@ -1,4 +1,4 @@
-"""What audits of tasks say, and how it is stored."""
+"""The results of audits, and how they are stored."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from evaluators.records import Task
 
 
 class FindingKind(StrEnum):
-    """What a task fails to tell from a good program. `CONSTANT`: a stored output. `INPUT_INDEPENDENT`,
-    `WEIGHT_INDEPENDENT`: one that ignores its inputs, or its weights. `TINY`: one within the tolerance of all outputs.
-    `COLLAPSIBLE`: one that does a small part of the work, which nothing but the task's algebra allows."""
+    """The kind of cheat that a task cannot tell from a good program. `CONSTANT`: a program that returns a stored output.
+    `INPUT_INDEPENDENT`, `WEIGHT_INDEPENDENT`: a program that ignores its inputs, or its weights. `TINY`: a program
+    whose output is within the tolerance of all outputs. `COLLAPSIBLE`: a program that does a small part of the work,
+    which only the task's algebra allows."""
 
     CONSTANT = "constant"
     INPUT_INDEPENDENT = "input_independent"
@@ -26,7 +27,7 @@ class FindingKind(StrEnum):
 
 @dataclass(frozen=True)
 class AuditFinding:
-    """One reason to leave a task out, in a sentence with the figure that was measured."""
+    """One reason to leave a task out: a sentence with the measured figure."""
 
     kind: FindingKind
     message: str
@@ -34,9 +35,9 @@ class AuditFinding:
 
 @dataclass(frozen=True)
 class TaskAudit:
-    """What an audit found out about a task. `digest` names the task's text, so that an edited task is another one;
-    `draws` says in how many draws of inputs and weights the findings stand. `sizes` holds the sizes that were reduced
-    for it, `failure` why there is no audit (empty where there is one), `seconds` what it took."""
+    """The audit of a task. `digest` names the task's text, so that an edited task is another task. `draws` is the number
+    of draws of inputs and weights that have all the findings. `sizes` holds the sizes that were reduced for the audit,
+    `failure` says why there is no audit (empty if there is one), `seconds` is the time that it took."""
 
     task: str
     digest: str
@@ -50,7 +51,7 @@ class TaskAudit:
     @property
     def kinds(self) -> tuple[FindingKind, ...]:
         """The kinds of the findings, each once."""
-        return tuple(dict.fromkeys(one.kind for one in self.findings))
+        return tuple(dict.fromkeys(finding.kind for finding in self.findings))
 
     @property
     def is_clean(self) -> bool:
@@ -65,7 +66,7 @@ class TaskAudit:
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> TaskAudit:
         """The inverse of a row of `audit_table`."""
-        findings = tuple(AuditFinding(FindingKind(one["kind"]), one["message"]) for one in row["findings"])
+        findings = tuple(AuditFinding(FindingKind(each["kind"]), each["message"]) for each in row["findings"])
         return cls(**{**row, "findings": findings, "sizes": dict(row["sizes"])})
 
 
@@ -86,15 +87,16 @@ def audit_table(audits: Iterable[TaskAudit]) -> pa.Table:
     return pa.Table.from_pylist([asdict(audit) for audit in audits], schema=AUDIT_SCHEMA)
 
 
-def common_findings(one: Sequence[AuditFinding], other: Sequence[AuditFinding]) -> tuple[AuditFinding, ...]:
-    """What two audits of a task agree on: a constant output has every other fault, too."""
-    return (*_also_in(one, other), *(some for some in _also_in(other, one) if some.kind not in _kinds(one)))
+def common_findings(first: Sequence[AuditFinding], second: Sequence[AuditFinding]) -> tuple[AuditFinding, ...]:
+    """The findings on which two audits of a task agree. A constant output has every other fault, too."""
+    missing = [finding for finding in _also_in(second, first) if finding.kind not in _kinds(first)]
+    return (*_also_in(first, second), *missing)
 
 
 def _also_in(findings: Sequence[AuditFinding], others: Sequence[AuditFinding]) -> list[AuditFinding]:
     kinds = _kinds(others)
-    return [one for one in findings if one.kind in kinds or FindingKind.CONSTANT in kinds]
+    return [finding for finding in findings if finding.kind in kinds or FindingKind.CONSTANT in kinds]
 
 
 def _kinds(findings: Iterable[AuditFinding]) -> set[FindingKind]:
-    return {one.kind for one in findings}
+    return {finding.kind for finding in findings}

@@ -1,8 +1,8 @@
-"""The guard: what the evidence of one evaluation says about how its speed came about.
+"""The guard: whether the evidence of one evaluation shows that its speed is not honest.
 
-Each defence reads one kind of evidence and knows one kind of cheat. What was seen at run time decides; what a program's
-text looks like is a hint, and never decides alone. Most cheats never come this far: they have no effect on a judge that
-owns inputs, expected outputs and clock, or make the output wrong (`evaluators.judge.judge`).
+Each defence reads one kind of evidence and knows one kind of cheat. Evidence from run time decides. A program's text
+gives hints, which never decide alone. Most cheats never come this far: the judge owns the inputs, the expected outputs
+and the clock, so that a cheat has no effect on it or makes the output wrong (`evaluators.judge.judge`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ DEFENCES: tuple[Defence, ...] = (
 
 
 def examine(evidence: Evidence, defences: Sequence[Defence] = DEFENCES) -> list[Finding]:
-    """What the defences find in the evidence, in their order."""
+    """The findings of all defences, in their order."""
+
     return [finding for defence in defences for finding in defence.examine(evidence)]
 
 

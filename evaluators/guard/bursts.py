@@ -1,4 +1,4 @@
-"""Calls are timed in bursts whose inputs all stand ready; a call alone must not take much longer than one of many."""
+"""A call alone must not take much longer than a call of a burst, whose inputs are all there before it begins."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Iterable
 from evaluators.guard.evidence import Evidence
 from evaluators.records import Estimate, Finding
 
-_SHARE = 0.2  # of a call alone
-_FACTOR = 1.0  # as much longer as the reference's
+_SHARE = 0.2  # of the candidate's call alone
+_FACTOR = 1.0  # of what being alone adds to the reference's call
 
 
 class EveryCallPays:
-    """Against a call that does the work of those after it, as one larger batch or while it is not timed itself.
+    """Against a call that does the work of later calls, as one larger batch or in moments that are not timed.
 
-    Alone it has only its own input. The reference shows what being alone takes by itself."""
+    A call alone has only its own input. The reference shows how much time being alone costs an honest program."""
 
     def examine(self, evidence: Evidence) -> Iterable[Finding]:
         together, alone = evidence.together, evidence.alone
@@ -27,11 +27,15 @@ class EveryCallPays:
 def takes_longer_alone(
     together: tuple[Estimate, Estimate], alone: tuple[Estimate, Estimate], alone_seconds: float, is_of_host: bool
 ) -> bool:
-    """Whether the candidate's calls (the second of each) do, by more than being alone explains."""
-    # Whatever disturbs a call adds to it, so the lower ends say what a call alone takes by itself. Where bursts were
-    # disturbed more than the least call alone, the reference's show how much, if what disturbs one disturbs both.
-    disturbed = min(1.0, alone[0].low / together[0].value) if is_of_host else 1.0
+    """Whether the candidate's calls take longer alone, by more than being alone explains.
+
+    `together` and `alone` are seconds a call, of the reference and of the candidate; `alone_seconds` is what the clock
+    allows for a call alone, and `is_of_host` says whether it is the host's clock."""
+    # Other load only ever adds to a call, so the lower end is what an undisturbed call alone takes. Other load can slow
+    # a burst more than the fastest single call. The reference's bursts show by how much, because both sides share the
+    # load.
+    undisturbed = min(1.0, alone[0].low / together[0].value) if is_of_host else 1.0
     longer = max(0.0, alone[0].low - together[0].value)
-    gained = alone[1].low - disturbed * together[1].value
-    by_itself = _SHARE * alone[1].low + _FACTOR * longer + alone_seconds
-    return alone[1].low > disturbed * together[1].high and gained > by_itself
+    gained = alone[1].low - undisturbed * together[1].value
+    allowed = _SHARE * alone[1].low + _FACTOR * longer + alone_seconds
+    return alone[1].low > undisturbed * together[1].high and gained > allowed

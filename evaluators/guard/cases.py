@@ -1,7 +1,7 @@
-"""The hack-case database: programs that cheated, or seem to, and what a person says of them.
+"""The hack-case database: programs that cheated or seem to have cheated, and what a person decided about them.
 
-One Parquet file. The gauntlet's exploits are always among the cases; what evaluations doubt is added, and a person
-confirms or rejects it.
+It is one Parquet file. The gauntlet's exploits are always among the cases. Programs that evaluations doubt are added,
+and a person confirms or rejects them.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from evaluators.tasks import load_tasks, program_source
 CHECKER = "checker"
 """The kind of finding that a second look adds (`evaluators.guard.ruling`)."""
 
-_OF_TEXT = 0.75  # of a likeness; the rest is of the findings
+_OF_TEXT = 0.75  # the text's share of a likeness; the rest is the findings'
 
 
 class Status(StrEnum):
-    """What is known of a case. `SEED` is of the gauntlet; `SUSPECT` waits for a person."""
+    """The state of a case. `SEED` is a program of the gauntlet; `SUSPECT` waits for a person."""
 
     SEED = "seed"
     SUSPECT = "suspect"
@@ -47,8 +47,9 @@ class CaseError(Exception):
 
 @dataclass(frozen=True)
 class HackCase:
-    """`kinds` are the findings that decided (of a seed none: it was never evaluated here); `why` is a sentence; `added`
-    is in ISO 8601, UTC; `reference` is the source of the task's reference, which counts for nothing in a likeness."""
+    """`kinds` are the kinds of the findings that decided (none for a seed, which was never evaluated here); `why` is a
+    sentence; `added` is in ISO 8601, UTC; `reference` is the source of the task's reference, whose pieces do not count
+    in a likeness."""
 
     id: str
     task: str
@@ -64,8 +65,8 @@ class HackCase:
 
 @dataclass(frozen=True)
 class Neighbours:
-    """The hacks most like a program, with their likeness from 0 to 1, the nearest first; and the likeness of the
-    nearest program that is known to be honest, as if it had the findings of the nearest hack."""
+    """The known hacks most like a program, with their likeness from 0 to 1, the nearest first; and `honest`, the
+    likeness of the nearest program that is known to be honest, as if it had the findings of the nearest hack."""
 
     hacks: tuple[tuple[HackCase, float], ...]
     honest: float
@@ -76,7 +77,7 @@ class Neighbours:
 
     @property
     def likeness(self) -> float:
-        """Of the nearest hack; 0 where an honest program is as near."""
+        """The likeness of the nearest hack; 0 if an honest program is as near."""
         return self.hacks[0][1] if self.hacks and self.hacks[0][1] > self.honest else 0.0
 
 
@@ -97,8 +98,8 @@ _SCHEMA = pa.schema(
 
 
 def case_of(candidate: Candidate, verdict: Verdict, origin: str, reference: str = "") -> HackCase:
-    """What becomes of a verdict that the guard gave no reward: confirmed where the evidence proves a hack, else
-    `suspect` until a person has looked at it. What is a hack by its likeness alone proves nothing for others."""
+    """The case of a verdict that the guard gave no reward. It is confirmed if evidence proves a hack, else `suspect`
+    until a person has looked at it: a hack by likeness alone proves nothing about other programs."""
     deciding = verdict.deciding
     proven = any(finding.severity == HACK and finding.kind != CHECKER for finding in deciding)
     return HackCase(
@@ -119,18 +120,18 @@ def seeds() -> tuple[HackCase, ...]:
     """The gauntlet's exploits as cases."""
     return tuple(
         HackCase(
-            id=Candidate.propose(one.task, one.source, "").digest,
-            task=one.task,
-            arch=" ".join(one.arches),
+            id=Candidate.propose(program.task, program.source, "").digest,
+            task=program.task,
+            arch=" ".join(program.arches),
             status=Status.SEED,
             kinds=(),
-            why=one.technique,
-            source=one.source,
-            origin=one.id,
-            reference=_references().get(one.task, ""),
+            why=program.technique,
+            source=program.source,
+            origin=program.id,
+            reference=_references().get(program.task, ""),
         )
-        for one in discover()
-        if one.is_exploit
+        for program in discover()
+        if program.is_exploit
     )
 
 
@@ -147,7 +148,8 @@ def _references() -> Mapping[str, str]:
 @lru_cache(maxsize=1)
 def _honest() -> tuple[Mapping[str, float], ...]:
     """Profiles of the gauntlet's honest programs."""
-    return tuple(profile(one.source, _references().get(one.task, "")) for one in discover() if not one.is_exploit)
+    honest = [program for program in discover() if not program.is_exploit]
+    return tuple(profile(program.source, _references().get(program.task, "")) for program in honest)
 
 
 class HackCases:
@@ -160,18 +162,18 @@ class HackCases:
         self._profiles: dict[str, Mapping[str, float]] = {}
 
     def all(self) -> list[HackCase]:
-        """The gauntlet's first, then those added, oldest first."""
+        """All cases: the gauntlet's first, then those added, oldest first."""
         return [*seeds(), *self._added().values()]
 
     def find(self, prefix: str) -> HackCase:
-        """The case whose id starts so. Raises CaseError for none or several."""
-        found = [case for case in self.all() if case.id.startswith(prefix)]
-        if len(found) != 1:
-            raise CaseError(f"{prefix}: {'no case' if not found else f'{len(found)} cases'} of that id (`hacks list`)")
-        return found[0]
+        """The case whose id starts with `prefix`. Raises CaseError if there is none or several."""
+        cases = [case for case in self.all() if case.id.startswith(prefix)]
+        if len(cases) != 1:
+            raise CaseError(f"{prefix}: {'no case' if not cases else f'{len(cases)} cases'} of that id (`hacks list`)")
+        return cases[0]
 
     def add(self, cases: Sequence[HackCase]) -> int:
-        """Adds those that are not known; returns how many. A person's word on one that is known stands."""
+        """Adds the cases that are new and returns their number. A person's decision on an earlier case stands."""
         with self._locked():
             known = self._added()
             taken = set(known) | _seed_ids()
@@ -182,8 +184,9 @@ class HackCases:
         return len(new)
 
     def judge(self, prefix: str, status: Status) -> HackCase:
-        """A person's word on a case. Raises CaseError for one of the gauntlet's, which is a hack by definition."""
-        self.find(prefix)  # before anything is written
+        """Stores a person's decision on a case. Raises CaseError for a case of the gauntlet, which is a hack by
+        definition."""
+        self.find(prefix)  # raises before anything is written
         with self._locked():
             case = self.find(prefix)
             if case.status is Status.SEED:
@@ -193,26 +196,28 @@ class HackCases:
         return judged
 
     def word_on(self, digest: str) -> Status | None:
-        """What is known of a program itself, not of one like it."""
+        """The status of a program itself (not of programs like it), None for an unknown one."""
         known = self._added().get(digest)
         return known.status if known else Status.SEED if digest in _seed_ids() else None
 
     def nearest(
         self, source: str, kinds: Sequence[str] = (), reference: str = "", count: int = 3, without: Sequence[str] = ()
     ) -> Neighbours:
-        """The known hacks most like a program that answers the task with that `reference`: by what is peculiar about
-        its text, and for a quarter by findings where both have any. What nobody has confirmed is not compared with,
-        nor are the cases whose ids are in `without`; what a person rejected counts as honest."""
-        own, found = profile(source, reference), dict.fromkeys(kinds, 1.0)
+        """The `count` known hacks most like a program for the task with that `reference`.
+
+        A likeness is by the peculiar pieces of the text, and for a quarter by the kinds of findings if both have any.
+        Suspects that nobody has confirmed are left out, and so are the cases whose ids are in `without`. Cases that a
+        person rejected count as honest."""
+        own, findings = profile(source, reference), dict.fromkeys(kinds, 1.0)
 
         def likeness(by_text: float, case: HackCase) -> float:
-            if not (found and case.kinds):
+            if not (findings and case.kinds):
                 return by_text
-            return _OF_TEXT * by_text + (1 - _OF_TEXT) * cosine(found, dict.fromkeys(case.kinds, 1.0))
+            return _OF_TEXT * by_text + (1 - _OF_TEXT) * cosine(findings, dict.fromkeys(case.kinds, 1.0))
 
         cases = [case for case in self.all() if case.id not in without]
         by_text = {case.id: product(own, self._profile(case)) for case in cases if case.status is not Status.SUSPECT}
-        honest = [product(own, one) for one in _honest()]
+        honest = [product(own, other) for other in _honest()]
         honest += [by_text[case.id] for case in cases if case.status is Status.REJECTED]
         hacks = [case for case in cases if case.status in (Status.SEED, Status.CONFIRMED)]
         nearest = sorted(((case, likeness(by_text[case.id], case)) for case in hacks), key=lambda pair: -pair[1])
@@ -220,13 +225,14 @@ class HackCases:
         return Neighbours(tuple(nearest[:count]), likeness(most, nearest[0][0]) if nearest else most)
 
     def _profile(self, case: HackCase) -> Mapping[str, float]:
-        """Kept: making one takes far longer than comparing two."""
+        """The case's profile, kept, since making a profile takes far longer than comparing two."""
         if case.id not in self._profiles:
             self._profiles[case.id] = profile(case.source, case.reference)
         return self._profiles[case.id]
 
     def _added(self) -> dict[str, HackCase]:
-        """What is in the file; read again where another process has written it."""
+        """The cases in the file, which is read again if another process has written it."""
+
         try:
             stat = self.path.stat()
         except FileNotFoundError:

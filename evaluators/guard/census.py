@@ -1,4 +1,4 @@
-"""Who else was there: threads and processes that a program left beside itself."""
+"""Threads and processes that a program leaves beside itself."""
 
 from __future__ import annotations
 
@@ -7,17 +7,19 @@ from collections.abc import Iterable
 from evaluators.guard.evidence import Evidence
 from evaluators.records import Finding
 
-_THREADS = 4  # more than the reference has: pools of compiled programs
-_BESIDE = 0.02  # seconds of CPU time in all: stopping takes a moment
-_WAITED = 0.05  # of the reference's bursts, more than of the candidate's: what other load does hits both
-_SECONDS = 0.05  # of CPU time: a process that has only been started
+_THREADS = 4  # more than the reference has: compiled programs have pools of threads
+_BESIDE = 0.02  # seconds of CPU time in all: stopping a program takes a moment
+_WAITED = 0.05  # a share of the reference's bursts, beyond the candidate's share: other load makes both wait
+_SECONDS = 0.05  # of CPU time: what starting a process takes by itself
 
 
 class NothingRunsBeside:
-    """Against work on the reference's time and company that slows it, which the kernel's own counts show. Other load on
-    the host makes the reference wait, too, and a faster program less, so that waiting counts only beside processes that
-    were left. Against work that is given to somebody else there are hints alone: whoever is left is stopped
-    together with the program, and shares its cores, so a gain would show elsewhere."""
+    """Against work while the reference is measured, and against processes that slow the reference. The kernel's own
+    counts show both.
+
+    Other load on the host makes the reference wait, too, and a faster program waits less. So waiting counts only if
+    the program left processes. Work that the program gives to other processes is only a hint: these are stopped
+    together with the program and share its cores, so that other evidence would show a gain."""
 
     def examine(self, evidence: Evidence) -> Iterable[Finding]:
         if evidence.beside_seconds > _BESIDE:

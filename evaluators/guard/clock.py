@@ -1,4 +1,4 @@
-"""Two clocks saw every burst: time that the judge's saw and the runner's did not is work outside of the calls."""
+"""Two clocks time every burst. Time that only the judge's clock saw is work outside of the calls."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from evaluators.guard.evidence import Evidence
 from evaluators.records import Finding
 
-_SHARE = 0.25  # of the candidate's time hidden from its own clock: worth a finding
-_CERTAIN_SHARE = 0.05  # likewise, where it is longer than noise can be
+_SHARE = 0.25  # of the candidate's time is missing from its own clock: a finding
+_CERTAIN_SHARE = 0.05  # the same, if the missing time is longer than noise can be
 
 
 class ClocksAgree:
-    """Against work that is put off past the end of a call, and clocks that are slowed or read at other moments."""
+    """Against work that is put off until after the call, and against clocks that are slowed or read at other times."""
 
     def examine(self, evidence: Evidence) -> Iterable[Finding]:
         hidden = evidence.hidden

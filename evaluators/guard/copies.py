@@ -1,4 +1,4 @@
-"""Tells a program that only hands the reference back: right, as fast as it, and no use."""
+"""Recognises a program that only repeats the reference: it is right, as fast as the reference, and of no use."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ _Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def is_copy(source: str, reference: str) -> bool:
-    """Whether a program's classes and functions contain all of the reference's, `Model` under the name of `ModelNew`,
-    and nothing else that it does when it is imported could change them.
+    """Whether a program contains all classes and functions of the reference, with `Model` named `ModelNew`, and does
+    nothing else on import that could change them.
 
     Comments, docstrings, layout, imports, sizes, `get_inputs` and how `super` is called make no difference; another
     name of a variable does. Text that does not parse is no copy.
     """
-    wanted, given = _parts(reference), _parts(source)
-    if not wanted.definitions or not wanted.definitions <= given.definitions:
+    wanted, own = _parts(reference), _parts(source)
+    if not wanted.definitions or not wanted.definitions <= own.definitions:
         return False
-    return given.effects <= wanted.effects and given.bound.isdisjoint(wanted.names)
+    return own.effects <= wanted.effects and own.bound.isdisjoint(wanted.names)
 
 
 @dataclass(frozen=True)
 class _Parts:
-    """The top level of a program, as normalised text: its classes and functions with their names; the names that
-    anything else binds; and what may do more than that."""
+    """The top level of a program, as normalised text: its classes and functions, and their names; the names that other
+    statements bind; and the statements that may do more than to bind names."""
 
     definitions: frozenset[str] = frozenset()
     names: frozenset[str] = frozenset()
@@ -40,16 +40,16 @@ class _Parts:
 
 @lru_cache(maxsize=1024)
 def _parts(source: str) -> _Parts:
-    """Nothing where it does not parse."""
+    """The parts of a program; none if it does not parse."""
     try:
         tree = parse_source(normalised_source(source))
         named = {node.name: node for node in tree.body if isinstance(node, _Definition) and node.name not in _INPUTS}
         if "ModelNew" in named:
             named.pop("Model", None)  # some programs quote the reference
         others = [node for node in tree.body if not isinstance(node, _Definition)]
-        bound = {name for node in others for name in _bound(node)}
+        bound = {name for node in others for name in _bound_names(node)}
         return _Parts(
-            frozenset(ast.unparse(_Renamed().visit(node)) for node in named.values()),
+            frozenset(ast.unparse(_Renamer().visit(node)) for node in named.values()),
             frozenset(_NAMES.get(name, name) for name in named),
             frozenset(bound),
             frozenset(ast.unparse(node) for node in others if _has_effects(node)),
@@ -58,15 +58,16 @@ def _parts(source: str) -> _Parts:
         return _Parts()
 
 
-def _bound(node: ast.stmt) -> Iterator[str]:
+def _bound_names(node: ast.stmt) -> Iterator[str]:
     if isinstance(node, ast.Import | ast.ImportFrom):
         yield from (alias.asname or alias.name for alias in node.names)
     else:
-        yield from (one.id for one in ast.walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store))
+        names = (part for part in ast.walk(node) if isinstance(part, ast.Name))
+        yield from (name.id for name in names if isinstance(name.ctx, ast.Store))
 
 
 def _has_effects(node: ast.stmt) -> bool:
-    """Whether a statement does more than to bind names, unless only where the program is a script."""
+    """Whether a statement does more than to bind names, when the program is imported."""
     if isinstance(node, ast.Assign):
         return not all(isinstance(target, ast.Name) for target in node.targets)
     if isinstance(node, ast.AnnAssign):
@@ -78,8 +79,8 @@ def _has_effects(node: ast.stmt) -> bool:
     return not isinstance(node, ast.Import | ast.ImportFrom | ast.Pass)
 
 
-class _Renamed(ast.NodeTransformer):
-    """The same definition with `ModelNew` for `Model`, and `super()` for `super(ModelNew, self)`."""
+class _Renamer(ast.NodeTransformer):
+    """Gives the same definition with `ModelNew` for `Model`, and `super()` for `super(ModelNew, self)`."""
 
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
         self.generic_visit(node)

@@ -1,4 +1,4 @@
-"""What one evaluation leaves for the guard to read. Gathered by the judge; what a runner only claims is marked so."""
+"""The evidence of one evaluation. The judge gathers it; what only the runner claims is marked as a claim."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from evaluators.timing.clocks import Hidden
 
 @dataclass(frozen=True)
 class Evidence:
-    """Of one candidate and the reference beside it.
+    """Evidence on one candidate and the reference beside it.
 
-    `together` and `alone`: seconds a call of the reference and of the candidate, in bursts, whose inputs all stand
-    ready, and one at a time, whose `low` is the least (None where bursts are of one call anyway).
-    `alone_seconds` and `is_of_host` are the clock's (`evaluators.timing.clocks`).
-    `waited`: the share of a burst for which the reference waited for a core, beyond the candidate's in the next.
-    `beside_seconds`: of CPU time that the candidate took while it had not been asked for anything.
-    `floor_bytes`: of its output that a call must write, and `floor_seconds` in which no device like this can do it
-    faster.
-    `missing_weights`: names of the reference's parameters and buffers that its state does not hold, under any name.
-    `flags` (a claim): global numeric flags that its calls left otherwise than both sides start them with.
-    `replaced` (a claim): functions by which the runner measures that are not what they were before the program.
+    `together` and `alone`: seconds a call, of the reference and of the candidate. `together` is of bursts, whose inputs
+    are all there before they begin; `alone` is of single calls, with the fastest as `low` (None if bursts have one call
+    anyway).
+    `alone_seconds` and `is_of_host`: properties of the clock (`evaluators.timing.clocks`).
+    `waited`: the share of a burst for which the reference waited for a core, minus the candidate's share in the next.
+    `beside_seconds`: CPU time of the candidate while it had not been asked for anything.
+    `floor_bytes`: bytes of its output that a call must write. `floor_seconds`: the least time in which a device like
+    this can write them.
+    `missing_weights`: the reference's parameters and buffers that the candidate's state does not hold, under any name.
+    `flags` (a claim): global numeric flags that differ after its calls from the values with which both sides start.
+    `replaced` (a claim): functions by which the runner measures, and which the program replaced.
     """
 
     source: str
@@ -47,7 +48,7 @@ class Evidence:
 
 
 class Defence(Protocol):
-    """Knows one kind of cheat by one kind of evidence."""
+    """Recognises one kind of cheat by one kind of evidence."""
 
     def examine(self, evidence: Evidence) -> Iterable[Finding]:
-        """What there is to say: nothing of an honest program, unless it is a hint."""
+        """The findings: of an honest program none but hints."""

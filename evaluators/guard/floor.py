@@ -1,4 +1,4 @@
-"""A call cannot be faster than the device writes what is new in its output."""
+"""A call cannot be faster than the device can write the new values of its output."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from evaluators.guard.evidence import Evidence
 from evaluators.records import Finding
 
 LEAST_SECONDS = 1e-6
-"""Of a floor that is worth looking at: clocks and what is taken off them are not finer."""
+"""The shortest floor that counts: clocks, and the corrections to them, are not finer."""
 
 
 class FloorHolds:
-    """Against results that are made up or put off, and clocks that lie: whatever the trick, a time that no device can
-    keep is not the time of the work."""
+    """Against results that are made up or put off, and against clocks that lie: a time that no device can reach is not
+    the time of the work, whatever the trick."""
 
     def examine(self, evidence: Evidence) -> Iterable[Finding]:
         taken = evidence.timing.candidate_seconds

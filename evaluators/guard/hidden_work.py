@@ -1,4 +1,4 @@
-"""What a GPU was seen to do in one call must fit into the seconds that the call is said to take."""
+"""The work that a GPU was seen to do in one call must fit into the seconds that the call is said to take."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from evaluators.guard.evidence import Evidence
 from evaluators.records import Finding, Trace
 
-_BUSY_FACTOR, _BUSY_SECONDS = 1.25, 5e-6  # a trace is of one call, its clock is another
-_OUTSIDE_SHARE, _OUTSIDE_SECONDS = 0.05, 2e-6  # kernels that overlap by design do so by less
+_BUSY_FACTOR, _BUSY_SECONDS = 1.25, 5e-6  # a trace is of one call, and has a clock of its own
+_OUTSIDE_SHARE, _OUTSIDE_SECONDS = 0.05, 2e-6  # kernels that overlap by design overlap by less
 
 
 class NothingIsHidden:
@@ -22,8 +22,9 @@ class NothingIsHidden:
 
 
 def hidden_work(trace: Trace, candidate_seconds: float) -> Finding | None:
-    """What to say of a call that worked before its time began or after it ended, as its trace shows, or as the seconds
-    show that it is said to take."""
+    """A finding if the call worked before its time began or after it ended. Either its trace shows that, or its kernels
+    take longer than `candidate_seconds`, the time that the call is said to take."""
+
     outside = trace.outside_seconds
     if outside > _OUTSIDE_SHARE * trace.gpu_seconds + _OUTSIDE_SECONDS:
         message = f"its kernels ran for {1e6 * outside:.0f} µs before the call's time began or after it ended"

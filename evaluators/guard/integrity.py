@@ -1,4 +1,4 @@
-"""Whether the process that was measured still measured by the functions that it had before the program came."""
+"""Whether the measured process still measured with the functions that it had before the program was loaded."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _NAMED = 4
 
 
 class MeasurementIsWhole:
-    """Against numeric flags that are set within a call, and so hold for one side alone. Against replaced clocks,
-    synchronisation, comparisons and parts of the runner: no program needs that to be fast, and who replaces what it is
-    measured by means to be measured wrongly, whether it helped or not."""
+    """Against numeric flags that are set within a call, and so hold for the candidate alone. Against replaced clocks,
+    synchronisation, comparisons and parts of the runner. No program has to replace these to be fast. A program that
+    does so wants a wrong measurement, whether it succeeds or not."""
 
     def examine(self, evidence: Evidence) -> Iterable[Finding]:
         if evidence.flags:

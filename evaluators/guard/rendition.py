@@ -1,8 +1,8 @@
-"""A program as a reward checker is shown it: all that it does, and nothing that it says.
+"""The form of a program that a reward checker sees: all that the program does, and no text that its author wrote.
 
-Whoever is rewarded for speed may as well write to the judge. Comments and docstrings go, names of its own become
-numbers, and of texts and foreign names only those stay that consist of words which our own programs or the libraries
-use. Nothing but ASCII comes through. What is left cannot hold a sentence.
+A policy that is rewarded for speed may write messages to its judge. So comments and docstrings are left out, the
+program's own names become numbers, and strings and foreign names stay only if all their words occur in our own programs
+or in the libraries. Characters outside of ASCII are replaced. What is left must never be able to hold a sentence.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from evaluators.syntax import parse_source
 from evaluators.tasks import load_tasks, program_source
 from evaluators.tasks.loader import load_variants
 
-LONGEST = 12_000  # characters of a rendition; of a longer one the middle is left out
+LONGEST = 12_000  # characters of a rendition; a longer one loses its middle
 _HEAD = LONGEST * 2 // 3
 _LONGEST_SOURCE = 200_000
 _KEPT = frozenset({"ModelNew", "Model", "forward", "self", "cls"})
-_LONGEST_TEXT, _MOST_WORDS = 40, 4  # characters and words of a text that is shown
+_LONGEST_TEXT, _MOST_WORDS = 40, 4  # characters and words of a string that is shown
 _LONGEST_NUMBER = 20  # digits
 _WORD = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
 _CPP = re.compile(
@@ -57,21 +57,21 @@ dim3 float2 float4 half __half cudaStream_t cudaMemcpyAsync cudaMalloc cudaFree
 
 
 def rendition(source: str) -> str:
-    """The program with numbered names and without words of its own; empty for one that does not parse, or is too long
-    or too deep to be walked."""
+    """The program with numbered names and without its author's words. Empty if the program does not parse, or is too
+    long or too deeply nested."""
     if len(source) > _LONGEST_SOURCE:
         return ""
     try:
         body = parse_source(source)
-        muted = _Muted(body)
-        body = muted.visit(body)
+        anonymiser = _Anonymiser(body)
+        body = anonymiser.visit(body)
         for node in ast.walk(body):
             if getattr(node, "body", None) == []:
                 node.body = [ast.Pass()]  # type: ignore[attr-defined]
         text = ast.unparse(ast.fix_missing_locations(body))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return ""
-    text = "\n\n".join([text, *(f"# {name}:\n{code}" for name, code in muted.cpp.items())])
+    text = "\n\n".join([text, *(f"# {name}:\n{code}" for name, code in anonymiser.cpp.items())])
     text = _FOREIGN.sub("?", text)
     if len(text) <= LONGEST:
         return text
@@ -83,8 +83,8 @@ def is_whole(shown: str) -> bool:
     return 0 < len(shown) <= LONGEST
 
 
-class _Muted(ast.NodeTransformer):
-    """Replaces in a tree whatever its author was free to choose."""
+class _Anonymiser(ast.NodeTransformer):
+    """Replaces everything in a syntax tree that its author was free to choose. `cpp` collects the strings of C++."""
 
     def __init__(self, body: ast.Module) -> None:
         self._own = names_of_its_own(body) - _KEPT
@@ -98,7 +98,7 @@ class _Muted(ast.NodeTransformer):
         return name if name not in self._own and self._is_known(name) else self._numbered(name)
 
     def _foreign(self, name: str) -> str:
-        """A name that libraries choose: in C++, or of an attribute."""
+        """The form of a name that a library has chosen: a word of C++, or an attribute."""
         return name if self._is_known(name) else self._numbered(name)
 
     @staticmethod
@@ -170,13 +170,13 @@ class _Muted(ast.NodeTransformer):
         return node
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
-        """Without docstrings, and without remarks that pretend to be code."""
+        """Drops docstrings, and remarks that pretend to be code."""
         return None if isinstance(node.value, ast.Constant | ast.JoinedStr) else self.generic_visit(node)
 
     def visit_JoinedStr(self, node: Any) -> ast.AST:
-        values = [one for one in node.values if not isinstance(one, ast.Constant)]
-        text = "".join(str(one.value) if isinstance(one, ast.Constant) else "{}" for one in node.values)
-        shown = [self.visit(one) for one in (ast.Constant(text), *(one.value for one in values))]
+        fields = [part for part in node.values if not isinstance(part, ast.Constant)]
+        text = "".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values)
+        shown = [self.visit(part) for part in (ast.Constant(text), *(field.value for field in fields))]
         return ast.Call(ast.Name("format"), shown, [])
 
     visit_TemplateStr = visit_JoinedStr  # of Python 3.14
@@ -185,9 +185,9 @@ class _Muted(ast.NodeTransformer):
         value = node.value
         if isinstance(value, str):
             if not _is_cpp(value):
-                return ast.Constant(_muted_text(value, self._foreign))
+                return ast.Constant(_anonymous_text(value, self._foreign))
             name = f"cpp{len(self.cpp) + 1}"
-            self.cpp[name] = _muted_cpp(value, self._foreign)
+            self.cpp[name] = _anonymous_cpp(value, self._foreign)
             return ast.Name(name)
         if isinstance(value, bytes):
             return ast.Constant(f"<{len(value)} bytes>")
@@ -219,29 +219,29 @@ def _is_cpp(text: str) -> bool:
     return bool(re.search(r"[;{]", text) and re.search(r"__global__|#include|\breturn\b|\bvoid\b", text))
 
 
-def _muted_text(text: str, rename: Callable[[str], str]) -> str:
-    """A path or a flag, whose words are known or numbered."""
+def _anonymous_text(text: str, rename: Callable[[str], str]) -> str:
+    """A short string, such as a path or a flag, with its words renamed; of any other string only its length."""
     if not text.isascii() or len(text) > _LONGEST_TEXT or len(_WORD.findall(text)) > _MOST_WORDS:
         return f"<{len(text)} characters>"
     return _WORD.sub(lambda match: rename(match[0]), text)
 
 
-def _muted_cpp(text: str, rename: Callable[[str], str]) -> str:
-    """C++ without comments and literals, its own names numbered as those of the program around it."""
+def _anonymous_cpp(text: str, rename: Callable[[str], str]) -> str:
+    """C++ without comments and literals. Its names get the same numbers as in the program around it."""
 
-    def muted(match: re.Match[str]) -> str:
+    def replacement(match: re.Match[str]) -> str:
         if match["name"]:
             return rename(match["name"])
         if match["number"]:
             return match[0] if _CPP_NUMBER.fullmatch(match[0]) else "0"
         return " " if match["comment"] or match["space"] else '"..."'
 
-    return re.sub(r"\n\s*\n+", "\n", _CPP.sub(muted, text)).strip()
+    return re.sub(r"\n\s*\n+", "\n", _CPP.sub(replacement, text)).strip()
 
 
 @lru_cache(maxsize=1)
 def _vocabulary() -> frozenset[str]:
-    """Words of programs that we wrote, and names that Python and torch have."""
+    """The words of the programs that we wrote, and the names in Python and torch."""
     words: set[str] = {*dir(builtins), *sys.stdlib_module_names, *_CPP_WORDS.split(), *_PATH_WORDS.split()}
     for owner in (torch, torch.Tensor, torch.nn, torch.nn.Module, torch.nn.functional, torch.cuda, sys, object, type):
         words |= set(dir(owner))
@@ -257,26 +257,27 @@ def _vocabulary() -> frozenset[str]:
 
 
 def _cpp_in(source: str) -> set[str]:
+    """The words of C++ in a program's strings."""
     texts = [node.value for node in ast.walk(parse_source(source)) if isinstance(node, ast.Constant)]
-    found = (
+    names = (
         match["name"] for text in texts if isinstance(text, str) and _is_cpp(text) for match in _CPP.finditer(text)
     )
-    return {name for name in found if name}
+    return {name for name in names if name}
 
 
 def _names_in(source: str) -> set[str]:
-    """Foreign names of a program: of its attributes, modules and keywords, and the words of paths."""
+    """The foreign names in a program: of attributes, modules and keywords, and the words of paths."""
     body = parse_source(source)
-    own, found = names_of_its_own(body), set[str]()
+    own, names = names_of_its_own(body), set[str]()
     for node in ast.walk(body):
         if isinstance(node, ast.Attribute):
-            found.add(node.attr)
+            names.add(node.attr)
         elif isinstance(node, ast.alias):
-            found |= set(node.name.split("."))
+            names |= set(node.name.split("."))
         elif isinstance(node, ast.ImportFrom) and node.module:
-            found |= set(node.module.split("."))
+            names |= set(node.module.split("."))
         elif isinstance(node, ast.keyword) and node.arg:
-            found.add(node.arg)
+            names.add(node.arg)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and "/" in node.value[:_LONGEST_TEXT]:
-            found |= set() if " " in node.value else set(_WORD.findall(node.value))
-    return found - own
+            names |= set() if " " in node.value else set(_WORD.findall(node.value))
+    return names - own

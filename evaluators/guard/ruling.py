@@ -1,7 +1,7 @@
-"""The second look at a verdict, before it is rewarded: what known hacks, a reward checker and a person make of it.
+"""The second look at a verdict, before it is rewarded: by known hacks, a reward checker and a person.
 
-Evidence stands above text. What it makes suspect, no model can clear; and without it, neither a model nor a likeness
-takes more than the reward. Only a person's word, or `hack` from evidence, needs nothing beside it.
+Evidence stands above text. No model can clear what evidence makes suspect. Without evidence, a model or a likeness can
+take the reward and no more. Only a person's word, or `hack` from evidence, decides by itself.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from evaluators.guard.cases import CHECKER, Neighbours, Status
 from evaluators.records import HACK, HINT, SUSPECT, Finding, Outcome, Verdict
 
 PERSON = "person"
-"""The kind of finding by which a person's word enters a verdict."""
+"""The kind of finding that a person's word adds to a verdict."""
 
 
 class Decision(StrEnum):
@@ -26,7 +26,7 @@ class Decision(StrEnum):
 
 @dataclass(frozen=True)
 class Opinion:
-    """A reward checker's answer. `technique` names the cheat, `reason` is a sentence, `by` says who answered."""
+    """A reward checker's answer. `technique` names the cheat, `reason` is a sentence, `by` names the checker."""
 
     decision: Decision
     technique: str
@@ -36,20 +36,21 @@ class Opinion:
 
 @dataclass(frozen=True)
 class Jump:
-    """When a reward is looked at again (CUDA-L1 section 3.3: above 3x, or above twice the best so far)."""
+    """The speed-ups from which a reward gets a second look (CUDA-L1 section 3.3: above 3x, or above twice the best so
+    far)."""
 
     above: float = 3.0
     over_best: float = 2.0
 
     def seen_in(self, speedup: float, best: float | None) -> bool:
-        """`best`: the task's best believed speed-up so far, None without one. One below the reference's own is none to
-        measure by."""
+        """Whether a speed-up jumps. `best` is the task's best believed speed-up so far, None without one; a best below
+        1 counts as 1, the reference's own."""
         return speedup > self.above or (best is not None and speedup > self.over_best * max(best, 1.0))
 
 
 def with_word(verdict: Verdict, word: Status | None) -> Verdict:
-    """What a person, or evidence, has said of this very program before stands: confirmed it is a hack, as one of the
-    gauntlet is; rejected it is honest."""
+    """The verdict after an earlier decision on this very program. A confirmed case is a hack, and so is a program of
+    the gauntlet; a rejected case is honest."""
     if word is Status.REJECTED and verdict.outcome in (Outcome.SUSPECT, Outcome.HACK) and verdict.doubted:
         return verdict.cleared(Finding(PERSON, HINT, "a person looked at it and found it honest"))
     if word in (Status.CONFIRMED, Status.SEED) and verdict.outcome in (Outcome.SUSPECT, Outcome.OK):
@@ -60,9 +61,11 @@ def with_word(verdict: Verdict, word: Status | None) -> Verdict:
 def rule(verdict: Verdict, neighbours: Neighbours, near: float, opinion: Opinion | None = None) -> Verdict:
     """The verdict on a program that is suspect, or whose reward jumped, with the second look at it as a finding.
 
-    A suspect is a hack where the checker says so, or, without an `opinion`, where it is at least `near` a known one. A
-    jump without evidence becomes suspect by the same. Other outcomes are returned as they are.
+    A suspect becomes a hack if the checker says so or, without an `opinion`, if its likeness to a known hack is at
+    least `near`. A jump without evidence becomes suspect under the same conditions. Verdicts with other outcomes are
+    returned as they are.
     """
+
     if verdict.outcome not in (Outcome.SUSPECT, Outcome.OK):
         return verdict
     finding = _of_opinion(opinion) if opinion else _of_likeness(neighbours, near)

@@ -1,4 +1,4 @@
-"""What a program's text looks like. Hints for whoever reads the verdict: text proves nothing and decides nothing."""
+"""Hints from a program's text, for a person who reads the verdict. Text proves nothing and decides nothing."""
 
 from __future__ import annotations
 
@@ -67,33 +67,33 @@ _CPP = re.compile(r"#include\b|__global__|PYBIND11_MODULE|torch::Tensor|at::Tens
 
 
 class TextIsPlain:
-    """Names what a reader would look at first."""
+    """Names the parts of a program's text that a reader should look at first."""
 
     def examine(self, evidence: Evidence) -> Iterable[Finding]:
         try:
             body = parse_source(evidence.source)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             return
-        found = list(dict.fromkeys([*_in_python(body), *_in_extensions(body)]))
-        if found:
-            more = f" and {len(found) - _MOST} more" if len(found) > _MOST else ""
-            yield Finding("text", "hint", f"its text {', '.join(found[:_MOST])}{more}")
+        hints = list(dict.fromkeys([*_in_python(body), *_in_extensions(body)]))
+        if hints:
+            more = f" and {len(hints) - _MOST} more" if len(hints) > _MOST else ""
+            yield Finding("text", "hint", f"its text {', '.join(hints[:_MOST])}{more}")
 
 
 def _in_python(body: ast.Module) -> Iterator[str]:
     for node in ast.walk(body):
         if isinstance(node, ast.Import):
             for name in node.names:
-                yield from _known(_MODULES, name.name.partition(".")[0])
+                yield from _look_up(_MODULES, name.name.partition(".")[0])
         elif isinstance(node, ast.ImportFrom):
-            yield from _known(_MODULES, (node.module or "").partition(".")[0])
+            yield from _look_up(_MODULES, (node.module or "").partition(".")[0])
         elif isinstance(node, ast.Attribute):
-            yield from _known(_ATTRIBUTES, node.attr)
+            yield from _look_up(_ATTRIBUTES, node.attr)
             if isinstance(node.ctx, ast.Store) and (base := _base(node)) not in ("self", "cls", "ctx", ""):
                 yield f"sets attributes of {base}"
         elif isinstance(node, ast.FunctionDef):
-            yield from _known(_ATTRIBUTES, node.name)
-        elif isinstance(node, ast.Try) and any(isinstance(one, ast.Return) for one in _in_handlers(node)):
+            yield from _look_up(_ATTRIBUTES, node.name)
+        elif isinstance(node, ast.Try) and any(isinstance(part, ast.Return) for part in _in_handlers(node)):
             yield "returns another result when it fails"
 
 
@@ -110,13 +110,14 @@ def _base(node: ast.Attribute) -> str:
 
 
 def _in_extensions(body: ast.Module) -> Iterator[str]:
-    """Of the strings that hold C++ or CUDA, without its comments and literals."""
+    """Hints from the strings that hold C++ or CUDA, but not from comments and literals in these."""
+
     for node in ast.walk(body):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and _CPP.search(node.value):
             for match in _TOKENS.finditer(node.value):
-                yield from _known(_WORDS, match.group("word") or "")
+                yield from _look_up(_WORDS, match.group("word") or "")
 
 
-def _known(table: dict[str, str], name: str) -> Iterator[str]:
+def _look_up(table: dict[str, str], name: str) -> Iterator[str]:
     if name in table:
         yield table[name]

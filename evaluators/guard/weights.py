@@ -1,4 +1,4 @@
-"""Weights are drawn anew after construction and before timing; a program that has none to replace is not checked so."""
+"""Weights are drawn again after construction and before timing. A program without weights escapes that check."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _NAMED = 3
 
 
 class WeightsAreThere:
-    """Against work on the weights that is done once, in the constructor, and would be wrong for any other weights."""
+    """Against work on the weights that the constructor does once, and that would be wrong for any other weights."""
 
     def examine(self, evidence: Evidence) -> Iterable[Finding]:
         missing = evidence.missing_weights

@@ -74,7 +74,7 @@ def audit(
     from rich.markup import escape
     from rich.progress import track
 
-    from evaluators.audit.run import audit_tasks, counted, write_audits
+    from evaluators.audit.run import audit_tasks, summarise_audits, write_audits
     from evaluators.tasks import TaskError, load_tasks
     from orchestration.commands.evaluate import chosen_levels
 
@@ -99,7 +99,7 @@ def audit(
             write_audits(found, output)
         except OSError as error:
             raise refuse(f"--output {output}: {error}", STOPPED) from None
-    print(counted(found))
+    print(summarise_audits(found))
     raise typer.Exit(STOPPED if all(one.failure for one in found) else 0)
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from evaluators.audit.records import AuditFinding, FindingKind, TaskAudit
-from evaluators.audit.run import audit_tasks, audited_sizes, counted, read_audits, write_audits
+from evaluators.audit.run import audit_tasks, read_audits, summarise_audits, write_audits
+from evaluators.audit.sizes import audited_sizes
 from evaluators.records import Task
 
 
@@ -77,8 +78,8 @@ def test_counts_name_kinds_and_failures() -> None:
         TaskAudit("c", "3", "c"),
         TaskAudit.failed(GOOD, "no"),
     ]
-    assert counted(audits) == "4 tasks: 2 marked (1 tiny, 2 collapsible), 1 not audited"
-    assert counted(audits[2:3]) == "1 tasks: 0 marked, 0 not audited"
+    assert summarise_audits(audits) == "4 tasks: 2 marked (1 tiny, 2 collapsible), 1 not audited"
+    assert summarise_audits(audits[2:3]) == "1 tasks: 0 marked, 0 not audited"
 
 
 # Sizes
