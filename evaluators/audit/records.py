@@ -13,7 +13,7 @@ from evaluators.records import Task
 
 
 class FindingKind(StrEnum):
-    """The kind of cheat that a task cannot tell from a good program. `CONSTANT`: a program that returns a stored output.
+    """The cheat that a task cannot tell from a good program. `CONSTANT`: a program that returns a stored output.
     `INPUT_INDEPENDENT`, `WEIGHT_INDEPENDENT`: a program that ignores its inputs, or its weights. `TINY`: a program
     whose output is within the tolerance of all outputs. `COLLAPSIBLE`: a program that does a small part of the work,
     which only the task's algebra allows."""
@@ -35,7 +35,7 @@ class AuditFinding:
 
 @dataclass(frozen=True)
 class TaskAudit:
-    """The audit of a task. `digest` names the task's text, so that an edited task is another task. `draws` is the number
+    """The audit of a task. `digest` names the task's text, so that an edited task is another one. `draws` is the number
     of draws of inputs and weights that have all the findings. `sizes` holds the sizes that were reduced for the audit,
     `failure` says why there is no audit (empty if there is one), `seconds` is the time that it took."""
 
