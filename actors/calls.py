@@ -1,7 +1,7 @@
-"""What a pool sends to its actors: a method by name, whose exceptions come back as values.
+"""The calls that a pool sends to its actors: a method by name, whose exceptions come back as values.
 
-RLlib takes an actor out of service whenever a call raises, and a program that raises is no sick actor. Every actor's
-process imports this, so it must not import RLlib, which takes seconds.
+RLlib takes an actor out of service whenever a call raises, but an actor is not broken because a program raised. Every
+actor's process imports this module, so it must not import RLlib, which takes seconds.
 """
 
 from __future__ import annotations
@@ -13,15 +13,18 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Raised:
-    """What a method raised instead of returning."""
+    """The exception that a method raised instead of returning."""
 
     error: Exception
 
 
 @dataclass(frozen=True)
 class Call:
-    """A call by name for an actor's `apply`: `argument0`, `argument1`, ... are the method's arguments in order, so that
-    Ray resolves ObjectRefs among them."""
+    """A call by name for an actor's `apply`.
+
+    `argument0`, `argument1`, ... are the method's arguments in order. Ray resolves ObjectRefs only among arguments of
+    the call itself.
+    """
 
     method: str
 
@@ -31,9 +34,9 @@ class Call:
             result = getattr(actor, self.method)(*ordered)
         except Exception as error:  # noqa: BLE001 - handed to the caller as a value
             return Raised(error)
-        return self._awaited(result) if inspect.isawaitable(result) else result
+        return self._await(result) if inspect.isawaitable(result) else result
 
-    async def _awaited(self, result: Any) -> Any:
+    async def _await(self, result: Any) -> Any:
         try:
             return await result
         except Exception as error:  # noqa: BLE001 - handed to the caller as a value

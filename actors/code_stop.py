@@ -1,9 +1,9 @@
-"""Ends a response behind its program: what a policy would go on to say of it is never read, and costs tokens.
+"""Ends a response behind its program: nobody reads the text that a policy would add, and it costs tokens.
 
-vLLM's scheduler stops at tokens that hold a fence, which it sees as it samples them: no text is needed for that, and
-nothing is sampled that is not kept. The parser of answers (`prompts.parse`) then says whether the program is complete.
-Where it is not, the request goes on from there, over what the prefix cache holds of it. Never changes what is sampled
-before the end: not a token, not a log-probability.
+vLLM's scheduler stops at tokens that hold a fence, and needs no text for that: nothing is sampled that is not kept. The
+parser of answers (`prompts.parse`) then says whether the program is complete. If it is not, the request goes on from
+there, and the prefix cache holds what was computed. Never changes what is sampled before the end: not a token, not a
+log-probability.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from prompts.parse import end_of_program
 if TYPE_CHECKING:
     from actors.generation import GenerationRequest
 
-_MOST_STOPS = 32  # of one response; one that goes on and on with fences is then cut when it has ended by itself
+_MOST_STOPS = 32  # in one response; a response with more fences runs to its own end, and is then cut
 _FENCES = ("```", "~~~")
 _HOLDS_FENCE = re.compile(r"(?:.*\n)?[ \t]*(?:`{3,}|~{3,})[ \t]*(?:\r?\n.*)?", re.DOTALL)
 _REASONING = re.compile(r"<think(?:ing)?>\s*$")
-_TAIL = 16  # tokens of a prompt that are looked at for the tag with which a chat template opens the reasoning
+_TAIL = 16  # tokens at the end of a prompt, in which a chat template may open the reasoning with a tag
 
 
 @dataclass(frozen=True)
 class Sampled:
-    """What vLLM sampled: a log-probability for each token, `stop` or `length`, and the stop token where it was one."""
+    """What vLLM sampled: a log-probability for each token, `stop` or `length`, and the stop token if one ended it."""
 
     token_ids: tuple[int, ...]
     logprobs: tuple[float, ...]
@@ -42,7 +42,8 @@ Sampler = Callable[["GenerationRequest"], Awaitable[list[Sampled]]]
 
 
 class CodeStop:
-    """Samples responses that end behind their program, for a tokenizer and a limit to prompt and response together."""
+    """Samples responses that end behind their program, for one tokenizer. `max_length`: tokens of prompt and response
+    together."""
 
     def __init__(self, tokenizer: Any, max_length: int) -> None:
         self._tokenizer = tokenizer
@@ -50,13 +51,13 @@ class CodeStop:
         self._fences = fence_tokens(tokenizer)
 
     async def responses(self, request: GenerationRequest, sample: Sampler) -> list[Sampled]:
-        """The responses to a request: `n`, or one where it is greedy. Raises what `sample` raises.
+        """The responses to a request: `n`, or one if it is greedy. Raises what `sample` raises.
 
-        A seed holds from the first token to the last, and so does what is bound to a schema; `min_tokens` would keep
-        vLLM from sampling a fence at all. Such responses are sampled whole, and cut.
+        A schema binds a response from the first token to the last, and leaves no room for a program: such a response is
+        sampled whole.
         """
-        if request.seed is not None or request.schema or request.min_tokens:
-            return [self._cut(one, request) for one in await sample(request)]
+        if request.schema:
+            return await sample(request)
         single = replace(request, n=1)
         if request.n == 1 or request.temperature == 0.0:
             return [await self._response(single, sample)]
@@ -69,6 +70,7 @@ class CodeStop:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _response(self, request: GenerationRequest, sample: Sampler) -> Sampled:
+        """One response, sampled from fence to fence until its program is complete."""
         room = min(request.max_tokens, self._max_length - len(request.prompt_ids))
         so_far = Sampled((), (), "")
         read = 0  # characters in which no program ends
@@ -82,10 +84,10 @@ class CodeStop:
             )
             (more,) = await sample(part)
             so_far = Sampled(so_far.token_ids + more.token_ids, so_far.logprobs + more.logprobs, more.finish_reason)
-            text = self._read(request, so_far.token_ids)
+            text = self._text(request, so_far.token_ids)
             end = end_of_program(text, read)
             if end is not None:
-                return self._ended(so_far, end, request)
+                return self._up_to(so_far, end, request)
             if more.stop_token not in fences or more.stop_token in request.stop_token_ids:
                 break
             if len(so_far.token_ids) >= room:
@@ -93,41 +95,36 @@ class CodeStop:
             read = len(text)
         return so_far
 
-    def _cut(self, sampled: Sampled, request: GenerationRequest) -> Sampled:
-        least = len(self._read(request, sampled.token_ids[: request.min_tokens]))
-        end = end_of_program(self._read(request, sampled.token_ids), least)
-        return sampled if end is None else self._ended(sampled, end, request)
-
-    def _ended(self, sampled: Sampled, end: int, request: GenerationRequest) -> Sampled:
-        """Up to the token that holds the character before `end`."""
+    def _up_to(self, sampled: Sampled, end: int, request: GenerationRequest) -> Sampled:
+        """The response up to the token that holds the character before `end`."""
         ids = sampled.token_ids
 
         def characters(tokens: int) -> int:
-            return len(self._read(request, ids[:tokens]))
+            return len(self._text(request, ids[:tokens]))
 
         tokens = len(ids)
         if characters(tokens - 1) >= end:
             tokens = bisect_left(range(tokens), end, key=characters)
         return Sampled(ids[:tokens], sampled.logprobs[:tokens], "stop")
 
-    def _read(self, request: GenerationRequest, token_ids: Sequence[int]) -> str:
-        """The text of a response, with the tag of the reasoning that its prompt opens."""
+    def _text(self, request: GenerationRequest, token_ids: Sequence[int]) -> str:
+        """The text of a response, behind the tag of the reasoning if its prompt opens one."""
         tag = _REASONING.search(self._tokenizer.decode(request.prompt_ids[-_TAIL:]))
         return (tag[0] if tag else "") + self._tokenizer.decode(token_ids, skip_special_tokens=True)
 
 
 def fence_tokens(tokenizer: Any) -> tuple[int, ...]:
-    """The tokens with which a fence may be complete that has nothing else on its line.
+    """The tokens that may complete a fence with nothing else on its line.
 
-    Those that hold one, and, where the tokenizer writes a fence with several tokens, the last of these. A fence written
-    in another way is found when the response has ended.
+    These are the tokens that hold a fence, and, if the tokenizer writes a fence with several tokens, the last of them.
+    A fence written in another way is found when the response has ended.
     """
     vocabulary = tokenizer.get_vocab()
     holding = [index for token, index in vocabulary.items() if any(fence in token for fence in _FENCES)]
-    found = {index for index in holding if _HOLDS_FENCE.fullmatch(tokenizer.decode([index]))}
+    stops = {index for index in holding if _HOLDS_FENCE.fullmatch(tokenizer.decode([index]))}
     for fence in _FENCES:
         for after in ("", "\n"):
             ids = tokenizer.encode(f"pass\n{fence}{after}", add_special_tokens=False)
             whole = (count for count in range(1, len(ids) + 1) if fence in tokenizer.decode(ids[:count]))
-            found.update(ids[count - 1] for count in islice(whole, 1))
-    return tuple(sorted(found))
+            stops.update(ids[count - 1] for count in islice(whole, 1))
+    return tuple(sorted(stops))

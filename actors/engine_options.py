@@ -1,7 +1,7 @@
-"""How vLLM is set up for rollouts: arguments, environment, cores, and the shared memory that weights pass through.
+"""How vLLM is set up for rollouts: arguments, environment, cores, and the files that weights pass through.
 
 The settings for a CPU were chosen by throughput on two cores (Qwen2 with 2 million weights, 8 responses a prompt).
-Imports neither vLLM nor ray: the environment has to be right before vLLM is.
+Imports neither vLLM nor ray: the environment has to be right before vLLM is imported.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from configs.checks import SERVED_RANKS
 from configs.schema import PolicyConfig, RolloutConfig
 from learners.weights import WeightManifest, unpack
 
-# vLLM's CPU default of 128 recomputes up to 127 tokens of a shared prompt for each response; 32, the smallest that its
-# kernel takes, generates faster.
+# With vLLM's CPU default of 128, up to 127 tokens of a shared prompt are computed again for each response. With 32, the
+# smallest block that its kernel takes, it generates faster.
 _CPU_BLOCK = 32
-_GPU_BATCH = 8192  # tokens in a step
-# Batches that a GPU's engine records its decoding for, as CUDA graphs; those between take the next larger.
+_CPU_BATCH, _GPU_BATCH = 4096, 8192  # tokens in a step
+# Batch sizes for which a GPU's engine records its decoding as CUDA graphs. Other sizes take the next larger graph.
 _GRAPHS = (*(1 << power for power in range(5)), *range(32, 128, 16), *range(128, 256, 32), *range(256, 1025, 64))
 
 
 def parse_cores(text: str) -> list[int]:
-    """Core numbers of `0`, `0-3` or `0,2-3`; none for an empty text. Raises ValueError with the remedy."""
+    """The core numbers in a text like `0`, `0-3` or `0,2-3`; none in an empty text. Raises ValueError."""
     cores: list[int] = []
     try:
         for part in filter(None, text.split(",")):
@@ -45,7 +45,7 @@ def parse_cores(text: str) -> list[int]:
 
 
 def prepare_environment(rollout: RolloutConfig) -> bool:
-    """Sets what vLLM and its process read when they start; returns whether they will run on a CPU."""
+    """Sets the environment variables that vLLM reads when it starts; returns whether it will run on a CPU."""
     on_cpu = not torch.cuda.is_available()
     values = {
         OWNER_VARIABLE: str(os.getpid()),
@@ -56,16 +56,16 @@ def prepare_environment(rollout: RolloutConfig) -> bool:
     }
     if on_cpu:
         threads = len(parse_cores(rollout.cpu_cores)) or max(1, len(os.sched_getaffinity(0)) - 1)
-        # Idle OpenMP threads that spin are fast on a quiet machine, and far slower than one thread as soon as another
-        # process wants their core (the evaluators do).
+        # Idle OpenMP threads that spin are fast on a quiet machine. As soon as another process needs their core (the
+        # evaluators do), they are far slower than one thread.
         values |= {"OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "PASSIVE"}
         if rollout.tensor_parallel == 1:
-            # The model runs in the engine's process: a third process and its spinning message queue cost
-            # throughput where cores are few. On a CPU vLLM insists on one unless multiprocessing is off.
+            # The model runs in the engine's process: a third process with its spinning message queue costs throughput
+            # if cores are few. On a CPU, vLLM starts it unless multiprocessing is off.
             values["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"
         if not rollout.compile:
-            # Helpers in the sampler are compiled by inductor however eager the model is: seconds in the first
-            # batch, and a C++ compiler, for nothing.
+            # Otherwise inductor compiles helpers of the sampler even for an eager model. That takes seconds in the
+            # first batch and a C++ compiler, and gains nothing.
             values["TORCH_COMPILE_DISABLE"] = "1"
     os.environ.update(values)
     return on_cpu
@@ -81,8 +81,11 @@ def engine_arguments(
     sleeps: bool = False,
     adapter_rank: int = 0,
 ) -> dict[str, Any]:
-    """Arguments of vLLM's AsyncEngineArgs. `sleeps`: it will be asked to free its memory for a while. `adapter_rank`:
-    of the adapters that it will be given, 0 for none."""
+    """Arguments of vLLM's AsyncEngineArgs.
+
+    `sleeps`: the engine will be asked to free its memory for a while. `adapter_rank`: of the adapters that it will be
+    given, 0 for none.
+    """
     arguments: dict[str, Any] = {
         "model": model_path,
         "dtype": policy.dtype,
@@ -92,7 +95,7 @@ def engine_arguments(
         "enforce_eager": on_cpu and not rollout.compile,
         "enable_prefix_caching": True,
         "logprobs_mode": "processed_logprobs",  # at the sampling temperature, as the learner computes them
-        "generation_config": "vllm",  # sampling is the request's business, not that of a file beside the model
+        "generation_config": "vllm",  # requests say how to sample, not a file beside the model
         "disable_log_stats": True,
         "tensor_parallel_size": rollout.tensor_parallel,
         "distributed_executor_backend": "uni" if rollout.tensor_parallel == 1 else "mp",
@@ -104,36 +107,42 @@ def engine_arguments(
     if adapter_rank:
         served = next((rank for rank in SERVED_RANKS if rank >= adapter_rank), adapter_rank)
         arguments |= {"enable_lora": True, "max_lora_rank": served, "max_loras": 1}
-    if not on_cpu:
-        # Without inductor, decoding still runs as CUDA graphs.
-        graphs = sorted({size for size in _GRAPHS if size < rollout.max_concurrent} | {rollout.max_concurrent})
-        kind = {} if rollout.compile else {"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY"}
-        memory: dict[str, Any] = {"gpu_memory_utilization": rollout.gpu_memory_utilization}
-        if rollout.engines_per_gpu > 1:
-            # Engines that start side by side cannot measure what is free; with a size given they need not.
-            memory = {"gpu_memory_utilization": 0.02, "kv_cache_memory_bytes": int(rollout.kv_cache_gib * 2**30)}
-        return {
-            **arguments,
-            **memory,
-            "enable_sleep_mode": sleeps,
-            # A step with prompts in it runs outside of graphs, so that a few large ones are better than many.
-            "max_num_batched_tokens": max(policy.max_length, _GPU_BATCH),
-            "compilation_config": {**kind, "cudagraph_capture_sizes": graphs},
-        }
+    own = _cpu_arguments(rollout, policy) if on_cpu else _gpu_arguments(rollout, policy, sleeps=sleeps)
+    return {**arguments, **own}
+
+
+def _cpu_arguments(rollout: RolloutConfig, policy: PolicyConfig) -> dict[str, Any]:
     return {
-        **arguments,
         "kv_cache_memory_bytes": int(rollout.kv_cache_gib * 2**30),
         "block_size": _CPU_BLOCK,
-        # vLLM 0.32 on a CPU: a request with a seed whose prompt is split ends the engine ("CPU Generator does not use
-        # offset"). Prompts are therefore never split, which takes a batch that holds the longest.
+        # Prompts are never split, so a batch must hold the longest. If vLLM (0.32) on a CPU splits the prompt of a
+        # request that has its own seed, the engine ends ("CPU Generator does not use offset"). Our requests have none,
+        # but a split also changes which tokens share a step, and so what a run samples at the same seed.
         "enable_chunked_prefill": False,
-        "max_num_batched_tokens": max(policy.max_length, 4096),
+        "max_num_batched_tokens": max(policy.max_length, _CPU_BATCH),
+    }
+
+
+def _gpu_arguments(rollout: RolloutConfig, policy: PolicyConfig, *, sleeps: bool) -> dict[str, Any]:
+    # Without inductor, decoding still runs as CUDA graphs.
+    graphs = sorted({size for size in _GRAPHS if size < rollout.max_concurrent} | {rollout.max_concurrent})
+    kind = {} if rollout.compile else {"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY"}
+    memory: dict[str, Any] = {"gpu_memory_utilization": rollout.gpu_memory_utilization}
+    if rollout.engines_per_gpu > 1:
+        # Engines that start side by side cannot measure what is free. With a given size they need not.
+        memory = {"gpu_memory_utilization": 0.02, "kv_cache_memory_bytes": int(rollout.kv_cache_gib * 2**30)}
+    return {
+        **memory,
+        "enable_sleep_mode": sleeps,
+        # A step with prompts in it runs outside of graphs, so a few large steps are better than many.
+        "max_num_batched_tokens": max(policy.max_length, _GPU_BATCH),
+        "compilation_config": {**kind, "cudagraph_capture_sizes": graphs},
     }
 
 
 @contextmanager
 def on_cores(text: str) -> Iterator[None]:
-    """Processes started inside run on these cores only. All that are allowed, for an empty text."""
+    """Processes started within this block run on these cores only, or on all cores if the text is empty."""
     before = os.sched_getaffinity(0)
     wanted = set(parse_cores(text))
     if missing := wanted - before:
@@ -148,9 +157,9 @@ def on_cores(text: str) -> Iterator[None]:
 
 
 def tensor_names(model_path: str) -> frozenset[str]:
-    """The tensors that a push of weights must bring: those of the checkpoint in a local folder, less tied ones.
+    """The tensors that a push of weights must bring: those of the checkpoint in a local folder, without tied ones.
 
-    Empty for a model that is not a local folder. Raises FileNotFoundError when a folder holds no safetensors file.
+    Empty for a model that is not a local folder. Raises FileNotFoundError for a folder without a safetensors file.
     """
     folder = Path(model_path)
     if not folder.is_dir():
@@ -168,7 +177,7 @@ def tensor_names(model_path: str) -> frozenset[str]:
 
 @contextmanager
 def adapter_folder(manifest: WeightManifest, data: np.ndarray) -> Iterator[str]:
-    """An adapter as peft saves it, for as long as the block lasts."""
+    """A folder with an adapter as peft saves it. It exists within this block."""
     with tempfile.TemporaryDirectory(prefix="warpsmith-adapter-") as folder:
         (Path(folder) / "adapter_config.json").write_text(manifest.adapter)
         save_file(dict(unpack(manifest, data)), Path(folder) / "adapter_model.safetensors")
@@ -177,9 +186,10 @@ def adapter_folder(manifest: WeightManifest, data: np.ndarray) -> Iterator[str]:
 
 @contextmanager
 def shared_file(data: np.ndarray) -> Iterator[str]:
-    """The bytes in memory that another process of this host can map by path, gone when the block ends or we do.
+    """The path of a file in memory with these bytes, for other processes of this host to map.
 
-    An anonymous file needs no room in /dev/shm, which containers keep small, and no clean-up after a kill.
+    It exists within this block, and no longer than this process. An anonymous file needs no room in /dev/shm, which
+    containers keep small, and no clean-up after a kill.
     """
     if not hasattr(os, "memfd_create"):
         with tempfile.NamedTemporaryFile(prefix="warpsmith-weights-") as file:

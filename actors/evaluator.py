@@ -2,35 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import ray
 from ray.rllib.utils.actor_manager import FaultAwareApply
 
+from actors.evaluation import EvaluationRequest
 from configs.schema import EvaluatorConfig
 from evaluators.compile.cache import BuildCache
 from evaluators.evaluator import Evaluator
 from evaluators.failures import Unbuilt
-from evaluators.records import Artifact, BuildError, Candidate, Task, Verdict
-from evaluators.shared.extension import ExtensionRequest
+from evaluators.records import Verdict
 
 
-@dataclass(frozen=True)
-class EvaluationRequest:
-    """A candidate to be judged at a preset, with what a builder made of it (None: it compiles nothing), the extensions
-    that it had asked for in vain as it ran, and whether a builder's look found no failure."""
-
-    task: Task
-    candidate: Candidate
-    preset: str
-    artifact: Artifact | BuildError | None = None
-    also: tuple[ExtensionRequest, ...] = ()
-    passed_look: bool = False
-
-
-def evaluator_of(config: EvaluatorConfig, store: str, *, guarded: bool = True) -> Evaluator:
-    """The evaluator of a run, which leaves it to others to build what candidates ask for."""
+def make_evaluator(config: EvaluatorConfig, store: str, *, guarded: bool = True) -> Evaluator:
+    """The evaluator of a run. It builds nothing itself: builders do. `store`: the folder that all of them share."""
     return Evaluator(
         config.arch,
         preset=config.preset,
@@ -48,14 +34,14 @@ def evaluator_of(config: EvaluatorConfig, store: str, *, guarded: bool = True) -
 
 @ray.remote(num_cpus=1)
 class EvaluatorActor(FaultAwareApply):
-    """Holds one `Evaluator`, whose processes end with it."""
+    """Holds one `Evaluator`, whose processes end with this actor."""
 
     def __init__(self, config: EvaluatorConfig, store: str, guarded: bool = True) -> None:
-        self._evaluator = evaluator_of(config, store, guarded=guarded)
+        self._evaluator = make_evaluator(config, store, guarded=guarded)
         self._evaluator.start()
 
     def evaluate(self, request: EvaluationRequest) -> Verdict | Unbuilt:
-        """Judges one candidate, or says what it lacks; never raises for anything that it does."""
+        """Judges one candidate, or returns the extension that it lacks. Never raises for anything a candidate does."""
         candidate = request.candidate
         try:
             return self._evaluator.evaluate(

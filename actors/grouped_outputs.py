@@ -1,8 +1,8 @@
 """vLLM's schedulers with fewer messages: tokens leave the engine's process in groups instead of one by one.
 
-A rollout is read when it is complete. vLLM encodes, sends and decodes three small arrays for every token of it, for
-which its engine has to wait: threads of one process share the interpreter. Imports vLLM, whose engine imports this
-module (`scheduler_cls`).
+A rollout is read only when it is complete. For every token of it vLLM encodes, sends and decodes three small arrays.
+The engine waits meanwhile, because threads of one process share the interpreter. Imports vLLM, whose engine imports
+this module (`scheduler_cls`). Must never change, drop or reorder a request's tokens.
 """
 
 from __future__ import annotations
@@ -21,14 +21,17 @@ from actors.seldom_allocation import AllocatesSeldom
 
 _Base: Any = Scheduler if TYPE_CHECKING else object
 GROUP = 64
-"""Tokens of a response that leave together, and are read while others are generated: whole responses often end at the
-same time."""
+"""Tokens of a response that leave together. They are read while others are generated; whole responses would often all
+arrive at the same time."""
 
 
 @dataclass
 class Group:
-    """Tokens of one request that have not left yet. `room`: how many leave together. `row`: where in `_Held` their
-    log-probabilities are, if they have any. `first`: the request's first output, if that was held back."""
+    """Tokens of one request that have not left yet.
+
+    `room`: how many leave together. `row`: where in `_HeldLogprobs` their log-probabilities are, if the request wants
+    any. `first`: the request's first output, if that was held back.
+    """
 
     room: int
     row: int
@@ -38,18 +41,21 @@ class Group:
 
 
 class GroupsOutputs(_Base):
-    """Before one of vLLM's schedulers (0.26 to 0.33): requests that want their final output alone, and of
-    log-probabilities those of the sampled tokens at most, get it in groups of `GROUP` tokens; all others as ever."""
+    """A base class in front of one of vLLM's schedulers (0.26 to 0.33).
+
+    Requests that want only their final output, and at most the log-probabilities of the sampled tokens, get them in
+    groups of `GROUP` tokens. All other requests are served as by vLLM itself.
+    """
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)
         self._groups: dict[str, Group] = {}
-        self._held = _Held()
+        self._held = _HeldLogprobs()
         self._begun = itertools.count()
 
     def add_request(self, request: Any, *arguments: Any, **keywords: Any) -> None:
-        """Takes in a request. First groups differ in length, so that not all are full at once."""
-        if len(self._groups) > 2 * len(self.requests) + GROUP:  # of requests that were aborted
+        """Accepts a request. The first groups differ in length, so that not all are full at once."""
+        if len(self._groups) > 2 * len(self.requests) + GROUP:  # some are of requests that were aborted
             for name in [name for name in self._groups if name not in self.requests]:
                 self._held.give_back(self._groups.pop(name).row)
         self._end(request.request_id)
@@ -59,12 +65,12 @@ class GroupsOutputs(_Base):
         super().add_request(request, *arguments, **keywords)
 
     def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> dict[int, Any]:
-        """What a step of the model gives to the frontend, by client: vLLM's, less what is held back."""
+        """The outputs of a step of the model for the frontend, by client: vLLM's, without those that are held back."""
         lists, row_of = model_runner_output.logprobs, model_runner_output.req_id_to_index
-        if lists is not None and lists.cu_num_generated_tokens is not None:  # several tokens a request: speculation
-            raise ValueError("an engine whose outputs are grouped gives one token a request and step: no speculation")
+        if lists is not None and lists.cu_num_generated_tokens is not None:  # several tokens for a request: speculation
+            raise ValueError("grouped outputs need one token for each request and step: switch speculation off")
         others = {name for name in row_of if name not in self._groups and self._wants_logprobs(name)}
-        model_runner_output.logprobs = None  # vLLM would cut it into three arrays a request
+        model_runner_output.logprobs = None  # vLLM would cut it into three arrays for each request
         answers: dict[int, Any] = super().update_from_output(scheduler_output, model_runner_output)
         for client, answer in list(answers.items()):
             grouped = [output for output in answer.outputs if output.request_id in self._groups]
@@ -83,7 +89,7 @@ class GroupsOutputs(_Base):
         return wanted is not None and wanted.num_logprobs is not None
 
     def _leaving(self, outputs: list[Any], lists: Any, row_of: dict[str, int]) -> list[Any]:
-        """Of outputs that are grouped those that leave now, each for a whole group."""
+        """The outputs that leave now, each for a whole group, among outputs of grouped requests."""
         groups = [self._groups[output.request_id] for output in outputs]
         if lists is not None:
             fresh = [(group, output) for group, output in zip(groups, outputs, strict=True) if output.new_token_ids]
@@ -99,7 +105,7 @@ class GroupsOutputs(_Base):
             if output.finish_reason is None and len(group.token_ids) < group.room:
                 group.first = group.first or output
                 continue
-            if group.first is not None:  # what came with the first token alone
+            if group.first is not None:  # vLLM says this with the first token only
                 output.prefill_stats = group.first.prefill_stats
             output.new_token_ids = group.token_ids
             if group.with_logprobs and group.token_ids:
@@ -111,6 +117,7 @@ class GroupsOutputs(_Base):
         return leaving
 
     def _end(self, name: str) -> None:
+        """Forgets a request's group."""
         if (group := self._groups.pop(name, None)) is not None:
             self._held.give_back(group.row)
 
@@ -121,9 +128,11 @@ def _is_grouped(wanted: Any) -> bool:
     return not wanted.num_logprobs and wanted.prompt_logprobs is None
 
 
-class _Held:
-    """Log-probabilities of sampled tokens that have not left yet, their token ids and ranks: a row a request, [rows,
-    GROUP], written for all requests of a step at once."""
+class _HeldLogprobs:
+    """Log-probabilities, token ids and ranks of sampled tokens that have not left yet.
+
+    Arrays of [rows, GROUP] with a row for each request, written for all requests of a step at once.
+    """
 
     def __init__(self) -> None:
         self._free: list[int] = []
@@ -132,36 +141,35 @@ class _Held:
         self._ranks = np.zeros((0, GROUP), np.int32)
 
     def take(self) -> int:
-        """A row that nobody has."""
+        """A row that no request has."""
         if not self._free:
             size = len(self._ids)
             more = max(size, GROUP)
             self._free = list(range(size, size + more))
-            self._ids, self._logprobs, self._ranks = (
-                np.concatenate((held, np.zeros((more, GROUP), held.dtype)))
-                for held in (self._ids, self._logprobs, self._ranks)
-            )
+            self._ids = np.concatenate((self._ids, np.zeros((more, GROUP), np.int32)))
+            self._logprobs = np.concatenate((self._logprobs, np.zeros((more, GROUP), np.float32)))
+            self._ranks = np.concatenate((self._ranks, np.zeros((more, GROUP), np.int32)))
         return self._free.pop()
 
     def give_back(self, row: int) -> None:
-        """To those that nobody has."""
+        """Frees a row."""
         self._free.append(row)
 
     def put(self, lists: Any, of: list[int], rows: list[int], places: list[int]) -> None:
-        """Of each given row of a step's `LogprobsLists` the sampled token's numbers, to a row and a place in it."""
+        """Copies the numbers of sampled tokens from rows `of` of a step's `LogprobsLists` to these rows and places."""
         self._ids[rows, places] = lists.logprob_token_ids[of, 0]
         self._logprobs[rows, places] = lists.logprobs[of, 0]
         self._ranks[rows, places] = lists.sampled_token_ranks[of]
 
     def whole(self, row: int, tokens: int) -> LogprobsLists:
-        """The first so many of a row, as vLLM has them."""
+        """The numbers of the first `tokens` tokens of a row, in vLLM's form."""
         ids, logprobs = (held[row, :tokens, None].copy() for held in (self._ids, self._logprobs))
         return LogprobsLists(ids, logprobs, self._ranks[row, :tokens].copy())
 
 
 class GroupingScheduler(GroupsOutputs, AllocatesSeldom, Scheduler):
-    """The one that waits for a step before it plans the next."""
+    """vLLM's scheduler that waits for a step before it plans the next."""
 
 
 class GroupingAsyncScheduler(GroupsOutputs, AllocatesSeldom, AsyncScheduler):
-    """The one that plans a step while the one before runs."""
+    """vLLM's scheduler that plans a step while the previous one runs."""

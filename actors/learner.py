@@ -1,6 +1,7 @@
-"""The learner as Ray actors: one a rank, driven together. Every wait is bounded; a lost rank loses the group.
+"""The learner as Ray actors: one for each rank, called together. Every wait has a bound.
 
-A group that lost a rank cannot go on (its collectives would hang): the driver makes a new one from the last checkpoint.
+A group that lost a rank cannot go on, because its collectives would hang: it raises LearnerLost, and the driver makes a
+new group from the last checkpoint.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import ray
 import torch
 from ray.exceptions import RayError, RayTaskError
 
+from actors.start import start_actor
 from actors.weight_transport import BROADCAST, HOST, SHARED, BroadcastChannel, ByBroadcast, DeviceMemory, gpu_id, share
 from configs.schema import ContrastiveConfig, RunConfig
 from learners.engine import LearnerEngine
@@ -28,7 +30,7 @@ _GRACE_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class Part:
-    """A part of the weights as a rank hands it over: its bytes, or the handles of the GPU memory that it lies in."""
+    """A part of the weights as a rank hands it over: its bytes, or the handles of the GPU memory that holds it."""
 
     manifest: WeightManifest
     data: np.ndarray | None = None
@@ -46,13 +48,13 @@ class LearnerRank:
     _channel: BroadcastChannel | None = None
 
     def address(self) -> tuple[str, int]:
-        """Where the other ranks can meet this one: its node's address and a free port."""
+        """Where the other ranks can meet this one: the address of its node and a free port."""
         with socket.socket() as probe:
             probe.bind(("", 0))
             return ray.util.get_node_ip_address(), probe.getsockname()[1]
 
-    def start(self, config: RunConfig, policy: str, rank: int, master: tuple[str, int]) -> int:
-        """Loads the policy and joins the group; returns the number of weights."""
+    def start(self, config: RunConfig, policy: str, rank: int, master: tuple[str, int]) -> None:
+        """Loads the policy and joins the group."""
         self._engine = LearnerEngine(
             config.learner,
             policy,
@@ -63,18 +65,17 @@ class LearnerRank:
             master_port=master[1],
             seed=config.seed,
         )
-        return sum(parameter.numel() for parameter in self._engine.model.parameters())
 
     def call(self, method: str, *arguments: Any) -> Any:
         """Calls a method of the engine."""
         return getattr(self._engine, method)(*arguments)
 
     def set_version(self, version: int) -> None:
-        """Stamps the policy version, which checkpoints carry."""
+        """Sets the policy version, which checkpoints carry."""
         self._engine.policy_version = version
 
     def begin_push(self, dtype: str, version: int, transport: str, limit_bytes: int, adapters: bool) -> None:
-        """Begins to pack the current weights, or the adapters alone, for `next_part`. All ranks must."""
+        """Begins to pack the current weights, or the adapters alone, for `next_part`. All ranks must call it."""
         self._transport = transport
         on_device = transport != HOST and torch.cuda.is_available()
         self._parts = pack_parts(
@@ -87,8 +88,10 @@ class LearnerRank:
         )
 
     def next_part(self) -> Part:
-        """The next part of the weights, and where it lies. All ranks gather it; over any other way than shared memory
-        rank 0 alone hands it over."""
+        """The next part of the weights. All ranks gather it.
+
+        With the transport `shared` each rank hands over a handle of its own copy, otherwise only rank 0 hands it over.
+        """
         part = self._part = next(self._parts)
         if self._transport == SHARED:
             return Part(part.manifest, handles={gpu_id(): share(part.data)})
@@ -96,8 +99,10 @@ class LearnerRank:
         return Part(part.manifest, data=part.data.numpy() if with_data else None)
 
     def join_weight_channel(self, port: int, size: int, timeout: float) -> None:
-        """Rank 0's end of the channel that `send_part` uses: makes it in place of the one before. Through gloo it waits
-        for all others here, through NCCL in the first `send_part`."""
+        """Makes rank 0's end of the channel that `send_part` uses, and closes the previous one.
+
+        With gloo it waits here for all others, with NCCL in the first `send_part`.
+        """
         device = "cuda" if torch.cuda.is_available() else "cpu"
         address = ray.util.get_node_ip_address()
         if self._channel is not None:
@@ -105,38 +110,39 @@ class LearnerRank:
         self._channel = BroadcastChannel(address, port, size, sends=True, timeout=timeout, device=device)
 
     def send_part(self) -> None:
-        """Gives the part that `next_part` packed to everybody in the channel. Of rank 0 alone."""
+        """Sends the part that `next_part` packed to everybody in the channel. Only rank 0 may call it."""
         if self._channel is None:
             raise RuntimeError("weight channel: it is closed")
         self._channel.broadcast(self._part.data)
 
 
 class LearnerGroup:
-    """All ranks of the learner. Methods take the whole step's samples; the engine shares them out."""
+    """All ranks of the learner. Methods take the samples of a whole step; the engine divides them among the ranks."""
 
     def __init__(
         self, config: RunConfig, policy: str, place: Callable[[int], dict[str, Any]] = lambda rank: {}
     ) -> None:
-        """Starts the ranks, each with the options for Ray that `place` gives for it. Raises LearnerLost when they do
-        not come up, PolicyError where the policy does not load."""
+        """Starts the ranks. `place` gives Ray's options for each.
+
+        Raises LearnerLost if they do not come up, and PolicyError if the policy does not load.
+        """
         self._timeout = config.learner.timeout
         limit = max(_START_SECONDS, self._timeout)
         ranks = range(config.learner.ranks)
-        self._ranks = [LearnerRank.options(**{"num_cpus": 1, **place(rank)}).remote() for rank in ranks]
-        self.version = 0
+        self._ranks = [start_actor(LearnerRank, {"num_cpus": 1, **place(rank)}) for rank in ranks]
         self.has_trained = False
-        """Whether its weights are no longer those of `version`."""
+        """Whether its weights have changed since the last push to all engines."""
         self.busy_seconds = 0.0
-        """Of calls that are done: all ranks work on each. The wait for engines in `send_part` is no work."""
+        """Seconds of finished calls, on each of which all ranks work. Waiting for engines in `send_part` is no work."""
         try:
-            first = self._ranks[0].address.remote()
+            first: ray.ObjectRef[Any] = self._ranks[0].address.remote()
             if not ray.wait([first], timeout=limit)[0]:
                 raise LearnerLost(
                     f"learner rank 0 did not start within {limit:.0f} s: is there room beside the others?"
                 )
             master = self._wait([first], limit)[0]
             starts = [rank.start.remote(config, policy, index, master) for index, rank in enumerate(self._ranks)]
-            self.weights = int(self._wait(starts, limit)[0])
+            self._wait(starts, limit)
         except BaseException:
             self.stop()
             raise
@@ -160,9 +166,11 @@ class LearnerGroup:
     def parts(
         self, version: int, dtype: str, transport: str = HOST, limit_bytes: int = 0, *, adapters: bool = False
     ) -> Iterator[tuple[WeightManifest, Any]]:
-        """The weights, stamped with `version`: manifests, and what `RolloutEngine.update_weights` takes as data. Parts
-        have at most `limit_bytes` (0: there is one) and are valid until the next is asked for; one that comes
-        `ByBroadcast` has to be sent (`send_part`) while the engines wait for it. `adapters`: theirs alone."""
+        """The weights as `version`, part by part: each manifest, and the data for `RolloutEngine.update_weights`.
+
+        A part has at most `limit_bytes` (0: there is one part), and is valid until the next is asked for. A part that
+        comes `ByBroadcast` has to be sent (`send_part`) while the engines wait for it. `adapters`: the adapters alone.
+        """
         self._all_ranks("set_version", version)
         self._all_ranks("begin_push", dtype, version, transport, limit_bytes, adapters)
         while True:
@@ -175,24 +183,29 @@ class LearnerGroup:
             if manifest.last:
                 return
 
-    def open_channel(self, size: int, timeout: float) -> tuple[str, int, ray.ObjectRef]:
-        """Rank 0 makes a channel for `size` processes in place of the one before; gives where they meet, and a call
-        that ends when it has been made (by gloo, when all have come)."""
+    def open_channel(self, size: int, timeout: float) -> tuple[str, int, ray.ObjectRef[Any]]:
+        """Lets rank 0 make a channel for `size` processes, and close the previous one.
+
+        Returns the address and port where they meet, and a call that ends when the channel is made (with gloo, when all
+        have come).
+        """
         address, port = self._wait([self._ranks[0].address.remote()], self._timeout)[0]
         return address, port, self._ranks[0].join_weight_channel.remote(port, size, timeout)
 
     def send_part(self, timeout: float) -> None:
-        """Sends the part that was packed last to all in the channel, which was opened with that `timeout`. Raises
-        TimeoutError where one does not come."""
+        """Sends the part that was packed last to everybody in the channel, which was opened with this `timeout`.
+
+        Raises TimeoutError if one of them does not come.
+        """
         limit = max(self._timeout, timeout + _GRACE_SECONDS)
         self._wait([self._ranks[0].send_part.remote()], limit, counts=False)
 
     def release_memory(self) -> None:
-        """Gives memory of the GPU back that is only kept in store, to those who share it."""
+        """Returns cached GPU memory that nothing uses, for the other processes on the GPU."""
         self._all("release_memory")
 
     def save(self, folder: str) -> None:
-        """Writes a checkpoint to a folder that all ranks see."""
+        """Writes a checkpoint to a folder that all ranks can reach."""
         self._all("save", folder)
 
     def load(self, folder: str) -> None:
@@ -209,22 +222,23 @@ class LearnerGroup:
             ray.kill(rank)
 
     def _all(self, method: str, *arguments: Any) -> list[Any]:
-        """The engine's method on all ranks."""
+        """The results of the engine's method on all ranks."""
         return self._wait([rank.call.remote(method, *arguments) for rank in self._ranks], self._timeout)
 
     def _all_ranks(self, method: str, *arguments: Any) -> list[Any]:
-        """The rank's own method on all ranks."""
+        """The results of a method of `LearnerRank` on all ranks."""
         return self._wait([getattr(rank, method).remote(*arguments) for rank in self._ranks], self._timeout)
 
-    def _wait(self, calls: list[ray.ObjectRef], timeout: float, *, counts: bool = True) -> list[Any]:
-        """Results of one call to each rank, in order of rank. An exception of the engine's own is raised as it is.
-        `counts`: as time that the learner had work.
+    def _wait(self, calls: list[ray.ObjectRef[Any]], timeout: float, *, counts: bool = True) -> list[Any]:
+        """The results of one call to each rank, in the order of the ranks.
 
-        Ends at the first failure: when one rank is gone, the others wait for it in a collective.
+        Raises an exception of the engine as it is, and LearnerLost for a rank that is gone or silent for `timeout`
+        seconds. Ends at the first failure: if one rank is gone, the others wait for it in a collective. `counts`:
+        whether the time counts as work of the learner.
         """
         started = time.monotonic()
         deadline = started + timeout
-        results: dict[ray.ObjectRef, Any] = {}
+        results: dict[ray.ObjectRef[Any], Any] = {}
         missing = list(calls)
         while missing:
             done, missing = ray.wait(missing, num_returns=1, timeout=max(deadline - time.monotonic(), 0.0))
@@ -234,8 +248,8 @@ class LearnerGroup:
             try:
                 results[done[0]] = ray.get(done[0])
             except RayTaskError as error:
-                # A rank that dies makes the others' collectives fail; which of the two is heard first is chance.
-                self._raise_for_the_dead(missing)
+                # A rank that dies makes the others' collectives fail. Either failure may arrive first.
+                self._raise_if_a_rank_died(missing)
                 raise error.cause from error
             except RayError as error:
                 raise _lost(rank, error) from error
@@ -243,8 +257,8 @@ class LearnerGroup:
             self.busy_seconds += time.monotonic() - started
         return [results[call] for call in calls]
 
-    def _raise_for_the_dead(self, calls: list[ray.ObjectRef]) -> None:
-        """Raises LearnerLost where one of the calls ends, within moments, because its rank died."""
+    def _raise_if_a_rank_died(self, calls: list[ray.ObjectRef[Any]]) -> None:
+        """Raises LearnerLost if one of the calls ends, within seconds, because its rank died."""
         done = ray.wait(calls, num_returns=len(calls), timeout=_GRACE_SECONDS)[0] if calls else []
         for call in done:
             try:
@@ -259,6 +273,3 @@ def _lost(rank: int | None, error: RayError) -> LearnerLost:
     who = "a learner rank" if rank is None else f"learner rank {rank}"
     reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
     return LearnerLost(f"{who} died: {reason}")
-
-
-__all__ = ["LearnerGroup", "LearnerLost"]

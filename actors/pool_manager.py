@@ -1,6 +1,6 @@
-"""RLlib's actor manager as the pools use it: one tag a call, and waits for the first answer of many.
+"""RLlib's actor manager as the pools use it: each call has a tag, and a pool waits for the first answer of many.
 
-Calls hand exceptions back as values (see `calls`); only Ray's own errors count against an actor here.
+Calls return the exceptions of methods as values (see `calls`); only Ray's own errors count against an actor here.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from actors.calls import Call
 
 
 class Manager(FaultTolerantActorManager):
-    """Adds what streaming needs to RLlib's manager."""
+    """RLlib's manager with calls whose answers are fetched one by one."""
 
     def add(self, actor: ActorHandle[Any]) -> int:
-        """Takes an actor into the pool and returns its id."""
+        """Takes an actor into service; returns its number."""
         self.add_actors([actor])
         return self._next_id - 1
 
@@ -29,11 +29,11 @@ class Manager(FaultTolerantActorManager):
         return self._actors[actor_id]
 
     def unhealthy(self) -> list[int]:
-        """Actors that a Ray error has taken out of service."""
+        """The actors that a Ray error has taken out of service."""
         return [actor for actor in self.actor_ids() if not self.is_actor_healthy(actor)]
 
     def call(self, actor_id: int, tag: str, call: Call, *arguments: Any) -> None:
-        """Starts a call; its answer comes out of `ready` under `tag`."""
+        """Starts a call, whose answer `ready` gives under this tag. Raises RuntimeError if the tag is in use."""
         started = self.foreach_actor_async(
             call, tag=tag, kwargs=_named(arguments), healthy_only=False, remote_actor_ids=[actor_id]
         )
@@ -41,21 +41,21 @@ class Manager(FaultTolerantActorManager):
             raise RuntimeError(f"actor {actor_id} took {started} calls for tag {tag}; tags must be unique")
 
     def ready(self) -> list[tuple[int, str, Any]]:
-        """(actor, tag, result or RayError) of every call that has been answered."""
+        """(actor, tag, result or RayError) of every call that was answered since the last time."""
         answers: Iterable[Any] = self.fetch_ready_async_reqs(timeout_seconds=0.0)
         return [(answer.actor_id, answer.tag, answer.get()) for answer in answers]
 
     def forget(self, tag: str) -> None:
-        """Cancels a call, and drops its answer should one come."""
-        in_flight: dict[Any, Any] = self._in_flight_req_to_actor_id  # (tag, actor) by call, whatever RLlib declares
-        for call, (known, actor) in list(in_flight.items()):
-            if known == tag:
+        """Cancels a call, and drops its answer if one comes."""
+        in_flight: dict[Any, Any] = self._in_flight_req_to_actor_id  # (tag, actor) by call; RLlib declares it otherwise
+        for call, (tag_of_call, actor) in list(in_flight.items()):
+            if tag_of_call == tag:
                 del in_flight[call]
                 self._remote_actor_states[actor].decrement_requests(tag)
                 ray.cancel(call)
 
     def calls(self) -> list[ray.ObjectRef[Any]]:
-        """All calls that are under way."""
+        """All calls without an answer."""
         return list(self._in_flight_req_to_actor_id)
 
 
@@ -64,7 +64,7 @@ def _named(arguments: Sequence[Any]) -> dict[str, Any]:
 
 
 def one_line(error: BaseException) -> str:
-    """The last line of an error's text, which is where Ray puts what a constructor raised."""
+    """The last line of an error's text: Ray puts the exception of a constructor there."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = lines[-1] if lines else type(error).__name__
     return f"{type(error).__name__}: {text[:300]}" if isinstance(error, RayError) else text[:300]

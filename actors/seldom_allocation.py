@@ -1,7 +1,8 @@
-"""vLLM's schedulers with fewer calls into the KV cache: a request that decodes asks it once a block, not every token.
+"""vLLM's schedulers with fewer calls into the KV cache: a decoding request asks it once for each block of tokens.
 
-For each running request and step vLLM asks its cache for room for one token more, and then to keep what is complete for
-other requests: a dozen calls that change nothing until a block is full. Imports vLLM, whose engine imports this module.
+For each running request and step, vLLM asks its cache for room for one more token, and then to keep complete blocks for
+other requests: a dozen calls, which change nothing until a block is full. Imports vLLM, whose engine imports this
+module. Must never plan a step in another way than vLLM.
 """
 
 from __future__ import annotations
@@ -12,26 +13,28 @@ from vllm.v1.core.kv_cache_manager import KVCacheManager
 from vllm.v1.core.sched.scheduler import Scheduler
 from vllm.v1.kv_cache_interface import FullAttentionSpec
 
-_OF_ONE_THAT_RUNS: tuple[dict[str, int], ...] = ({"num_lookahead_tokens": 0}, {})
-"""What vLLM asks for a running request with, besides the tokens; one that waits brings what it found in the cache."""
+_KEYWORDS_WHILE_RUNNING: tuple[dict[str, int], ...] = ({"num_lookahead_tokens": 0}, {})
+"""The keywords with which vLLM asks on behalf of a running request. For a waiting one it adds what the cache holds."""
 _Base: Any = Scheduler if TYPE_CHECKING else object
 
 
 class SeldomAskedManager(KVCacheManager):
-    """vLLM's (0.26 to 0.33), of a model whose layers attend to all that came before, without parallel contexts: then
-    nothing is given back before a request ends, and its last block is all that a token changes."""
+    """vLLM's manager (0.26 to 0.33), for a model whose layers attend to all earlier tokens, without parallel contexts.
+
+    For such a model nothing is freed before a request ends, and a token changes only the last block.
+    """
 
     room: dict[str, int]
-    """Tokens that a request has blocks for."""
+    """Tokens that each request has blocks for."""
     kept: dict[str, int]
-    """Full blocks of a request that are kept for others."""
+    """Full blocks of each request that are kept for others."""
     block_size: int
     """Tokens."""
 
     def allocate_slots(self, request: Any, num_new_tokens: int, *arguments: Any, **keywords: Any) -> Any:
-        """New blocks for so many tokens more, None where there are none left."""
+        """New blocks for so many more tokens; None if there are not enough left."""
         name, tokens = request.request_id, request.num_computed_tokens + num_new_tokens
-        runs = not arguments and keywords in _OF_ONE_THAT_RUNS
+        runs = not arguments and keywords in _KEYWORDS_WHILE_RUNNING
         if runs and tokens <= self.room.get(name, 0) and tokens % self.block_size:
             return self.empty_kv_cache_blocks
         blocks = super().allocate_slots(request, num_new_tokens, *arguments, **keywords)
@@ -40,19 +43,19 @@ class SeldomAskedManager(KVCacheManager):
         return blocks
 
     def cache_blocks(self, request: Any, num_computed_tokens: int) -> None:
-        """Keeps the full blocks of so many tokens for other requests."""
+        """Keeps the full blocks among the first so many tokens for other requests."""
         name, full = request.request_id, num_computed_tokens // self.block_size
         if full != self.kept.get(name):
             super().cache_blocks(request, num_computed_tokens)
             self.kept[name] = full
 
     def free(self, request: Any) -> None:
-        """Gives a request's blocks back."""
+        """Frees a request's blocks."""
         self._forget(request.request_id)
         super().free(request)
 
     def pop_blocks_for_free(self, request: Any) -> Any:
-        """Likewise, but for the caller to do."""
+        """A request's blocks, for the caller to free."""
         self._forget(request.request_id)
         return super().pop_blocks_for_free(request)
 
@@ -62,7 +65,7 @@ class SeldomAskedManager(KVCacheManager):
 
 
 class AllocatesSeldom(_Base):
-    """Before one of vLLM's schedulers: its KV cache is asked once a block where that is enough."""
+    """A base class in front of one of vLLM's schedulers: the KV cache is asked once a block if that is enough."""
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)
@@ -70,5 +73,5 @@ class AllocatesSeldom(_Base):
         groups = manager.kv_cache_config.kv_cache_groups
         contexts = parallel.decode_context_parallel_size * parallel.prefill_context_parallel_size
         if len(groups) == 1 and type(groups[0].kv_cache_spec) is FullAttentionSpec and contexts == 1:
-            manager.__class__ = SeldomAskedManager  # vLLM's scheduler makes its own, and takes no other
+            manager.__class__ = SeldomAskedManager  # vLLM's scheduler makes its manager itself
             manager.room, manager.kept, manager.block_size = {}, {}, groups[0].kv_cache_spec.block_size

@@ -1,7 +1,7 @@
-"""What runs inside vLLM's worker process: it takes new weights, however they come, and ends with its owner.
+"""The part of a rollout engine that runs inside vLLM's worker process: it loads new weights, and ends with its owner.
 
-vLLM adds this class to its worker's bases (`worker_extension_cls`) and reaches the methods by `collective_rpc`. It must
-not import ray or vLLM, and must leave the old weights alone until the new ones are proven whole.
+vLLM adds this class to the bases of its worker (`worker_extension_cls`) and calls the methods by `collective_rpc`. It
+must import neither ray nor vLLM, and must not change the old weights before the checksum of the new ones is verified.
 """
 
 from __future__ import annotations
@@ -30,32 +30,32 @@ class WeightReceiver:
     _held: list[tuple[str, Tensor]]
 
     def __new__(cls, *_args: Any, **_kwargs: Any) -> Any:
-        """Watches the owner from the first moment, so that a kill during start-up leaves no process behind either.
+        """Watches the owner from the first moment, so that a kill during start-up leaves no process behind.
 
-        vLLM makes the worker long before it answers calls; a method called once it is up would come too late.
+        vLLM makes the worker long before it answers calls, so a method that starts the watch would be called too late.
         """
         if owner := os.environ.get(OWNER_VARIABLE):
             threading.Thread(target=end_with, args=(int(owner),), name="owner-watch", daemon=True).start()
         return super().__new__(cls)
 
     def receive_weights(self, path: str, manifest: str) -> tuple[bool, str]:
-        """Loads a part of the weights, which lies in the file `path` and matches `manifest` (a WeightManifest as JSON).
+        """Loads a part of the weights from the file `path`. `manifest`: its WeightManifest as JSON.
 
-        Returns whether it was loaded, and the checksum of what arrived. False when it is not the manifest's, with
-        nothing of it loaded: an answer and not an exception, which vLLM would pass on as a text.
+        Returns whether it was loaded, and the checksum of the bytes that arrived. If that is not the manifest's,
+        nothing is loaded. This is an answer and not an exception, because vLLM passes exceptions on as text.
         """
         with open(path, "rb") as file:
-            # Never closed here: vLLM may keep a view, and the last one to go takes the mapping with it.
+            # Never closed here: vLLM may keep a view. The mapping ends with its last view.
             buffer = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
         return self._receive(buffer, WeightManifest.from_json(manifest))
 
     def receive_shared_weights(self, handles: dict[str, str], manifest: str) -> tuple[bool, str]:
-        """The same for a part that lies in the memory of this worker's GPU; `handles` are those of `DeviceMemory`."""
+        """The same for a part in the memory of this worker's GPU. `handles`: those of `DeviceMemory`."""
         with opened(handles) as data:
             return self._receive(data, WeightManifest.from_json(manifest))
 
     def join_weight_channel(self, address: str, port: int, size: int, timeout: float) -> int:
-        """Meets the learner and the other workers, for `receive_broadcast_weights`; returns the rank there."""
+        """Meets the learner and the other workers, for `receive_broadcast_weights`; returns this worker's rank."""
         device = torch.device(self.device).type
         if self._channel is not None:
             self._channel.close()
@@ -63,7 +63,7 @@ class WeightReceiver:
         return self._channel.rank
 
     def receive_broadcast_weights(self, manifest: str) -> tuple[bool, str]:
-        """The same for a part that the learner sends to all who have joined its channel."""
+        """The same for a part that the learner sends through its channel to all members."""
         expected = WeightManifest.from_json(manifest)
         if self._channel is None:
             raise RuntimeError("weight channel: this worker has joined none")
@@ -79,10 +79,10 @@ class WeightReceiver:
         tensors = unpack(expected, buffer)
         if torch.device(self.device).type == "cuda":
             self.model_runner.get_model().load_weights(tensors)
-            torch.cuda.synchronize()  # the sender fills the buffer again once it has the answer
+            torch.cuda.synchronize()  # after the answer the sender fills the buffer again
             return True, expected.checksum
-        # The CPU build repacks linear weights when it loads them, so the parameters no longer have the checkpoint's
-        # shapes and `load_weights` alone fails; `reload_weights` restores and repacks them, all at once.
+        # The CPU build repacks linear weights when it loads them. The parameters then no longer have the checkpoint's
+        # shapes, and `load_weights` alone fails. `reload_weights` restores and repacks them, all at once.
         held = [] if expected.part == 0 else self._held
         alone = expected.part == 0 and expected.last
         self._held = [*held, *((name, tensor if alone else tensor.clone()) for name, tensor in tensors)]
@@ -96,8 +96,8 @@ class WeightReceiver:
 def repack_tied_layers(model: Any) -> None:
     """Lets an output layer that shares the embedding's weights pack them again.
 
-    vLLM's CPU build (seen in 0.32) gives such a layer a packed copy of its own when it loads, and none in a reload, in
-    which no tensor is addressed to it: the engine would go on with the new model and the old output layer.
+    When vLLM's CPU build (seen in 0.32) loads a model, it gives such a layer a packed copy of its own. A reload does
+    not, because no tensor in it has the layer's name: the engine would combine the new model with the old output layer.
     """
     for layer in model.modules():
         if hasattr(layer, "cpu_linear") and type(layer).__name__ == "ParallelLMHead":
@@ -105,7 +105,7 @@ def repack_tied_layers(model: Any) -> None:
 
 
 def end_with(owner: int) -> None:
-    """Ends this process as soon as process `owner` is gone, however that one ended."""
+    """Ends this process as soon as the process `owner` is gone, for whatever reason."""
     try:
         descriptor = os.pidfd_open(owner)
     except ProcessLookupError:

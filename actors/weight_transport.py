@@ -1,7 +1,7 @@
-"""How a part of the weights gets from a learner rank to the workers of rollout engines: within one GPU by its memory's
-own handle (CUDA IPC), or between GPUs by a broadcast (NCCL; gloo without GPUs).
+"""How a part of the weights gets from a learner rank to the workers of rollout engines.
 
-Every wait here has a bound. Runs in learner ranks and in vLLM's workers, so it must import neither ray nor vLLM.
+Within one GPU they open the learner's memory by a handle (CUDA IPC); between GPUs it is broadcast (NCCL; gloo without
+GPUs). Every wait here has a bound. Runs in learner ranks and in vLLM's workers, so it must import neither ray nor vLLM.
 """
 
 from __future__ import annotations
@@ -23,47 +23,50 @@ from torch._C._distributed_c10d import (  # exported by torch.distributed, but n
     TCPStore,
 )
 
-HOST, SHARED, BROADCAST = "host", "shared", "broadcast"  # the ways; `host` is Ray's object store, which works always
+HOST, SHARED, BROADCAST = "host", "shared", "broadcast"
+"""The transports. `host` is Ray's object store, which works everywhere."""
 _POLL_SECONDS = 0.0005
 _HANDLE_BYTES = 64  # CU_IPC_HANDLE_SIZE
-_RANKS = "ranks"  # the store's counter of those who have come
+_RANKS = "ranks"  # the store's counter of the members that have come
 
 
 @dataclass(frozen=True)
 class DeviceMemory:
-    """Where a part lies: by the GPU's unique id, the handle that a process on the same GPU opens it by."""
+    """A part in GPU memory. `handles`: by the GPU's unique id, the handle with which processes on that GPU open it."""
 
     handles: Mapping[str, str]
 
 
 @dataclass(frozen=True)
 class ByBroadcast:
-    """A part comes through the channel that the workers have joined."""
+    """A part that comes through the channel which the workers have joined."""
 
 
 def gpu_id() -> str:
-    """The unique id of this process's GPU, whatever number each process knows it by."""
+    """The unique id of this process's GPU. Its number may differ from process to process."""
     return str(torch.cuda.get_device_properties(torch.cuda.current_device()).uuid)
 
 
 def share(data: Tensor) -> str:
-    """The handle of a contiguous tensor in this GPU's memory, complete when it is given, for any number of processes.
+    """The handle of a contiguous tensor in this GPU's memory, for any number of processes. Its values are complete.
 
-    The tensor must live until all have let go of it. Not for memory of the allocator's `expandable_segments`.
+    The tensor must live until all processes have closed it. Not for memory of the allocator's `expandable_segments`.
     """
     from cuda.bindings import driver
 
     torch.cuda.synchronize()
-    base, _ = _done(driver.cuMemGetAddressRange(data.data_ptr()))
-    (handle,) = _done(driver.cuIpcGetMemHandle(base))
+    base, _ = _checked(driver.cuMemGetAddressRange(data.data_ptr()))
+    (handle,) = _checked(driver.cuIpcGetMemHandle(base))
     text = ctypes.string_at(handle.getPtr(), _HANDLE_BYTES).hex()
     return f"{text}:{data.data_ptr() - int(base)}:{data.nbytes}"
 
 
 @contextmanager
 def opened(handles: Mapping[str, str]) -> Iterator[Tensor]:
-    """The bytes, uint8, that another process shared on this process's GPU, for as long as the context lasts. Raises
-    LookupError where they lie on none of the GPUs that they were shared on."""
+    """The bytes, uint8, that another process shared on this process's GPU. They can be read within this block.
+
+    Raises LookupError if they were shared on other GPUs only.
+    """
     from cuda.bindings import driver
 
     here = gpu_id()
@@ -74,23 +77,23 @@ def opened(handles: Mapping[str, str]) -> Iterator[Tensor]:
     ctypes.memmove(handle.getPtr(), bytes.fromhex(text), _HANDLE_BYTES)
     torch.cuda.synchronize()  # makes this thread's context, too
     flags = driver.CUipcMem_flags.CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS.value
-    (base,) = _done(driver.cuIpcOpenMemHandle(handle, flags))
+    (base,) = _checked(driver.cuIpcOpenMemHandle(handle, flags))
     try:
         yield torch.as_tensor(_Bytes(int(base) + int(offset), int(size)), device="cuda")
         torch.cuda.synchronize()
     finally:
-        _done(driver.cuIpcCloseMemHandle(base))
+        _checked(driver.cuIpcCloseMemHandle(base))
 
 
 class _Bytes:
-    """Memory of a GPU as torch takes it in (the CUDA array interface, version 3)."""
+    """Memory of a GPU in the form that torch accepts (the CUDA array interface, version 3)."""
 
     def __init__(self, address: int, size: int) -> None:
         self.__cuda_array_interface__ = {"shape": (size,), "typestr": "|u1", "data": (address, False), "version": 3}
 
 
-def _done(result: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What a call of the driver gives beside its error. Raises RuntimeError where there is one."""
+def _checked(result: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The results of a call of the driver. Raises RuntimeError if it failed."""
     error, *values = result
     if int(error):
         raise RuntimeError(f"CUDA driver: {error.name} while weights were passed between processes")
@@ -100,13 +103,17 @@ def _done(result: tuple[Any, ...]) -> tuple[Any, ...]:
 class BroadcastChannel:
     """One learner rank and all workers of the rollout engines, in a process group of their own.
 
-    The sender is rank 0 and makes the store that the others come to; they are numbered as they come. A broadcast that
-    takes longer than `timeout` seconds raises TimeoutError that says who was waited for. NCCL makes its connections in
-    the first, where whoever never came is waited for longer: callers bound that call themselves.
+    The sender is rank 0 and makes the store where the others meet it; they are numbered in the order in which they
+    come. A broadcast that takes longer than `timeout` seconds raises a TimeoutError that names the side that was waited
+    for. NCCL makes its connections in the first broadcast, which waits longer for a member that never came: callers
+    must bound that call themselves.
     """
 
     def __init__(self, address: str, port: int, size: int, *, sends: bool, timeout: float, device: str) -> None:
-        """Meets `size` - 1 others at `address:port`. `device`: `cuda` (NCCL) or `cpu` (gloo)."""
+        """Meets `size` - 1 others at `address:port`. `device`: `cuda` (NCCL) or `cpu` (gloo).
+
+        Raises RuntimeError if more members come than the channel is for.
+        """
         self._timeout, self._on_gpu = timeout, device == "cuda"
         limit = timedelta(seconds=timeout)
         self._store = TCPStore(address, port, size, sends, timeout=limit, wait_for_workers=False)
@@ -119,14 +126,17 @@ class BroadcastChannel:
             from torch._C._distributed_c10d import ProcessGroupNCCL
 
             options = ProcessGroupNCCL.Options()
-            # Ours comes first: the group's own watchdog would end the process.
+            # Our own time limit must come first: the group's watchdog would end the process.
             options._timeout = timedelta(seconds=4 * timeout + 60)
             self._group = ProcessGroupNCCL(store, self.rank, size, options)
         else:
             self._group = ProcessGroupGloo(store, self.rank, size, limit)
 
     def broadcast(self, data: Tensor) -> None:
-        """Gives rank 0's `data` to all others, in place; complete when it returns. Raises RuntimeError once closed."""
+        """Copies rank 0's `data` into that of all others; complete when it returns.
+
+        Raises TimeoutError, after which the channel is closed, and RuntimeError if it is closed already.
+        """
         if self._group is None:
             raise RuntimeError("weight channel: it is closed")
         options = BroadcastOptions()
@@ -147,7 +157,7 @@ class BroadcastChannel:
             torch.cuda.synchronize()
 
     def close(self) -> None:
-        """Leaves the group without waiting for anybody."""
+        """Leaves the group without waiting for any member."""
         group, self._group = self._group, None
         if self._on_gpu and group is not None:
             group.abort()

@@ -25,7 +25,7 @@ from ray.rllib.utils.actor_manager import FaultAwareApply
 from rich.console import Console
 
 import orchestration.step.gathering
-from actors.evaluator import EvaluationRequest
+from actors.evaluation import EvaluationRequest
 from actors.generation import GenerationRequest
 from actors.pool import ActorPool
 from benchmarks.learner_trl import device_name, print_summary, versions
@@ -104,7 +104,7 @@ def with_constant_verdicts(session: Session, seconds: float) -> ActorPool:
     session.roles.evaluators.stop()
     pool = ActorPool("constant", lambda _: ConstantEvaluator.remote(seconds), EVALUATORS)
     pool.wait_ready(120)
-    session.pipeline.evaluators = session.roles.evaluators = pool
+    session.pipeline.judging.evaluators = session.roles.evaluators = pool
     return pool
 
 

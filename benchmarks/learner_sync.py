@@ -70,7 +70,8 @@ def changed(engines: ActorPool, learner: LearnerGroup, push: WeightPush, waiting
             for _ in range(3):
                 learner.train_cross_entropy(samples, 1e-3)
         push.to_all(learner, version, waiting)
-        ((_, completions),) = engines.run([request], "generate")
+        engines.submit(request, "generate")
+        ((_, completions),) = engines.poll(600)
         answers.append((completions[0].token_ids, completions[0].logprobs))
         if completions[0].policy_version != version:
             raise RuntimeError(f"the engine answered with version {completions[0].policy_version}, not {version}")
@@ -82,6 +83,7 @@ def measure(config: RunConfig, transports: Sequence[str], pushes: int) -> dict[s
     config.evaluator.workers = 0  # no GPU is for them
     placement = Placement(config)
     placement.reserve(grows=connect(config.ray, 2 + config.rollout.engines + config.learner.ranks))
+    started = time.perf_counter()
     engines = ActorPool(
         "rollout",
         lambda index: RolloutEngine.options(**placement.options(ENGINE, index)).remote(
@@ -92,9 +94,9 @@ def measure(config: RunConfig, transports: Sequence[str], pushes: int) -> dict[s
         start_timeout=config.rollout.start_timeout,
     )
     engines.wait_ready()
+    found: dict[str, Any] = {"transports": {}, "engines_ready_seconds": time.perf_counter() - started}
     learner = LearnerGroup(config, config.policy.model, lambda rank: placement.options(LEARNER, rank))
     waiting = Waiting(engines)
-    found: dict[str, Any] = {"transports": {}}
     for transport in transports:
         push = WeightPush(replace(config, rollout=replace(config.rollout, weight_transport=transport)), engines)
         seconds = []
@@ -104,7 +106,6 @@ def measure(config: RunConfig, transports: Sequence[str], pushes: int) -> dict[s
             seconds.append(time.perf_counter() - started)
         found["transports"][transport] = {"seconds": seconds[1:], "first_seconds": seconds[0], "bytes": size}
         found["transports"][transport]["answers_changed"] = changed(engines, learner, push, waiting)
-    found["engine_start_seconds"] = [one["start_seconds"] for one in engines.broadcast("statistics", timeout=60)]
     engines.stop()
     learner.stop()
     placement.release()

@@ -14,7 +14,7 @@ from orchestration.phases import Phase, schedule
 from orchestration.report import build_report, render_html
 from orchestration.report.progress import Progress
 from orchestration.session import Session
-from orchestration.step.figures import apart
+from orchestration.step.figures import separate_held_out
 from orchestration.step.gathering import Gathering
 from orchestration.step.learning import learn_beside
 
@@ -105,7 +105,7 @@ def assess(session: Session, stage: str) -> None:
         preset=settings.preset,
     )
     result = session.pipeline.run(wanted)
-    metrics = apart(result, {task.id for task in session.tasks.held_out})
+    metrics = separate_held_out(result, {task.id for task in session.tasks.held_out})
     session.archive.store(f"assess/{stage}", 0, result)
     session.commit_assessment(stage, metrics)
 

@@ -147,8 +147,7 @@ class Session:
             verdict = Verdict.from_row(row)
             is_current = verdict.evaluator.get("task_digest") == digests.get(verdict.task)
             if is_current and verdict.outcome is not Outcome.INFRA:
-                ruled = self.pipeline.reviewer.known(verdict)
-                self.pipeline.verdicts[verdict.candidate, verdict.evaluator["preset"]] = ruled
+                self.pipeline.recall(verdict)
         self.roles.push_weights(state.policy_version, self.pipeline)
 
     def recover(self) -> None:

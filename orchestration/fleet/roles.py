@@ -1,8 +1,7 @@
-"""The actors of one run and where they are placed: rollout engines, builders, evaluators, learner."""
+"""The actors of one run, each in its place: rollout engines, builders, evaluators, learner."""
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from actors.evaluator import EvaluatorActor
 from actors.learner import LearnerGroup
 from actors.pool import ActorPool
 from actors.rollout import RolloutEngine
+from actors.start import start_actor
 from configs.load import ConfigError
 from configs.schema import RunConfig
 from evaluators.compile.builder import CAPABILITIES
@@ -28,28 +28,31 @@ from orchestration.fleet.weight_push import WeightPush, rank_of_adapters
 from orchestration.run.directory import RunDirectory
 from orchestration.step.pipeline import Pipeline
 
-_log = logging.getLogger(__name__)
-
 
 class Roles:
-    """Starts the actors, each in its place, and gives the learner's weights to the engines, also to those that come
-    back."""
+    """Starts the actors, each in its place, and gives the learner's weights to the engines, restarted ones included.
+
+    `store`: the folder that all builders and evaluators share. `version`: the policy version that the engines have.
+    """
 
     def __init__(self, config: RunConfig, policy: str, run: RunDirectory) -> None:
+        """`policy`: the folder of the policy that the run begins with."""
         self._config = config
         self._policy = policy
         local = run.local_path or Path("runs") / config.name
         self.store = str(Path(config.evaluator.store or local / "store").absolute())
-        earlier = config.evaluator.verdicts_of
-        known = [one if "://" in one else os.path.abspath(os.path.expanduser(one)) for one in earlier]
-        self._evaluator = replace(config.evaluator, verdicts_of=known)
+        earlier = [
+            folder if "://" in folder else os.path.abspath(os.path.expanduser(folder))
+            for folder in config.evaluator.verdicts_of
+        ]
+        self._evaluator = replace(config.evaluator, verdicts_of=earlier)
         self._placement = Placement(config)
         self._pushed = self._started = False
         self._busy: tuple[float, dict[str, float]] = (time.monotonic(), {})
         self.version = 0
 
     def start(self) -> None:
-        """Starts all roles side by side, since each takes many seconds."""
+        """Starts all roles side by side, since each takes many seconds. Raises ConfigError if one finds no place."""
         config = self._config
         arch = config.evaluator.arch
         if arch != "cpu" and not (config.evaluator.capability or arch in CAPABILITIES):
@@ -60,46 +63,15 @@ class Roles:
         self._started = True
         actors = config.rollout.engines + config.evaluator.builders + config.evaluator.workers + config.learner.ranks
         self._placement.reserve(grows=connect(config.ray, actors))
-        shares = config.evaluator.arch != "cpu" and config.placement.share != "none"
+        shares = arch != "cpu" and config.placement.share != "none"
         sleeps = shares and config.rollout.sleep
-        self.engines = ActorPool(
-            "rollout",
-            lambda index: RolloutEngine.options(**self._placement.options(ENGINE, index)).remote(
-                self._policy,
-                config.rollout,
-                config.policy,
-                config.seed + index,
-                self.version,
-                sleeps,
-                rank_of_adapters(config),
-            ),
-            config.rollout.engines,
-            # Some more than it decodes at once, so that it need not wait for the next.
-            max_in_flight=config.rollout.max_concurrent + -(-config.rollout.max_concurrent // 8),
-            timeout=config.rollout.timeout,
-            start_timeout=config.rollout.start_timeout,
-            on_restart=self._give_weights,
-            affinity=lambda request: request.group or None,
-        )
+        self.engines = self._make_engines(sleeps=sleeps)
         if shares and (sleeps or config.rollout.engines_per_gpu == 1):
-            # vLLM takes its share of what it finds free, unless it is told how much, and must not find it changing.
+            # vLLM takes its share of the memory that it finds free, unless its size is given. That must not change
+            # while it looks.
             self.engines.wait_ready()
-        self.builders = ActorPool(
-            "builder",
-            lambda index: BuilderActor.options(**self._placement.options(BUILDER, index)).remote(
-                self._evaluator, self.store, config.guard.enabled, config.placement.share == "all"
-            ),
-            config.evaluator.builders,
-            timeout=config.evaluator.limits.build_seconds * 8,
-        )
-        self.evaluators = ActorPool(
-            "evaluator",
-            lambda index: EvaluatorActor.options(**self._placement.options(EVALUATOR, index)).remote(
-                self._evaluator, self.store, config.guard.enabled
-            ),
-            config.evaluator.workers,
-            timeout=600.0 + 10 * config.evaluator.limits.start_seconds,
-        )
+        self.builders = self._make_builders()
+        self.evaluators = self._make_evaluators()
         self._push = WeightPush(config, self.engines)
         self.turns = Turns(
             self.engines,
@@ -113,7 +85,67 @@ class Roles:
             self.turns.give_to(LEARNER)
         self.learner = self._make_learner()
         self.engines.wait_ready()
-        self.utilisation()  # from here on
+        self.utilisation()  # measured from here on
+
+    def _make_engines(self, *, sleeps: bool) -> ActorPool:
+        config = self._config
+        adapter_rank = rank_of_adapters(config)
+        return ActorPool(
+            "rollout",
+            lambda index: start_actor(
+                RolloutEngine,
+                self._placement.options(ENGINE, index),
+                self._policy,
+                config.rollout,
+                config.policy,
+                config.seed + index,
+                self.version,
+                sleeps,
+                adapter_rank,
+            ),
+            config.rollout.engines,
+            # A few more than an engine decodes at once, so that it need not wait for the next.
+            max_in_flight=config.rollout.max_concurrent + -(-config.rollout.max_concurrent // 8),
+            timeout=config.rollout.timeout,
+            start_timeout=config.rollout.start_timeout,
+            on_restart=self._give_weights,
+            affinity=lambda request: request.group or None,
+        )
+
+    def _make_builders(self) -> ActorPool:
+        config = self._config
+        looks = config.placement.share == "all"
+        return ActorPool(
+            "builder",
+            lambda index: start_actor(
+                BuilderActor,
+                self._placement.options(BUILDER, index),
+                self._evaluator,
+                self.store,
+                config.guard.enabled,
+                looks,
+            ),
+            config.evaluator.builders,
+            timeout=config.evaluator.limits.build_seconds * 8,
+        )
+
+    def _make_evaluators(self) -> ActorPool:
+        config = self._config
+        return ActorPool(
+            "evaluator",
+            lambda index: start_actor(
+                EvaluatorActor,
+                self._placement.options(EVALUATOR, index),
+                self._evaluator,
+                self.store,
+                config.guard.enabled,
+            ),
+            config.evaluator.workers,
+            timeout=600.0 + 10 * config.evaluator.limits.start_seconds,
+        )
+
+    def _make_learner(self) -> LearnerGroup:
+        return LearnerGroup(self._config, self._policy, lambda rank: self._placement.options(LEARNER, rank))
 
     def restart_learner(self) -> None:
         """Replaces a learner that lost a rank; its weights have to be loaded again."""
@@ -122,27 +154,38 @@ class Roles:
 
     @contextmanager
     def learner_alone(self) -> Iterator[None]:
-        """As long as it lasts, engines that come back are not given weights: the learner is at work on them."""
-        self.engines.hold_restarts(True)
+        """Within this block, restarted engines get no weights, because the learner works on them."""
+        self.engines.members.hold_restarts(True)
         try:
             yield
         finally:
-            self.engines.hold_restarts(False)
+            self.engines.members.hold_restarts(False)
 
     def push_weights(self, version: int, pipeline: Pipeline) -> float:
-        """Gives every engine the learner's weights as `version`; returns the seconds that took. The rest goes on."""
+        """Gives every engine the learner's weights as `version`; returns the seconds that it took.
+
+        Steps under way in the pipeline go on meanwhile.
+        """
         started = time.monotonic()
         self.turns.give_to(ENGINE)
         self.version, self._pushed = version, True
         self._push.to_all(self.learner, version, pipeline)
         return time.monotonic() - started
 
+    def _give_weights(self, engine: Any) -> None:
+        """Gives a restarted engine the current weights before it generates.
+
+        If the learner has trained since the last push, they are those of the next version.
+        """
+        if self._pushed:
+            self._push.to_one(self.learner, self.version + int(self.learner.has_trained), engine)
+
     def utilisation(self) -> dict[str, float]:
-        """The share of the time since the last call that the actors of each role had work."""
+        """For each role, the share of the time since the last call in which its actors had work."""
         now, busy = time.monotonic(), {"learner": self.learner.busy_seconds}
         sizes = {"learner": 1}
         for role, pool in (("engines", self.engines), ("builders", self.builders), ("evaluators", self.evaluators)):
-            busy[role], sizes[role] = pool.busy_seconds, pool.size
+            busy[role], sizes[role] = pool.load.busy_seconds, len(pool.members)
         (then, before), self._busy = self._busy, (now, busy)
         passed = max(now - then, 1e-9)
         return {
@@ -150,17 +193,8 @@ class Roles:
             for role in busy
         }
 
-    def _make_learner(self) -> LearnerGroup:
-        return LearnerGroup(self._config, self._policy, lambda rank: self._placement.options(LEARNER, rank))
-
-    def _give_weights(self, engine: Any) -> None:
-        """An engine that was restarted gets the current weights before it generates: those of the next version where
-        the learner has gone on since the last push."""
-        if self._pushed:
-            self._push.to_one(self.learner, self.version + int(self.learner.has_trained), engine)
-
     def stop(self) -> None:
-        """Ends every actor, and Ray where this run started it."""
+        """Ends every actor, and Ray if this run started it."""
         if not self._started:
             return
         for name in ("engines", "builders", "evaluators"):

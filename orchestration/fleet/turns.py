@@ -1,7 +1,7 @@
-"""Who may use GPUs that roles share: one role at a time, so that no kernel is timed while anything else runs. Builders,
-who time nothing, look at programs in the turns of all others.
+"""Who may use GPUs that roles share: one role at a time, so that no kernel is timed while anything else runs.
 
-Turns pass between roles that are idle; nothing is interrupted. Where roles have GPUs of their own, all go on at once.
+Builders time nothing, so they look at programs in the turns of all others. Turns pass between idle roles; nothing is
+interrupted. If roles have GPUs of their own, all work at once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _SLEEP_SECONDS = 120.0
 
 
 class Turns:
-    """Holds back the pools whose turn it is not. `sleeps`: engines free their memory while others are on their GPU."""
+    """Holds back the pools whose turn it is not."""
 
     def __init__(
         self,
@@ -29,18 +29,19 @@ class Turns:
         sleeps: bool,
         on_learner_rest: Callable[[], None] = lambda: None,
     ) -> None:
-        """`share` is `placement.share`. `on_learner_rest` is called before engines take their memory again."""
+        """`share`: `placement.share`. `sleeps`: engines free their memory while others use their GPU.
+        `on_learner_rest` is called before engines take their memory again."""
         self._engines, self._evaluators, self._builders = engines, evaluators, builders
         self._sleeps = sleeps and share != "none"
         self._on_learner_rest = on_learner_rest
         self.holder = ENGINE
         self.evaluators_wait = share == "all"
-        """Whether verdicts have to wait until nothing is generated, and builders look at programs until then."""
+        """Whether evaluators wait until nothing is generated, and builders look at programs until then."""
         if self.evaluators_wait:
             evaluators.pause()
 
     def give_to(self, role: str) -> None:
-        """Passes the turn. What is submitted to a pool whose turn it is not waits there."""
+        """Passes the turn. Work that is submitted to a pool whose turn it is not waits there."""
         if role == self.holder:
             return
         sleeps = self._sleeps and (role != EVALUATOR or self.evaluators_wait)
@@ -52,7 +53,21 @@ class Turns:
             (self._evaluators.resume if role == EVALUATOR else self._evaluators.pause)()
             (self._builders.pause if role == EVALUATOR else self._builders.resume)()
         if sleeps or self.evaluators_wait:
-            self._engines.postpone_starts(role != ENGINE)  # of one that is lost in another's turn
+            self._engines.members.postpone_starts(role != ENGINE)  # if an engine is lost in another role's turn
         if role != ENGINE and sleeps:
-            self._engines.broadcast("sleep", timeout=_SLEEP_SECONDS)  # one that sleeps goes on sleeping
+            self._engines.broadcast("sleep", timeout=_SLEEP_SECONDS)  # an engine that sleeps already goes on
         self.holder = role
+
+    def pass_on(self, *, has_prompts: bool) -> None:
+        """Passes the turn between evaluators and the others, if one side has work and the other has none.
+
+        `has_prompts`: whether there are prompts that engines could begin with.
+        """
+        if not self.evaluators_wait:
+            return
+        others_have_work = self._engines.pending or self._builders.pending or has_prompts
+        if self.holder == EVALUATOR:
+            if others_have_work and not self._evaluators.pending:
+                self.give_to(ENGINE)
+        elif self._evaluators.pending and not others_have_work:
+            self.give_to(EVALUATOR)

@@ -1,20 +1,22 @@
-"""The learner's weights on their way to every rollout engine, by the way that their places allow.
+"""How the learner's weights reach every rollout engine, by the transport that their placement allows.
 
-`shared`: learner and engine stand on one GPU, and the engine reads the learner's memory. `broadcast`: they stand on
-different ones, and NCCL carries the weights. `host`: through Ray's object store, which works everywhere, and is what an
-engine gets its weights by that came back from a restart.
+`shared`: learner and engine are on one GPU, and the engine reads the learner's memory. `broadcast`: they are on
+different GPUs, and NCCL carries the weights. `host`: through Ray's object store, which works everywhere. A restarted
+engine always gets its weights by `host`.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Protocol
 
 import ray
 
 from actors.learner import LearnerGroup
 from actors.pool import ActorPool
+from actors.pool_broadcasts import Broadcast
 from actors.weight_transport import BROADCAST, HOST, SHARED, ByBroadcast
 from configs.schema import RunConfig
 from learners.weights import WeightManifest
@@ -23,29 +25,29 @@ _log = logging.getLogger(__name__)
 
 
 def transport_of(config: RunConfig) -> str:
-    """The way that `rollout.weight_transport` names, or that the placement allows."""
+    """The transport that `rollout.weight_transport` names or, for `auto`, the fastest that the placement allows."""
     named = config.rollout.weight_transport
     if named != "auto":
         return named
     if config.evaluator.arch == "cpu":
         return HOST
     if config.placement.share == "none":
-        return BROADCAST if config.rollout.engines_per_gpu == 1 else HOST  # NCCL wants a GPU for each process
+        return BROADCAST if config.rollout.engines_per_gpu == 1 else HOST  # NCCL needs a GPU for each process
     return SHARED if -(-config.rollout.engines // config.rollout.engines_per_gpu) <= config.learner.ranks else HOST
 
 
 def serves_adapters(config: RunConfig) -> bool:
-    """Whether engines hold the policy that a run began with and get the adapters that it trains."""
+    """Whether engines keep the policy that the run began with, and get only the adapters that it trains."""
     return config.learner.lora.rank > 0 and config.learner.lora.sync == "adapters"
 
 
 def rank_of_adapters(config: RunConfig) -> int:
-    """Of those that engines get; 0 where they get whole weights."""
+    """The rank of the adapters that engines get; 0 if they get whole weights."""
     return config.learner.lora.rank if serves_adapters(config) else 0
 
 
-class Waits(Protocol):
-    """Who goes on with what is under way while a push is waited for: the pipeline."""
+class Waiter(Protocol):
+    """Waits for a push, and goes on with other work meanwhile: the pipeline."""
 
     def meanwhile(self, call: Callable[..., Any], *arguments: Any) -> Any:
         """The result of a call."""
@@ -55,8 +57,10 @@ class Waits(Protocol):
 
 
 class WeightPush:
-    """Gives weights to engines, part by part. Engines that do not confirm a checksum in time are restarted by their
-    pool, and get the weights then."""
+    """Gives weights to engines, part by part.
+
+    An engine that does not confirm a checksum in time is restarted by its pool, and gets the weights then.
+    """
 
     def __init__(self, config: RunConfig, engines: ActorPool) -> None:
         self._config, self._engines = config, engines
@@ -65,21 +69,21 @@ class WeightPush:
         self._limit = config.rollout.sync_bucket_mib << 20 if config.evaluator.arch != "cpu" else 0
         self._channel: tuple[LearnerGroup, tuple[Any, ...]] | None = None  # whose, and who is in it
 
-    def to_all(self, learner: LearnerGroup, version: int, pipeline: Waits) -> float:
-        """Pushes the weights as `version`; returns how many bytes each engine got. What is under way goes on."""
-        self._engines.hold_restarts(True)  # who comes back in the middle would miss the first parts
+    def to_all(self, learner: LearnerGroup, version: int, pipeline: Waiter) -> float:
+        """Pushes the weights as `version`; returns how many bytes each engine got. Other work goes on meanwhile."""
+        self._engines.members.hold_restarts(True)  # an engine that restarts during the push would miss the first parts
         try:
             return self._push(learner, version, pipeline)
         finally:
-            self._engines.hold_restarts(False)
+            self._engines.members.hold_restarts(False)
 
     def to_one(self, learner: LearnerGroup, version: int, engine: Any) -> None:
-        """Gives an engine that was restarted what the learner has."""
+        """Gives a restarted engine the learner's weights as `version`."""
         for manifest, data in self._parts(learner, version, HOST):
             ray.get(engine.update_weights.remote(data, manifest), timeout=self._timeout)
 
-    def _push(self, learner: LearnerGroup, version: int, pipeline: Waits) -> float:
-        learner.version, learner.has_trained = version, False
+    def _push(self, learner: LearnerGroup, version: int, pipeline: Waiter) -> float:
+        learner.has_trained = False
         transport = HOST if serves_adapters(self._config) else self._transport
         if transport == BROADCAST and not self._open_channel(learner, pipeline):
             transport = HOST
@@ -90,9 +94,9 @@ class WeightPush:
             size += manifest.total_bytes
             push = self._engines.begin_broadcast("update_weights", data, manifest, timeout=self._timeout)
             sent = not isinstance(data, ByBroadcast) or self._send(learner, pipeline)
-            pipeline.pump_until(lambda push=push: push.done)
+            pipeline.pump_until(partial(_is_done, push))
             if not sent:
-                parts, size = self._parts(learner, version, HOST), 0  # from the start, to those who are left
+                parts, size = self._parts(learner, version, HOST), 0  # from the start, to the engines that are left
         return float(size)
 
     def _parts(self, learner: LearnerGroup, version: int, transport: str) -> Iterator[tuple[WeightManifest, Any]]:
@@ -101,20 +105,20 @@ class WeightPush:
             return learner.parts(version, dtype, HOST, adapters=True)
         return learner.parts(version, dtype, transport, self._limit)
 
-    def _send(self, learner: LearnerGroup, pipeline: Waits) -> bool:
-        """Whether everybody in the channel has got the part."""
+    def _send(self, learner: LearnerGroup, pipeline: Waiter) -> bool:
+        """Sends a part through the channel; whether all members have received it."""
         try:
             pipeline.meanwhile(learner.send_part, self._timeout)
         except (TimeoutError, RuntimeError) as error:
-            # The engines that wait for it end, too, and the pool starts others.
+            # The engines that wait for the part end, too, and the pool starts others.
             _log.warning("%s; the weights go through the object store", error)
             self._channel = None
             return False
         return True
 
-    def _open_channel(self, learner: LearnerGroup, pipeline: Waits) -> bool:
-        """Whether learner and engines have a channel in which nobody is missing."""
-        members = tuple(self._engines.healthy())
+    def _open_channel(self, learner: LearnerGroup, pipeline: Waiter) -> bool:
+        """Opens a channel for learner and engines, unless there is one; whether no member is missing from it."""
+        members = tuple(self._engines.members.healthy())
         if self._channel is not None and self._channel[0] is learner and self._channel[1] == members:
             return True
         size = 1 + len(members) * self._config.rollout.tensor_parallel
@@ -127,8 +131,12 @@ class WeightPush:
             pipeline.meanwhile(lambda: ray.get(met, timeout=self._timeout))
             if len(join.results) < len(members):
                 raise TimeoutError(f"{len(join.results)} of {len(members)} engines came")
-        except Exception as error:  # noqa: BLE001 - whoever did not come: the weights go another way
+        except Exception as error:  # noqa: BLE001 - whoever did not come, there is another transport
             _log.warning("no channel for weights (%s): they go through the object store", error)
             return False
         self._channel = (learner, members)
         return True
+
+
+def _is_done(push: Broadcast) -> bool:
+    return push.done

@@ -1,4 +1,4 @@
-"""The figures of a step: rates, shares and means over its rollouts."""
+"""The metrics of a step: rates, shares and means over its rollouts. Pure functions."""
 
 from __future__ import annotations
 
@@ -11,25 +11,32 @@ from learners.records import EXEMPLAR, REFERENCE, Rollout
 from orchestration.step.records import StepResult
 
 
-def apart(result: StepResult, held_out: Container[str]) -> dict[str, float]:
-    """The figures of a step with those of the held-out tasks' rollouts apart, as `held_out/...`: the others are then of
-    the training tasks alone, but for rates and counts of the whole step."""
-    theirs = [one for one in result.rollouts if one.task_id in held_out]
-    if not theirs:
+def separate_held_out(result: StepResult, held_out: Container[str]) -> dict[str, float]:
+    """The metrics of a step, with those of the held-out tasks under names of their own, `held_out/...`.
+
+    The other metrics are then of the training tasks alone, except for rates and counts of the whole step.
+    """
+    held_out_rollouts = [rollout for rollout in result.rollouts if rollout.task_id in held_out]
+    if not held_out_rollouts:
         return result.metrics
-    ours = [one for one in result.rollouts if one.task_id not in held_out]
-    of_all = summary(result.rollouts, result.verdicts)
+    others = [rollout for rollout in result.rollouts if rollout.task_id not in held_out]
+    of_all = summarise(result.rollouts, result.verdicts)
     return {
         **{name: value for name, value in result.metrics.items() if name not in of_all},
-        **summary(ours, result.verdicts),
-        **{f"held_out/{name}": value for name, value in summary(theirs, result.verdicts).items()},
+        **summarise(others, result.verdicts),
+        **{f"held_out/{name}": value for name, value in summarise(held_out_rollouts, result.verdicts).items()},
     }
 
 
-def summary(rollouts: Sequence[Rollout], verdicts: Mapping[str, Verdict]) -> dict[str, float]:
-    """Success rate, the shares that are right and copy what their prompt shows or are faster than eager, mean speed-up
-    over eager of the successful (and of those that nothing was found against, which is the same while the guard is on),
-    response length, the share that something was found against, and counts by outcome and by kind of finding."""
+def summarise(rollouts: Sequence[Rollout], verdicts: Mapping[str, Verdict]) -> dict[str, float]:
+    """The metrics of rollouts. No rollouts have none.
+
+    `success_rate`, `tasks_solved`: the shares of right rollouts, and of tasks with one. `copy_rate/...`: the shares
+    that are right and copy the reference or an exemplar of their prompt. `faster_rate`: the share faster than eager.
+    `mean_speedup`: over eager, of the successful; `honest_speedup`: of those without a finding against them, which is
+    the same while the guard is on. `hack_rate`: the share with a finding against it. `response_tokens`: the mean length
+    of a response. `outcome/...`, `guard/...`: counts by outcome and by kind of finding.
+    """
     if not rollouts:
         return {}
     outcomes = Counter(rollout.outcome for rollout in rollouts)

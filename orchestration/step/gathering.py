@@ -1,6 +1,6 @@
 """A step under way: its responses and verdicts as they come in, until all are there or its time is over.
 
-Only bookkeeping: the pipeline (`orchestration.step.pipeline`) asks the pools and tells a gathering what they answered.
+Only bookkeeping: the pipeline (`orchestration.step.pipeline`) asks the pools and tells a gathering their answers.
 """
 
 from __future__ import annotations
@@ -14,17 +14,18 @@ from actors.generation import Completion
 from evaluators.guard.copies import is_copy
 from evaluators.records import Candidate, Outcome, Verdict
 from learners.records import EXEMPLAR, REFERENCE, Rollout
-from orchestration.step.figures import summary
+from orchestration.step.figures import summarise
 from orchestration.step.records import Prompt, StepResult
 from prompts.parse import parse_response
 
-Judged = Callable[[Sequence[Rollout], Mapping[str, Verdict]], Prompt | None]
-"""What is called with each group as soon as it is judged; it may give a further prompt."""
+OnGroup = Callable[[Sequence[Rollout], Mapping[str, Verdict]], Prompt | None]
+"""Called with the rollouts of each group, and all verdicts by digest, as soon as the group is judged. It may return a
+further prompt."""
 
 
 @dataclass
 class _Group:
-    """The responses to one prompt: so many are still to come."""
+    """The responses to one prompt. `owed`: how many are still to come."""
 
     prompt: Prompt
     owed: int
@@ -32,10 +33,10 @@ class _Group:
 
 
 class Gathering:
-    """What one step asks for and has got so far.
+    """What one step asks for and has received so far.
 
-    `samples` responses a prompt, judged at `preset`; what `on_group` gives for a group that is judged is sampled, too.
-    After `deadline` seconds (0: none) from the first request, what is missing is given up.
+    It asks for `samples` responses to each prompt, judged at `preset`, and to each further prompt that `on_group`
+    gives. After `deadline` seconds (0: never) from the first request, everything that is missing is given up.
     """
 
     def __init__(
@@ -45,7 +46,7 @@ class Gathering:
         samples: int,
         temperature: float,
         preset: str,
-        on_group: Judged | None = None,
+        on_group: OnGroup | None = None,
         deadline: float = 0.0,
     ) -> None:
         self.samples, self.temperature, self.preset = samples, temperature, preset
@@ -53,17 +54,17 @@ class Gathering:
         self.result = StepResult()
         self.measured = 0
         self.on_group, self._deadline = on_group, deadline
+        self.failures: list[str] = []  # why requests failed
         self._requests: dict[str, tuple[str, int]] = {}  # group and responses of each request that is under way
-        self._groups: dict[str, _Group] = {}  # those that are not settled
+        self._groups: dict[str, _Group] = {}  # the groups that are not closed
         self._unjudged: set[str] = set()
         self._created = time.monotonic()
         self._started: float | None = None
         self._generated = self._created
         self._tokens = self._given_up = self._sent = 0
-        self.lost: list[str] = []  # why requests came to nothing
 
     @property
-    def done(self) -> bool:
+    def is_done(self) -> bool:
         """Whether nothing more will come."""
         return not (self.waiting or self._requests or self._unjudged or self._groups)
 
@@ -74,19 +75,19 @@ class Gathering:
         return bool(self._deadline) and started is not None and time.monotonic() - started > self._deadline
 
     @property
-    def came_to_nothing(self) -> bool:
-        """Whether every request was lost."""
-        return self._sent == len(self.lost) > 0
+    def has_only_failures(self) -> bool:
+        """Whether there were requests, and all of them failed."""
+        return self._sent == len(self.failures) > 0
 
-    def sent(self, keys: Sequence[str], prompt: Prompt, each: int) -> None:
-        """Requests of `each` responses to a prompt are with the engines, under these keys."""
+    def record_requests(self, keys: Sequence[str], prompt: Prompt, each: int) -> None:
+        """Notes that requests under these keys, for `each` responses to a prompt, are with the engines."""
         self._started = self._started or time.monotonic()
         self._groups[prompt.group] = _Group(prompt, each * len(keys))
         self._sent += len(keys)
         self._requests.update(dict.fromkeys(keys, (prompt.group, each)))
 
-    def received(self, key: str, completions: Sequence[Completion] | None) -> Iterator[Candidate]:
-        """The answer to a request, None where it is lost; gives the programs in it."""
+    def record_answer(self, key: str, completions: Sequence[Completion] | None) -> Iterator[Candidate]:
+        """Adds the answer to a request, None if it failed; yields the programs in it."""
         name, owed = self._requests.pop(key)
         group = self._groups[name]
         group.owed -= owed
@@ -99,23 +100,23 @@ class Gathering:
             if candidate is not None and candidate.digest not in self.result.candidates:
                 yield candidate
 
-    def proposed(self, candidate: Candidate, verdict: Verdict | None = None) -> None:
-        """A candidate is being judged, or its verdict is known already."""
+    def record_candidate(self, candidate: Candidate, verdict: Verdict | None = None) -> None:
+        """Adds a candidate, with its verdict or, if that is None, to wait for it."""
         self.result.candidates[candidate.digest] = candidate
         if verdict is None:
             self._unjudged.add(candidate.digest)
         else:
             self.result.verdicts[candidate.digest] = verdict
 
-    def judged(self, verdict: Verdict) -> None:
-        """The verdict on a candidate."""
+    def record_verdict(self, verdict: Verdict) -> None:
+        """Adds the verdict on a candidate."""
         self._unjudged.discard(verdict.candidate)
         self.result.verdicts[verdict.candidate] = verdict
 
-    def settle(self) -> None:
-        """Closes the groups that are judged, and asks `on_group` whether there is to be another."""
+    def close_groups(self) -> None:
+        """Closes the groups that are judged, and asks `on_group` for a further prompt after each."""
         for name, group in list(self._groups.items()):
-            digests = [one.candidate_digest for one in group.rollouts if one.candidate_digest]
+            digests = [rollout.candidate_digest for rollout in group.rollouts if rollout.candidate_digest]
             if group.owed or not self._unjudged.isdisjoint(digests):
                 continue
             del self._groups[name]
@@ -126,9 +127,12 @@ class Gathering:
                 self.waiting.append(further)
 
     def give_up(self) -> tuple[set[str], set[str]]:
-        """Cuts what is missing, so that it is done; gives the keys of requests and the digests nobody waits for now."""
+        """Drops everything that is missing, so that the step is done.
+
+        Returns the keys of the requests and the digests of the candidates that it waited for.
+        """
         requests, unjudged = set(self._requests), set(self._unjudged)
-        kept = [one for one in self.result.rollouts if one.candidate_digest not in unjudged]
+        kept = [rollout for rollout in self.result.rollouts if rollout.candidate_digest not in unjudged]
         self._given_up = len(self.result.rollouts) - len(kept) + self.samples * len(self.waiting)
         self._given_up += sum(owed for _, owed in self._requests.values())
         self.result.rollouts = kept
@@ -147,7 +151,7 @@ class Gathering:
         }
 
     def finish(self) -> StepResult:
-        """The result, with outcomes on the rollouts, and the step's figures."""
+        """The result, with outcomes on the rollouts and the step's metrics."""
         verdicts, begun = self.result.verdicts, self._started or self._created
         self.result.rollouts = [
             replace(rollout, outcome=str(verdicts[rollout.candidate_digest].outcome))
@@ -157,7 +161,7 @@ class Gathering:
         ]
         self.result.metrics = {
             **self.rates(),
-            **summary(self.result.rollouts, verdicts),
+            **summarise(self.result.rollouts, verdicts),
             "generated_tokens": float(self._tokens),
             "generate_seconds": max(self._generated - begun, 0.0),
             "pipeline_seconds": time.monotonic() - begun,
@@ -169,7 +173,7 @@ class Gathering:
 
 
 def rollout_of(prompt: Prompt, completion: Completion) -> tuple[Rollout, Candidate | None]:
-    """A response as a rollout, and the program in it where there is one; without one it is a build error."""
+    """A response as a rollout, and the program in it. A response without a program is a build error."""
     parsed = parse_response(completion.text, completion.finish_reason)
     rollout = Rollout(
         task_id=prompt.task_id,

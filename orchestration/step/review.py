@@ -65,7 +65,7 @@ class Reviewer:
         """The best believed speed-up of every task that has one."""
         return {task: max(speedups.values()) for task, speedups in self._believed.items() if speedups}
 
-    def known(self, verdict: Verdict) -> Verdict:
+    def review_again(self, verdict: Verdict) -> Verdict:
         """A verdict that was ruled on before, as a person's word makes it by now."""
         spoken = with_word(verdict, self._word_on(verdict))
         self.believe(spoken)

@@ -1,8 +1,9 @@
 import asyncio
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import ray
@@ -11,8 +12,8 @@ from actors.pool import ActorPool
 from actors.pool_records import PoolExhausted, PoolFailure
 
 
-def worker_classes() -> tuple:
-    """The actors of these tests: local, so that Ray sends them by value. By name, each would import RLlib first."""
+def worker_class() -> Any:
+    """A local class, so that Ray sends it by value. By name, each actor would import RLlib first."""
 
     @ray.remote(num_cpus=0)
     class Worker:
@@ -52,8 +53,16 @@ def worker_classes() -> tuple:
             self.weights = weights
             return self.index
 
+    return Worker
+
+
+def async_worker_class() -> Any:
+    """Likewise."""
+
     @ray.remote(num_cpus=0)
     class AsyncWorker:
+        """Sleeps for an item's seconds; returns the most items that it has worked on at once."""
+
         def __init__(self) -> None:
             self.running = self.most = 0
 
@@ -72,10 +81,10 @@ def worker_classes() -> tuple:
                 self.running -= 1
             return self.most
 
-    return Worker, AsyncWorker
+    return AsyncWorker
 
 
-Worker, AsyncWorker = worker_classes()
+Worker, AsyncWorker = worker_class(), async_worker_class()
 
 
 @pytest.fixture
@@ -100,17 +109,27 @@ def pool(local_ray: None) -> Iterator[ActorPool]:
     pool.stop()
 
 
+def run(pool: ActorPool, items: Iterable[Any], method: str) -> list[tuple[Any, Any]]:
+    """(item, result) of all items, in order of completion."""
+    for item in items:
+        pool.submit(item, method)
+    results = []
+    while pool.pending:
+        results += pool.poll()
+    return results
+
+
 def poll_until_restart(pool: ActorPool) -> None:
     """Returns once the pool has counted a restart, whether or not the actor has started."""
     deadline = time.monotonic() + 30
-    while pool.restarts == 0:
+    while pool.members.restarts == 0:
         assert time.monotonic() < deadline, "no actor was lost"
         pool.poll(0.1)
 
 
 def test_results_come_in_order_of_completion_not_of_submission(pool: ActorPool) -> None:
     items = [("sleep", 1.0), ("sleep", 0.0), ("sleep", 0.1)]
-    assert [item for item, _ in pool.run(items, "work")] == [items[1], items[2], items[0]]
+    assert [item for item, _ in run(pool, items, "work")] == [items[1], items[2], items[0]]
 
 
 def test_urgent_items_come_first_and_equals_in_order(make_pool) -> None:
@@ -130,7 +149,7 @@ def test_urgent_items_come_first_and_equals_in_order(make_pool) -> None:
 def test_the_least_loaded_actor_is_next(make_pool) -> None:
     pool = make_pool(max_in_flight=3)
     pool.wait_ready(60)
-    indices = sorted(result[0] for _, result in pool.run([("sleep", 0.1)] * 6, "work"))
+    indices = sorted(result[0] for _, result in run(pool, [("sleep", 0.1)] * 6, "work"))
     assert indices == [0, 0, 0, 1, 1, 1]
 
 
@@ -139,7 +158,8 @@ def test_items_with_affinity_go_together_unless_others_have_far_less_to_do(make_
     pool.wait_ready(60)
 
     def places() -> list[set[float]]:
-        return [{pool._work[ticket].item for ticket in member.work} for member in pool._members.values()]
+        running = pool._queue.running()
+        return [{work.item for work in running if work.actor == actor} for actor, _ in pool.members.items()]
 
     for item in (5.25, 5.5, 6.25, 6.5, 7.25, 7.5):
         pool.submit(item, "work")
@@ -152,22 +172,22 @@ def test_items_with_affinity_go_together_unless_others_have_far_less_to_do(make_
         pool.submit(item, "work")
     assert [len(items) for items in places()] == [21, 7]
     assert len(pool.withdraw(lambda item: True)) == 28
-    assert not any(member.affinities for member in pool._members.values())
+    assert not any(share.affinities for share in pool.load._shares.values())
 
 
 def test_every_item_comes_once_when_an_actor_dies_in_the_middle(make_pool, tmp_path: Path) -> None:
     pool = make_pool(max_in_flight=3)
     items = [("sleep", 0.01 + index / 1e4) for index in range(20)]
     items[5] = ("die once", str(tmp_path / "died"))
-    results = list(pool.run(items, "work"))
+    results = run(pool, items, "work")
     assert sorted(map(str, items)) == sorted(str(item) for item, _ in results)
     assert not [result for _, result in results if isinstance(result, PoolFailure)]
-    assert pool.restarts == 1
+    assert pool.members.restarts == 1
 
 
 def test_an_item_that_kills_every_actor_is_given_up_and_the_others_are_not(make_pool) -> None:
     pool = make_pool(max_retries=1)
-    results = dict(pool.run([("die", 1), *(("sleep", index / 1e4) for index in range(6))], "work"))
+    results = dict(run(pool, [("die", 1), *(("sleep", index / 1e4) for index in range(6))], "work"))
     failed = results.pop(("die", 1))
     assert isinstance(failed, PoolFailure)
     assert "2 times" in str(failed.error)
@@ -180,12 +200,12 @@ def test_a_hanging_actor_is_timed_out_and_replaced(make_pool, tmp_path: Path, ca
     pool.wait_ready(60)
     item = ("hang once", str(tmp_path / "hung"))
     started = time.monotonic()
-    results = dict(pool.run([item, ("sleep", 0.0)], "work"))
+    results = dict(run(pool, [item, ("sleep", 0.0)], "work"))
     assert not isinstance(results[item], PoolFailure)
     assert time.monotonic() - started < 20
     assert "took longer than 1 s" in caplog.text
     pool.wait_ready(60)
-    assert pool.restarts == 1
+    assert pool.members.restarts == 1
 
 
 def test_one_slow_request_does_not_cost_an_async_actor_its_others(make_pool) -> None:
@@ -200,15 +220,15 @@ def test_one_slow_request_does_not_cost_an_async_actor_its_others(make_pool) -> 
         results.update(pool.poll(1.0))
     assert isinstance(results.pop(30.0), PoolFailure)
     assert list(results.values()) == [4, 4, 4]
-    assert pool.restarts == 0
+    assert pool.members.restarts == 0
 
 
 def test_what_the_method_raises_comes_back_and_is_not_retried(pool: ActorPool) -> None:
-    results = dict(pool.run([("raise", 7), ("sleep", 0.0)], "work"))
+    results = dict(run(pool, [("raise", 7), ("sleep", 0.0)], "work"))
     assert isinstance(results["raise", 7].error, ValueError)
     assert "bad item 7" in str(results["raise", 7].error)
     assert not isinstance(results["sleep", 0.0], PoolFailure)
-    assert pool.restarts == 0
+    assert pool.members.restarts == 0
 
 
 def test_a_restarted_actor_gets_its_weights_before_it_works(make_pool, tmp_path: Path) -> None:
@@ -216,7 +236,7 @@ def test_a_restarted_actor_gets_its_weights_before_it_works(make_pool, tmp_path:
     pool = make_pool(size=1, on_restart=lambda actor: ray.get(actor.set_weights.remote(current), timeout=30))
     pool.wait_ready(60)
     assert pool.broadcast("set_weights", current, timeout=30) == [0]
-    results = dict(pool.run([("die once", str(tmp_path / "died")), ("sleep", 0.0)], "work"))
+    results = dict(run(pool, [("die once", str(tmp_path / "died")), ("sleep", 0.0)], "work"))
     assert set(results.values()) == {(0, 5)}
 
 
@@ -225,8 +245,8 @@ def test_a_broadcast_returns_what_the_living_answer_and_restarts_the_dead(make_p
     pool.wait_ready(60)
     assert pool.broadcast("set_weights", -3, timeout=30) == [1]
     pool.wait_ready(60)
-    assert len(pool.healthy()) == 2
-    results = {index: weights for _, (index, weights) in pool.run([("sleep", 0.2)] * 2, "work")}
+    assert len(pool.members.healthy()) == 2
+    results = {index: weights for _, (index, weights) in run(pool, [("sleep", 0.2)] * 2, "work")}
     assert results == {0: 9, 1: -3}
 
 
@@ -249,9 +269,9 @@ def test_an_actor_that_does_not_answer_a_broadcast_in_time_is_replaced(make_pool
     while not begun.done:
         pool.poll(0.1)
     assert begun.results == []
-    assert pool.restarts == 2
+    assert pool.members.restarts == 2
     pool.wait_ready(60)
-    assert {weights for _, (_, weights) in pool.run([("sleep", 0.2)] * 2, "work")} == {9}
+    assert {weights for _, (_, weights) in run(pool, [("sleep", 0.2)] * 2, "work")} == {9}
 
 
 def test_a_pause_holds_back_what_is_submitted_and_not_what_runs(make_pool) -> None:
@@ -271,14 +291,14 @@ def test_a_pause_holds_back_what_is_submitted_and_not_what_runs(make_pool) -> No
 def test_a_lost_actor_is_not_replaced_while_starts_are_postponed(make_pool) -> None:
     pool = make_pool(1)
     pool.wait_ready(60)
-    pool.postpone_starts(True)
+    pool.members.postpone_starts(True)
     pool.submit(("die",), "work")
     poll_until_restart(pool)
     assert pool.poll(1.0) == []
-    assert (pool.size, pool.pending, pool.is_busy) == (0, 1, False)
+    assert (len(pool.members), pool.pending, pool.load.is_busy) == (0, 1, False)
     pool.withdraw(lambda _: True)
     pool.submit(("sleep", 0.0), "work")
-    pool.postpone_starts(False)
+    pool.members.postpone_starts(False)
     assert [item for item, _ in pool.poll(60.0)] == [("sleep", 0.0)]
 
 
@@ -286,13 +306,13 @@ def test_an_actor_that_comes_back_waits_for_its_weights_while_restarts_are_held(
     given = []
     pool = make_pool(1, on_restart=given.append)
     pool.wait_ready(60)
-    pool.hold_restarts(True)
+    pool.members.hold_restarts(True)
     pool.submit(("die",), "work")
     poll_until_restart(pool)
     pool.poll(2.0)
-    assert pool.restarts == 1
-    assert (given, pool.healthy()) == ([], [])
-    pool.hold_restarts(False)
+    assert pool.members.restarts == 1
+    assert (given, pool.members.healthy()) == ([], [])
+    pool.members.hold_restarts(False)
     pool.wait_ready(60)
     assert len(given) >= 1
 
@@ -314,18 +334,18 @@ def test_what_is_withdrawn_does_not_come_back(make_pool) -> None:
 def test_actors_that_have_work_are_busy(make_pool) -> None:
     pool = make_pool(size=2)
     pool.wait_ready(60)
-    assert pool.busy_seconds == 0.0
+    assert pool.load.busy_seconds == 0.0
     started = time.monotonic()
-    list(pool.run([("sleep", 0.5), ("sleep", 1.0)], "work"))
-    assert 1.5 <= pool.busy_seconds <= 2 * (time.monotonic() - started)
-    before = pool.busy_seconds
+    run(pool, [("sleep", 0.5), ("sleep", 1.0)], "work")
+    assert 1.5 <= pool.load.busy_seconds <= 2 * (time.monotonic() - started)
+    before = pool.load.busy_seconds
     time.sleep(0.2)
-    assert pool.busy_seconds == before
+    assert pool.load.busy_seconds == before
 
 
 def test_actors_that_never_start_end_in_failures_not_in_a_wait(make_pool, caplog) -> None:
     pool = make_pool(size=1, factory=lambda index: Worker.remote(index, broken=True), max_failed_starts=2)
-    (item, failure), *rest = pool.run([("sleep", 0.0)], "work")
+    (item, failure), *rest = run(pool, [("sleep", 0.0)], "work")
     assert item == ("sleep", 0.0)
     assert not rest
     assert isinstance(failure.error, PoolExhausted)

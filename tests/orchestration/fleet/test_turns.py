@@ -14,6 +14,7 @@ class Recorder:
 
     def __init__(self, name: str, said: list[str]) -> None:
         self._name, self._said = name, said
+        self.members = self
 
     def pause(self) -> None:
         self._said.append(f"{self._name} pause")

@@ -1,106 +1,47 @@
-"""The pipeline over real pools, and a real evaluator on a bundled task. The rollout engine is a scripted actor: what a
-policy happens to sample would decide nothing here, and vLLM takes half a minute to start."""
+"""The pipeline over real pools, with a real evaluator on a bundled task.
 
-import asyncio
-import os
+The rollout engine is a scripted actor: the samples of a real policy would prove nothing here, and vLLM takes half a
+minute to start.
+"""
+
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-import ray
 
 from actors.builder import BuilderActor
 from actors.evaluator import EvaluatorActor
-from actors.generation import Completion
 from actors.pool import ActorPool
 from actors.pool_records import PoolExhausted
 from configs.schema import EvaluatorConfig, GuardConfig, RolloutConfig
 from evaluators.gauntlet import discover
 from evaluators.guard.cases import HackCases, Status
-from evaluators.records import BuildError, Candidate, Estimate, Outcome, Verdict
-from evaluators.tasks import find_task, program_source
-from evaluators.tasks.loader import load_variants
+from evaluators.records import Candidate, Outcome, Verdict
+from evaluators.tasks import program_source
 from learners.records import Rollout
 from orchestration.fleet.turns import Turns
-from orchestration.step.figures import summary
-from orchestration.step.gathering import Gathering, rollout_of
+from orchestration.step.gathering import Gathering
 from orchestration.step.pipeline import Pipeline
 from orchestration.step.quarantine import quarantine
 from orchestration.step.records import Prompt, StepResult
 from orchestration.step.review import Reviewer
-
-SOFTMAX, GELU = find_task("level1/softmax", "cpu"), find_task("level1/gelu_tanh", "cpu")
-PROGRAMS = {variant.name: variant.source for variant in load_variants(SOFTMAX.id)}
-RIGHT, WRONG = PROGRAMS["log_softmax"], PROGRAMS["wrong_axis"]
-
-
-def fenced(source: str) -> str:
-    return f"## Code Implementation\n```python\n{source}\n```\n"
-
-
-NEVER = "never"
-Script = dict[str, list[str] | None]
-
-
-def scripted_actors() -> tuple[Any, Any]:
-    """Local classes, which Ray sends by value."""
-    never = NEVER
-
-    @ray.remote(num_cpus=0)
-    class Engine:
-        """Answers a request for a group's i-th response with the script's i-th text for it. Without texts the actor
-        ends, and `NEVER` is one that never comes."""
-
-        def __init__(self, script: Script, broken: bool = False) -> None:
-            if broken:
-                raise ValueError("no such model")
-            self.script = script
-
-        def ping(self) -> str:
-            return "pong"
-
-        async def apply(self, func: Callable[..., Any], **keywords: Any) -> Any:
-            return await func(self, **keywords)
-
-        async def generate(self, request: Any) -> list[Completion]:
-            group, _, index = request.key.partition("/")[2].rpartition("#")
-            texts = self.script[group]
-            if texts is None:
-                os._exit(1)
-            if texts[int(index)] == never:
-                await asyncio.sleep(600)
-            text = texts[int(index)].replace("STOPS", str(request.stop_after_code))
-            return [Completion(text, (5, 6), (-0.1, -0.2), "stop", 3)]
-
-    @ray.remote(num_cpus=0)
-    class Builder:
-        """Nothing compiles, after `seconds`. Fails on its own account the first time, where it is to."""
-
-        def __init__(self, fails: bool = False, seconds: float = 0.0) -> None:
-            self.asked, self.seconds = int(not fails), seconds
-
-        def ping(self) -> str:
-            return "pong"
-
-        def apply(self, func: Callable[..., Any], **keywords: Any) -> Any:
-            return func(self, **keywords)
-
-        def prepare(self, request: Any) -> BuildError:
-            self.asked += 1
-            if self.asked == 1:
-                raise OSError("no space left on device")
-            time.sleep(self.seconds)
-            return BuildError("compile", "no such function")
-
-    return Engine, Builder
-
-
-Engine, Builder = scripted_actors()
+from tests.orchestration.step.scripted import (
+    GELU,
+    RIGHT,
+    SHARED,
+    SOFTMAX,
+    WRONG,
+    Builder,
+    Engine,
+    Script,
+    asked,
+    compiling,
+    fenced,
+)
 
 
 def reviewer(folder: Path) -> Reviewer:
@@ -131,25 +72,6 @@ def make_pipeline(evaluators: ActorPool, tmp_path: Path) -> Iterator[Callable[..
         pool.stop()
 
 
-def compiling(number: int) -> str:
-    """A program that a builder is asked for."""
-    return f"import torch\nModelNew = torch.compile(torch.nn.Softmax)\nX = {number}"
-
-
-SHARED: Script = {
-    "right": [fenced(RIGHT), "Nothing."],
-    "nothing": ["Nothing."] * 4,
-    "first": [fenced(compiling(number)) for number in range(4)],
-    "second": [fenced(compiling(number)) for number in range(4, 8)],
-    "third": [fenced(compiling(number)) for number in range(8, 12)],
-    "late": [NEVER, fenced(compiling(20)), fenced(compiling(21)), "Nothing."],
-    "again": [fenced(compiling(20)), fenced(compiling(21))],
-    "never": [NEVER] * 4,
-    "fails": [fenced(f"{RIGHT}\nassert False, {n}") for n in range(4)],
-    **{f"plain{group}": [fenced(f"{WRONG}\nX = {4 * group + n}") for n in range(4)] for group in range(2)},
-}
-
-
 @pytest.fixture(scope="module")
 def pools(evaluators: ActorPool) -> Iterator[list[ActorPool]]:
     """An engine of four responses at once, and a builder that takes half a second."""
@@ -168,33 +90,8 @@ def pipeline(pools: list[ActorPool], tmp_path: Path) -> Pipeline:
     return Pipeline([SOFTMAX, GELU], *pools, RolloutConfig(), reviewer(tmp_path))
 
 
-def asked(*groups: str, samples: int = 4, **options: Any) -> Gathering:
-    prompts = [
-        Prompt(group if "/" in group else SOFTMAX.id, group, f"prompt of {group}", (1, 2, 3)) for group in groups
-    ]
-    return Gathering(prompts, samples=samples, temperature=1.0, preset="fast", **options)
-
-
 def run(pipeline: Pipeline, *groups: str, samples: int = 4) -> StepResult:
     return pipeline.finish(pipeline.begin(asked(*groups, samples=samples)))
-
-
-def test_a_rollout_says_whether_its_program_is_one_that_its_prompt_shows() -> None:
-    copy = SOFTMAX.source.replace("class Model(", "class ModelNew(")
-    shown = Candidate.propose(SOFTMAX.id, WRONG, "another").digest
-    prompt = Prompt(SOFTMAX.id, SOFTMAX.id, "prompt", (1,), SOFTMAX.source, frozenset([shown]), 2.5)
-    sources = {copy: "reference", f"# again\n{WRONG}": "exemplar", RIGHT: ""}
-    made = [rollout_of(prompt, Completion(fenced(one), (1, 2), (0.0, 0.0), "stop", 3))[0] for one in sources]
-    assert [rollout.copy_of for rollout in made] == list(sources.values())
-    assert {rollout.fastest_shown for rollout in made} == {2.5}
-    unknown = rollout_of(replace(prompt, reference=""), Completion(fenced(copy), (1, 2), (0.0, 0.0), "stop", 3))[0]
-    assert unknown.copy_of is None
-    right = [replace(rollout, outcome="ok") for rollout in (made[0], made[2])]
-    digests = [rollout.candidate_digest or "" for rollout in right]
-    over = [{"eager": Estimate(speed, speed, speed, 3)} for speed in (1.0, 1.3)]
-    verdicts = map(lambda one, speeds: Verdict(one, SOFTMAX.id, "cpu", Outcome.OK, speedups=speeds), digests, over)
-    figures = summary(right, dict(zip(digests, verdicts, strict=True)))
-    assert (figures["copy_rate/reference"], figures["faster_rate"], figures["success_rate"]) == (0.5, 0.5, 1.0)
 
 
 @pytest.mark.slow
@@ -242,13 +139,15 @@ def test_a_group_whose_engine_died_is_left_out_and_the_others_come_back(make_pip
     pipeline = make_pipeline({GELU.id: None, SOFTMAX.id: ["no code"] * 4}, max_retries=0)
     result = run(pipeline, GELU.id, SOFTMAX.id, samples=2)
     assert Counter(rollout.group for rollout in result.rollouts) == {SOFTMAX.id: 2}
-    assert pipeline.engines.pending == pipeline.builders.pending == pipeline.evaluators.pending == 0
+    assert pipeline.engines.pending == pipeline.judging.builders.pending == pipeline.judging.evaluators.pending == 0
 
 
 @pytest.mark.timeout(60)
 def test_engines_that_die_of_whatever_they_are_asked_end_the_run(make_pipeline: Callable[..., Pipeline]) -> None:
     pipeline = make_pipeline({GELU.id: None, SOFTMAX.id: None}, max_retries=0)
-    with pytest.raises(PoolExhausted, match=r"none of the step's 4 requests was answered, the last for: pool rollout"):
+    with pytest.raises(
+        PoolExhausted, match=r"none of the step's 4 requests was answered, the last because of: pool rollout"
+    ):
         run(pipeline, GELU.id, SOFTMAX.id, samples=2)
     assert pipeline.engines.pending == 0
 
@@ -271,7 +170,7 @@ def test_no_group_is_sampled_while_too_many_candidates_wait_to_be_judged(
     sample = pipeline.engines.submit
 
     def sampled(request: Any, method: str) -> None:
-        backlog[request.key.partition("/")[2]] = pipeline.builders.pending + pipeline.evaluators.pending
+        backlog[request.key.partition("/")[2]] = pipeline.judging.builders.pending + pipeline.judging.evaluators.pending
         sample(request, method)
 
     monkeypatch.setattr(pipeline.engines, "submit", sampled)
@@ -289,10 +188,10 @@ def test_our_own_failure_is_not_remembered_as_the_candidates(make_pipeline: Call
     first = pipeline.evaluate([candidate], "fast")[candidate.digest]
     assert first.outcome is Outcome.INFRA
     assert "no space left" in first.message
-    assert pipeline.verdicts == {}
+    assert pipeline.judging.verdicts == {}
     second = pipeline.evaluate([candidate], "fast")[candidate.digest]
     assert second.outcome is Outcome.BUILD_ERROR
-    assert pipeline.verdicts == {(candidate.digest, "fast"): second}
+    assert pipeline.judging.verdicts == {(candidate.digest, "fast"): second}
 
 
 def test_a_step_is_generated_while_the_one_before_it_is_judged(pipeline: Pipeline) -> None:
@@ -300,7 +199,7 @@ def test_a_step_is_generated_while_the_one_before_it_is_judged(pipeline: Pipelin
     result = pipeline.finish(first)
     assert [rollout.group for rollout in result.rollouts] == ["first"] * 4
     assert len(second.result.rollouts) == 4  # generated by now
-    assert not second.done  # and not all built
+    assert not second.is_done  # and not all built
     assert [rollout.outcome for rollout in pipeline.finish(second).rollouts] == ["build_error"] * 4
 
 
@@ -317,12 +216,12 @@ def test_what_is_under_way_goes_on_while_something_else_is_waited_for(pipeline: 
 
     def learn(seconds: float) -> str:
         deadline = time.monotonic() + seconds
-        while not gathering.done and time.monotonic() < deadline:
+        while not gathering.is_done and time.monotonic() < deadline:
             time.sleep(0.01)
         return threading.current_thread().name
 
     assert pipeline.meanwhile(learn, 60.0) == "meanwhile"
-    assert gathering.done
+    assert gathering.is_done
     with pytest.raises(ZeroDivisionError):
         pipeline.meanwhile(lambda: 1 / 0)
     pipeline.finish(gathering)
@@ -341,27 +240,16 @@ def test_what_is_late_is_given_up_and_counted(pipeline: Pipeline, monkeypatch: p
     assert result.metrics["stragglers"] == 3
     assert result.candidates == result.verdicts == {}
     assert pipeline.engines.pending == 0
-    assert pipeline.builders.pending == 1  # nobody can take that back
+    assert pipeline.judging.builders.pending == 1  # nobody can take that back
 
     assert len(run(pipeline, "nothing").rollouts) == 4  # the engine has room again
     again = pipeline.begin(asked("again", samples=2))
     pipeline.pump_until(lambda: len(again.result.rollouts) == 2)
-    assert pipeline.builders.pending + pipeline.evaluators.pending <= 2  # what is being built is not built twice
+    assert (
+        pipeline.judging.builders.pending + pipeline.judging.evaluators.pending <= 2
+    )  # what is being built is not built twice
     assert [rollout.outcome for rollout in pipeline.finish(again).rollouts] == ["build_error"] * 2
-    assert len(pipeline.verdicts) == 2
-
-
-def test_a_gathering_is_late_from_its_deadline_on() -> None:
-    gathering = asked("late", deadline=0.05)
-    time.sleep(0.1)
-    assert not gathering.is_late  # nothing has been asked for
-    gathering.sent(["0/late#0"], gathering.waiting[0], 1)
-    assert not gathering.is_late
-    time.sleep(0.1)
-    assert gathering.is_late
-    without = asked("late")
-    without.sent(["0/late#0"], without.waiting[0], 1)
-    assert not without.is_late
+    assert len(pipeline.judging.verdicts) == 2
 
 
 def test_evaluators_that_share_a_gpu_wait_until_nothing_is_generated_or_looked_at(
@@ -383,7 +271,7 @@ def test_evaluators_that_share_a_gpu_wait_until_nothing_is_generated_or_looked_a
 
         def call(actor: int, tag: str, *arguments: Any) -> None:
             seen.append(pool.name)
-            assert not any(other.is_busy for other in others)
+            assert not any(other.load.is_busy for other in others)
             dispatch(actor, tag, *arguments)
 
         monkeypatch.setattr(pool._manager, "call", call)
@@ -438,8 +326,8 @@ def test_what_is_suspect_and_like_a_known_hack_is_one_until_a_person_clears_it(
     assert result.metrics["guard/clocks"] == result.metrics["guard/checker"] == 1.0
     assert result.metrics["honest_speedup"] == result.metrics["mean_speedup"]
 
-    cases = pipeline.reviewer.cases
-    quarantine(cases, result.candidates, result.verdicts, "run/1-contrastive_rl", pipeline.reviewer.references)
+    cases = pipeline.judging.reviewer.cases
+    quarantine(cases, result.candidates, result.verdicts, "run/1-contrastive_rl", pipeline.judging.reviewer.references)
     assert cases.word_on(hack.candidate) is Status.SUSPECT  # a likeness proves nothing for others
     cases.judge(hack.candidate, Status.REJECTED)
     again = run(pipeline, SOFTMAX.id, samples=2)

@@ -129,13 +129,13 @@ def test_a_persons_word_needs_no_second_look(reviewer: Reviewer) -> None:
 def test_what_is_cleared_counts_as_honest(reviewer: Reviewer) -> None:
     given = verdict(PLAIN, 2.0, LATE)
     reviewer.cases.add([case_of(PLAIN, given, "run")])
-    assert reviewer.known(given).deciding
+    assert reviewer.review_again(given).deciding
     reviewer.cases.judge(PLAIN.digest, Status.REJECTED)
-    cleared = reviewer.known(given)
+    cleared = reviewer.review_again(given)
     assert (cleared.outcome, cleared.speedup, cleared.deciding) == (Outcome.OK, 2.0, ())
     assert reviewer.best == {SOFTMAX.id: 2.0}
     reviewer.cases.judge(PLAIN.digest, Status.CONFIRMED)
-    assert reviewer.known(cleared).outcome is Outcome.HACK
+    assert reviewer.review_again(cleared).outcome is Outcome.HACK
     assert reviewer.best == {}
 
 

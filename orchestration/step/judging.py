@@ -1,0 +1,168 @@
+"""Candidates on their way to a verdict: built, evaluated and reviewed, each once in a run.
+
+Several steps may wait for one candidate. Nothing here may be called from two threads.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from actors.evaluation import BuildRequest, EvaluationRequest
+from actors.pool import ActorPool
+from actors.pool_records import PoolExhausted, PoolFailure
+from evaluators.compile.hints import needs_build
+from evaluators.failures import Unbuilt
+from evaluators.records import Candidate, Outcome, Task, Verdict
+from orchestration.step.gathering import Gathering
+from orchestration.step.review import Reviewer
+
+_log = logging.getLogger(__name__)
+
+Key = tuple[str, str]
+"""A candidate's digest and the preset at which it is judged."""
+
+
+class Judging:
+    """Moves candidates through the builders and the evaluators of a run, and past its reviewer.
+
+    `verdicts`: the verdicts of the run so far. `builders_look`: builders look at every candidate, also at those that
+    compile nothing, since evaluators have to wait for their turn.
+    """
+
+    def __init__(
+        self,
+        tasks: Iterable[Task],
+        builders: ActorPool,
+        evaluators: ActorPool,
+        reviewer: Reviewer,
+        *,
+        builders_look: bool,
+    ) -> None:
+        self._tasks = {task.id: task for task in tasks}
+        self.builders, self.evaluators, self.reviewer = builders, evaluators, reviewer
+        self.verdicts: dict[Key, Verdict] = {}
+        self._builders_look = builders_look
+        self._awaited: dict[Key, list[Gathering]] = {}  # the steps that wait for each verdict
+
+    @property
+    def pending(self) -> int:
+        """Candidates that wait for a builder or an evaluator, or are with one."""
+        return self.builders.pending + self.evaluators.pending
+
+    def recall(self, verdict: Verdict) -> None:
+        """Takes over a verdict that the run reached before it was resumed."""
+        self.verdicts[_key(verdict.candidate, verdict)] = self.reviewer.review_again(verdict)
+
+    def propose(self, candidate: Candidate, gathering: Gathering) -> None:
+        """Sends a candidate on its way for a step, unless it has been judged or is being judged."""
+        key = (candidate.digest, gathering.preset)
+        verdict = self.verdicts.get(key)
+        if verdict is not None:
+            self.verdicts[key] = verdict = self.reviewer.review_again(verdict)
+        gathering.record_candidate(candidate, verdict)
+        if verdict is not None:
+            return
+        others = self._awaited.get(key)
+        if others is not None:  # may be empty, if the steps that asked for it have given up
+            others.append(gathering)
+            return
+        self._awaited[key] = [gathering]
+        task = self._tasks[candidate.task_id]
+        if self._builders_look or needs_build(candidate.source):
+            self.builders.submit(BuildRequest(task, candidate, preset=gathering.preset), "prepare")
+        else:
+            self.evaluators.submit(EvaluationRequest(task, candidate, gathering.preset), "evaluate")
+
+    def advance(self) -> bool:
+        """Passes on what builders, evaluators and the reviewer have finished; whether that was anything. Never waits.
+
+        Raises PoolExhausted if a pool has no actor left.
+        """
+        built = self.builders.poll(0.0)
+        for build, outcome in built:
+            self._receive_build(build, outcome)
+        evaluated = self.evaluators.poll(0.0)
+        for evaluation, outcome in evaluated:
+            self._receive_verdict(evaluation, outcome)
+        reviewed = self.reviewer.poll()
+        for candidate, verdict in reviewed:
+            self._deliver(candidate, verdict)
+        return bool(built or evaluated or reviewed)
+
+    def give_up(self, digests: Collection[str], gathering: Gathering) -> None:
+        """Lets a step wait no longer for these candidates; takes back those that no step waits for and nobody has."""
+        unwanted = set()
+        for digest in digests:
+            key = (digest, gathering.preset)
+            self._awaited[key].remove(gathering)
+            if not self._awaited[key]:
+                unwanted.add(key)
+        withdrawn: set[Key] = set()
+        for pool in (self.builders, self.evaluators):
+            taken = pool.withdraw(lambda item: (item.candidate.digest, item.preset) in unwanted, queued_only=True)
+            withdrawn |= {(item.candidate.digest, item.preset) for item in taken}
+        for key in withdrawn:
+            del self._awaited[key]
+
+    def _receive_build(self, request: BuildRequest, outcome: Any) -> None:
+        """Sends what was built on to the evaluators, unless a look was enough for a verdict."""
+        if isinstance(outcome, Unbuilt):
+            self._build_more(request, outcome)
+            return
+        if has_failed(outcome):
+            outcome = _infra_verdict(request, str(outcome.error))
+        if isinstance(outcome, Verdict):
+            self._review(request.candidate, outcome)
+            return
+        evaluation = EvaluationRequest(
+            request.task, request.candidate, request.preset, outcome, request.extensions, self._builders_look
+        )
+        self.evaluators.submit(evaluation, "evaluate")
+
+    def _build_more(self, request: BuildRequest | EvaluationRequest, missing: Unbuilt) -> None:
+        """Builds an extension that a candidate asked for as it ran: before all others, since it is half judged."""
+        extensions = (*request.extensions, missing.request)
+        rebuild = BuildRequest(request.task, request.candidate, extensions, request.preset)
+        self.builders.submit(rebuild, "prepare", priority=-1)
+
+    def _receive_verdict(self, request: EvaluationRequest, outcome: Any) -> None:
+        if isinstance(outcome, Unbuilt):
+            self._build_more(request, outcome)
+            return
+        verdict = _infra_verdict(request, str(outcome.error)) if has_failed(outcome) else outcome
+        self._review(request.candidate, verdict)
+
+    def _review(self, candidate: Candidate, verdict: Verdict) -> None:
+        """Hands a fresh verdict to the reviewer, and counts it for the step that asked first."""
+        for gathering in self._awaited.get(_key(candidate.digest, verdict), [])[:1]:
+            gathering.measured += 1
+        self.reviewer.submit(candidate, verdict)
+
+    def _deliver(self, candidate: Candidate, verdict: Verdict) -> None:
+        """Gives a reviewed verdict to all steps that wait for it."""
+        key = _key(candidate.digest, verdict)
+        if verdict.outcome is not Outcome.INFRA:  # our failure: it is judged again when it is proposed again
+            self.verdicts[key] = verdict
+        for gathering in self._awaited.pop(key, ()):
+            gathering.record_verdict(verdict)
+
+
+def has_failed(outcome: Any) -> bool:
+    """Whether an item of a pool failed. Raises PoolExhausted if every other item would fail, too."""
+    if isinstance(outcome, PoolFailure) and isinstance(outcome.error, PoolExhausted):
+        raise outcome.error
+    return isinstance(outcome, PoolFailure)
+
+
+def _key(digest: str, verdict: Verdict) -> Key:
+    return (digest, verdict.evaluator["preset"])
+
+
+def _infra_verdict(request: BuildRequest | EvaluationRequest, message: str) -> Verdict:
+    """The verdict that says that we failed to judge a candidate."""
+    candidate, task_id = request.candidate.digest, request.task.id
+    _log.warning("%s: candidate %s could not be judged: %s", task_id, candidate, message)
+    evaluator = {"preset": request.preset}
+    return Verdict(candidate, task_id, "", Outcome.INFRA, message[:2000], evaluator=evaluator)

@@ -1,0 +1,116 @@
+"""Stand-ins for rollout engines and builders: actors that answer by a script."""
+
+import asyncio
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import ray
+
+from actors.generation import Completion
+from evaluators.records import BuildError
+from evaluators.tasks import find_task
+from evaluators.tasks.loader import load_variants
+from orchestration.step.gathering import Gathering
+from orchestration.step.records import Prompt
+
+SOFTMAX, GELU = find_task("level1/softmax", "cpu"), find_task("level1/gelu_tanh", "cpu")
+PROGRAMS = {variant.name: variant.source for variant in load_variants(SOFTMAX.id)}
+RIGHT, WRONG = PROGRAMS["log_softmax"], PROGRAMS["wrong_axis"]
+
+
+def fenced(source: str) -> str:
+    return f"## Code Implementation\n```python\n{source}\n```\n"
+
+
+NEVER = "never"
+Script = dict[str, list[str] | None]
+
+
+def engine_class() -> Any:
+    """A local class, which Ray sends by value."""
+    never = NEVER
+
+    @ray.remote(num_cpus=0)
+    class Engine:
+        """Answers a request for a group's i-th response with the script's i-th text for it. Without texts the actor
+        ends, and `NEVER` is one that never comes."""
+
+        def __init__(self, script: Script, broken: bool = False) -> None:
+            if broken:
+                raise ValueError("no such model")
+            self.script = script
+
+        def ping(self) -> str:
+            return "pong"
+
+        async def apply(self, func: Callable[..., Any], **keywords: Any) -> Any:
+            return await func(self, **keywords)
+
+        async def generate(self, request: Any) -> list[Completion]:
+            group, _, index = request.key.partition("/")[2].rpartition("#")
+            texts = self.script[group]
+            if texts is None:
+                os._exit(1)
+            if texts[int(index)] == never:
+                await asyncio.sleep(600)
+            text = texts[int(index)].replace("STOPS", str(request.stop_after_code))
+            return [Completion(text, (5, 6), (-0.1, -0.2), "stop", 3)]
+
+    return Engine
+
+
+def builder_class() -> Any:
+    """Likewise."""
+
+    @ray.remote(num_cpus=0)
+    class Builder:
+        """Nothing compiles, after `seconds`. Fails on its own account the first time, where it is to."""
+
+        def __init__(self, fails: bool = False, seconds: float = 0.0) -> None:
+            self.asked, self.seconds = int(not fails), seconds
+
+        def ping(self) -> str:
+            return "pong"
+
+        def apply(self, func: Callable[..., Any], **keywords: Any) -> Any:
+            return func(self, **keywords)
+
+        def prepare(self, request: Any) -> BuildError:
+            self.asked += 1
+            if self.asked == 1:
+                raise OSError("no space left on device")
+            time.sleep(self.seconds)
+            return BuildError("compile", "no such function")
+
+    return Builder
+
+
+Engine, Builder = engine_class(), builder_class()
+
+
+def compiling(number: int) -> str:
+    """A program that a builder is asked for."""
+    return f"import torch\nModelNew = torch.compile(torch.nn.Softmax)\nX = {number}"
+
+
+SHARED: Script = {
+    "right": [fenced(RIGHT), "Nothing."],
+    "nothing": ["Nothing."] * 4,
+    "first": [fenced(compiling(number)) for number in range(4)],
+    "second": [fenced(compiling(number)) for number in range(4, 8)],
+    "third": [fenced(compiling(number)) for number in range(8, 12)],
+    "late": [NEVER, fenced(compiling(20)), fenced(compiling(21)), "Nothing."],
+    "again": [fenced(compiling(20)), fenced(compiling(21))],
+    "never": [NEVER] * 4,
+    "fails": [fenced(f"{RIGHT}\nassert False, {n}") for n in range(4)],
+    **{f"plain{group}": [fenced(f"{WRONG}\nX = {4 * group + n}") for n in range(4)] for group in range(2)},
+}
+
+
+def asked(*groups: str, samples: int = 4, **options: Any) -> Gathering:
+    prompts = [
+        Prompt(group if "/" in group else SOFTMAX.id, group, f"prompt of {group}", (1, 2, 3)) for group in groups
+    ]
+    return Gathering(prompts, samples=samples, temperature=1.0, preset="fast", **options)
