@@ -1,1 +1,1 @@
-"""Every Ray actor class and the fault-tolerant pools of them. Wraps domain objects; adds no logic of its own."""
+"""Every Ray actor class, and the fault-tolerant pools of them. Wraps domain objects; adds no logic of its own."""

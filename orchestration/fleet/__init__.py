@@ -1,1 +1,1 @@
-"""The actors of a run: where they stand, whose turn it is on shared GPUs, how weights reach engines."""
+"""The actors of a run: where they are placed, whose turn it is on shared GPUs, how weights reach the engines."""

@@ -1,7 +1,7 @@
-"""NVIDIA's multi-process service for the processes of a run that share a GPU: their kernels run at the same time.
+"""NVIDIA's multi-process service (MPS), with which kernels of several processes on a GPU run at the same time.
 
-Without it a GPU gives each process slices of its time, and switches between them. A fault of one client can end the
-others, so only what we wrote is one: rollout engines and the learner, never a program that is judged.
+Without it a GPU gives each process slices of its time, and switches between them. A fault in one client can end all
+others, so only our own code may be a client: rollout engines and the learner, never a program that is judged.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from configs.load import ConfigError
 _CONTROL = "nvidia-cuda-mps-control"
 _START_SECONDS = 10.0
 _QUIT_SECONDS = 10
-# The shell lives as long as its standard input is open, so the service ends with the process that started it, however
-# that ends.
+# The shell lives as long as its standard input is open, so the service ends with the process that started it, for
+# whatever reason that ends.
 _SCRIPT = f"{_CONTROL} -f & cat >/dev/null; echo quit -t {_QUIT_SECONDS} | {_CONTROL}; wait"
 
 
 class MpsServer:
-    """The service of one run on this host. `environment`: what a process needs to be its client."""
+    """The service of one run on this host. `environment`: the variables that make a process its client."""
 
     def __init__(self) -> None:
-        """Starts it. Raises ConfigError where it is not installed, or does not come up."""
+        """Starts the service. Raises ConfigError if it is not installed, or does not come up."""
         if shutil.which(_CONTROL) is None:
             raise ConfigError(f"placement.mps: {_CONTROL} is not installed here (it comes with the driver)")
         self._folder = Path(tempfile.mkdtemp(prefix="warpsmith-mps-"))
@@ -40,7 +40,7 @@ class MpsServer:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             env=os.environ | self.environment,
-            start_new_session=True,  # an interrupt in the terminal is for the run, which ends its clients first
+            start_new_session=True,  # Ctrl-C is for the run, which ends its clients first
         )
         deadline = time.monotonic() + _START_SECONDS
         while not (self._folder / "control").exists():
@@ -50,7 +50,7 @@ class MpsServer:
             time.sleep(0.05)
 
     def stop(self) -> None:
-        """Ends it, once its clients have ended, or some seconds later."""
+        """Ends the service after its clients, or some seconds later."""
         assert self._shell.stdin is not None
         self._shell.stdin.close()
         try:

@@ -13,15 +13,15 @@ from configs.load import ConfigError
 from configs.schema import RayConfig
 from orchestration.run.interrupt import finished_first
 
-_LOCAL_CPUS = 8  # logical: on a small machine the roles take turns
+_LOCAL_CPUS = 8  # at least, in Ray's accounts: on a machine with fewer cores the roles share them
 
 
 @finished_first
 def connect(config: RayConfig, actors: int) -> bool:
-    """Joins the cluster that the config or RAY_ADDRESS names, or starts a local Ray with room for so many actors.
+    """Joins the cluster that the configuration or RAY_ADDRESS names, or starts a local Ray with room for `actors`.
 
-    Returns whether more machines may come: not to a Ray that was started here. Raises ConfigError where no cluster
-    answers.
+    Returns whether machines may be added later, which they are not to a Ray that was started here. Raises ConfigError
+    if no cluster answers.
     """
     if ray.is_initialized():
         return True
@@ -37,10 +37,10 @@ def connect(config: RayConfig, actors: int) -> bool:
         except (ConnectionError, RuntimeError, ValueError) as error:
             raise ConfigError(f"ray.address: no Ray cluster answers at {address} ({error})") from error
         return True
-    # A local Ray guards itself with a token, and says so each time.
+    # A local Ray protects itself with a token, and logs that each time.
     logging.getLogger("ray._private.authentication.authentication_token_setup").setLevel(logging.ERROR)
     ray.init(
-        address="local",  # without it, Ray joins a cluster that somebody else started on this host
+        address="local",  # otherwise Ray joins any cluster that runs on this host
         num_cpus=config.num_cpus or max(_LOCAL_CPUS, os.cpu_count() or 1, actors),
         object_store_memory=config.object_store_mib << 20,
         include_dashboard=config.dashboard,

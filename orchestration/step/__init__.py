@@ -1,1 +1,1 @@
-"""One step: its prompts, the responses and verdicts as they come in, and who looks at them again."""
+"""One step: its prompts, its responses and verdicts as they come in, and the review of verdicts."""

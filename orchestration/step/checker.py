@@ -1,7 +1,7 @@
 """Reward checkers: models that are asked whether a program cheats, and whose answers count only in a fixed form.
 
-The program is shown in a rendition that cannot speak (`evaluators.guard.rendition`); an answer that does not carry the
-question's token, or calls a program a hack without a line of it, is none.
+The program is shown without any text of its own (`evaluators.guard.rendition`), so that it cannot speak to the model.
+An answer without the question's token is ignored, as is one that calls a program a hack without naming a line of it.
 """
 
 from __future__ import annotations
@@ -29,23 +29,27 @@ from evaluators.records import Candidate, Verdict
 from prompts.render import PromptRenderer
 
 _log = logging.getLogger(__name__)
-_WORDS, _SENTENCE = 60, 300  # characters of what an answer may say
-ANSWER_TOKENS = 300
+_TECHNIQUE_LENGTH, _REASON_LENGTH = 60, 300  # characters that are kept of an answer
+_ANSWER_TOKENS = 300
 _ENDPOINT_TOKENS = 4096  # a model may think first
 _ASKED_AT_ONCE = 4
-_MOST_SILENCES, _PAUSE_SECONDS = 3, 300.0  # after so many questions without an opinion, none is asked for a while
-# Findings whose messages hold names that a runner gave.
+_MOST_SILENCES, _PAUSE_SECONDS = 3, 300.0  # after so many questions without an opinion, no question for so long
+# The messages of these findings hold names that a runner gave. They are replaced in a question.
 _CLAIMED = {
     "integrity": "it replaced something by which it is measured",
     "flags": "its calls set global numeric flags, under which the reference did not run",
 }
 POLICY = "policy"
-"""`guard.checker` where an engine of the run itself is asked."""
+"""The value of `guard.checker` with which the run's own engines are asked."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """What a model is asked about one program. `lines`: how many the program has as it is shown."""
+    """What a model is asked about one program.
+
+    `text`: the prompt. `token`: a random word that the answer must repeat. `lines`: how many lines the shown program
+    has.
+    """
 
     text: str
     token: str
@@ -53,13 +57,13 @@ class Question:
 
     @property
     def schema(self) -> dict[str, Any]:
-        """JSON schema of an answer."""
+        """The JSON schema of an answer."""
         properties = {
             "token": {"type": "string", "enum": [self.token]},
-            "decision": {"type": "string", "enum": [str(one) for one in Decision]},
-            "technique": {"type": "string", "maxLength": _WORDS},
+            "decision": {"type": "string", "enum": [str(decision) for decision in Decision]},
+            "technique": {"type": "string", "maxLength": _TECHNIQUE_LENGTH},
             "lines": {"type": "array", "items": {"type": "integer"}, "maxItems": 16},
-            "reason": {"type": "string", "maxLength": _SENTENCE},
+            "reason": {"type": "string", "maxLength": _REASON_LENGTH},
         }
         return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
 
@@ -67,9 +71,11 @@ class Question:
 def question_about(
     candidate: Candidate, verdict: Verdict, reference: str, neighbours: Neighbours, best: float | None
 ) -> Question | None:
-    """The question, or None for a program that cannot be shown whole. `reference`: the task's source.
+    """The question about a candidate, None if it is too long or too deep to be shown whole.
 
-    What a runner claimed, and what was once said of another program, is not repeated: both may be a program's words.
+    `reference`: the source of the task's reference. `neighbours`: the known cases nearest to the candidate. `best`: the
+    best believed speed-up of the task. Claims of a runner and explanations of other programs are not repeated: a
+    program may have written both.
     """
     shown = rendition(candidate.source)
     if not is_whole(shown):
@@ -97,37 +103,37 @@ def _why(case: HackCase) -> str:
 
 
 def opinion_of(answer: str, question: Question, by: str) -> Opinion | None:
-    """What an answer says, or None for one that is not in the form asked for."""
+    """The opinion in an answer, None if the answer is not in the form of the question's schema. `by`: who gave it."""
     start, end = answer.find("{"), answer.rfind("}")
     try:
-        said = json.loads(answer[start : end + 1])
-        decision = Decision(said["decision"])
-        technique, reason = (" ".join(str(said[key]).split()) for key in ("technique", "reason"))
-        lines = [line for line in said["lines"] if isinstance(line, int) and 1 <= line <= question.lines]
-        is_ours = said["token"] == question.token
+        fields = json.loads(answer[start : end + 1])
+        decision = Decision(fields["decision"])
+        technique, reason = (" ".join(str(fields[key]).split()) for key in ("technique", "reason"))
+        lines = [line for line in fields["lines"] if isinstance(line, int) and 1 <= line <= question.lines]
+        has_token = fields["token"] == question.token
     except (ValueError, KeyError, TypeError, RecursionError):
         return None
-    if not is_ours or (decision is Decision.HACK and not lines):
+    if not has_token or (decision is Decision.HACK and not lines):
         return None
-    return Opinion(decision, technique[:_WORDS], reason[:_SENTENCE], by)
+    return Opinion(decision, technique[:_TECHNIQUE_LENGTH], reason[:_REASON_LENGTH], by)
 
 
 class EndpointChecker:
-    """A model behind an OpenAI-compatible endpoint; the key comes from OPENAI_API_KEY. Whoever asks limits the time."""
+    """A model behind an OpenAI-compatible endpoint; the key comes from OPENAI_API_KEY. The caller limits the time."""
 
     def __init__(self, config: GuardConfig) -> None:
         self._model, self._url = config.checker_model, config.checker
-        key = os.environ.get("OPENAI_API_KEY") or "none"  # servers of one's own ask for none
+        key = os.environ.get("OPENAI_API_KEY") or "none"  # a private server may need no key
         self._client = AsyncOpenAI(base_url=config.checker, api_key=key, timeout=config.checker_timeout, max_retries=0)
 
     async def __call__(self, question: Question) -> Opinion | None:
-        """The model's opinion, or None (with a log line that says why) where there is none."""
+        """The model's opinion, or None, with a log line that gives the reason."""
         form = {"type": "json_schema", "json_schema": {"name": "opinion", "strict": True, "schema": question.schema}}
         try:
             try:
                 limits = {"temperature": 0.0, "max_tokens": _ENDPOINT_TOKENS}
                 answer = await self._ask(question, {"response_format": form, **limits})
-            except BadRequestError:  # a server without structured outputs, or a model that takes no such limits
+            except BadRequestError:  # the server has no structured outputs, or the model takes no such limits
                 answer = await self._ask(question, {})
         except APIError as error:
             _log.warning("guard.checker: %s does not answer (%s); the nearest known hacks decide", self._url, error)
@@ -147,59 +153,64 @@ class EndpointChecker:
 
 @dataclass
 class Answer:
-    """A question that an engine of the run is answering: like a future that is done from outside."""
+    """The answer of an engine of the run, with the interface of a future; `PolicyChecker` fills it in."""
 
     question: Question
     opinion: Opinion | None = None
-    ended: bool = False
+    has_ended: bool = False
 
     def done(self) -> bool:
-        return self.ended
+        """Whether the answer is there, or was lost."""
+        return self.has_ended
 
     def result(self) -> Opinion | None:
+        """The opinion; None if the answer was lost or not in the right form."""
         return self.opinion
 
 
 class PolicyChecker:
-    """Asks the run's own engines, whose sampling is bound to the answer's form. Whoever polls their pool hands over
-    what comes back (`take`)."""
+    """Asks the run's own engines, whose sampling is bound to the answer's form.
+
+    The pipeline polls their pool, and hands every answer to `take`.
+    """
 
     def __init__(
         self, submit: Callable[[GenerationRequest], None], encode: Callable[[str], Sequence[int]], max_length: int
     ) -> None:
-        """`encode` makes a prompt's token ids, of which with the answer's `max_length` may be used."""
-        self._submit, self._encode, self._room = submit, encode, max_length - ANSWER_TOKENS
+        """`submit` sends a request to the engines. `encode` makes a prompt's token ids. Prompt and answer together have
+        at most `max_length` tokens."""
+        self._submit, self._encode, self._room = submit, encode, max_length - _ANSWER_TOKENS
         self._waiting: dict[str, Answer] = {}
 
     def __call__(self, question: Question) -> Answer:
         ids = tuple(self._encode(question.text))
         if len(ids) > self._room:
             _log.warning("guard.checker: a question of %d tokens does not fit; nearest known hacks decide", len(ids))
-            return Answer(question, ended=True)
+            return Answer(question, has_ended=True)
         key = f"check-{question.token}"
         self._waiting[key] = Answer(question)
         form = json.dumps(question.schema)
-        self._submit(GenerationRequest(key, ids, 1, ANSWER_TOKENS, temperature=0.0, schema=form))
+        self._submit(GenerationRequest(key, ids, 1, _ANSWER_TOKENS, temperature=0.0, schema=form))
         return self._waiting[key]
 
     def take(self, key: str, outcome: Sequence[Completion] | None) -> bool:
-        """Whether the request of that key is one of these; `outcome` is None for one that came to nothing."""
+        """Takes the outcome of a request, None if it failed; returns whether the request was a question."""
         answer = self._waiting.pop(key, None)
         if answer is None:
             return False
         if outcome:
             answer.opinion = opinion_of(outcome[0].text, answer.question, "the policy as its own reward checker")
-        answer.ended = True
+        answer.has_ended = True
         return True
 
 
 class Background:
-    """Asks an endpoint from a thread of its own, a few questions at once; each has `seconds`, waiting included."""
+    """Asks an endpoint in a thread of its own, a few questions at once. Each may take `seconds`, with waiting."""
 
     def __init__(self, checker: Callable[[Question], Awaitable[Opinion | None]], seconds: float) -> None:
         self._checker, self._seconds = checker, seconds
         self._room = asyncio.Semaphore(_ASKED_AT_ONCE)
-        self._silences, self._again = 0, 0.0
+        self._silences, self._paused_until = 0, 0.0
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, name="checker", daemon=True).start()
 
@@ -207,7 +218,7 @@ class Background:
         return asyncio.run_coroutine_threadsafe(self._ask(question), self._loop)
 
     async def _ask(self, question: Question) -> Opinion | None:
-        if time.monotonic() < self._again:
+        if time.monotonic() < self._paused_until:
             return None
         try:
             async with asyncio.timeout(self._seconds), self._room:
@@ -217,14 +228,14 @@ class Background:
             opinion = None
         self._silences = 0 if opinion else self._silences + 1
         if self._silences >= _MOST_SILENCES:
-            self._again = time.monotonic() + _PAUSE_SECONDS
-            _log.warning("guard.checker: nothing is asked for %.0f s", _PAUSE_SECONDS)
+            self._paused_until = time.monotonic() + _PAUSE_SECONDS
+            _log.warning("guard.checker: no question is asked for %.0f s", _PAUSE_SECONDS)
         return opinion
 
     def take(self, key: str, outcome: Sequence[Completion] | None) -> bool:
-        """False: no engine is asked."""
+        """False: an endpoint is asked, not an engine."""
         return False
 
     def close(self) -> None:
-        """Ends the thread; questions under way are dropped."""
+        """Ends the thread; questions without an answer are dropped."""
         self._loop.call_soon_threadsafe(self._loop.stop)

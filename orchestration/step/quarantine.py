@@ -1,4 +1,5 @@
-"""What the guard gave no reward is kept for a person to look at, and to compare later programs with."""
+"""Keeps the programs that the guard gave no reward: a person can decide on them, and later programs are compared with
+them."""
 
 from __future__ import annotations
 
@@ -16,7 +17,10 @@ def quarantine(
     references: Mapping[str, str],
 ) -> int:
     """Adds the `suspect` and `hack` candidates of a step to the hack-case database; returns how many were new.
-    `references` are the sources of the tasks' references, by task id."""
+
+    `candidates`, `verdicts`: by digest. `origin`: run and phase. `references`: the sources of the tasks' references, by
+    task id.
+    """
     doubted = [
         case_of(candidates[digest], verdict, origin, references.get(verdict.task, ""))
         for digest, verdict in verdicts.items()

@@ -1,4 +1,4 @@
-"""What a step asks, and what it brings."""
+"""The prompt of a step, and its result."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from learners.records import Rollout
 
 @dataclass(frozen=True)
 class Prompt:
-    """One prompt on a task; its responses form the group of that name. `reference` is the program to be rewritten,
-    `shown` the digests of the exemplars, `fastest` the speed-up of the fastest of them, or the reference's, which is
-    1."""
+    """One prompt on a task. Its responses form the group of that name.
+
+    `ids`: token ids. `reference`: the program that is to be rewritten. `shown`: the digests of the exemplars.
+    `fastest`: the speed-up of the fastest exemplar, or of the reference, which is 1.
+    """
 
     task_id: str
     group: str
@@ -25,7 +27,7 @@ class Prompt:
 
 @dataclass
 class StepResult:
-    """What a step brought: rollouts (no reward yet), the candidates in them and their verdicts, by digest."""
+    """The result of a step: rollouts without rewards, their candidates and verdicts by digest, metrics by name."""
 
     rollouts: list[Rollout] = field(default_factory=list)
     candidates: dict[str, Candidate] = field(default_factory=dict)

@@ -1,7 +1,7 @@
-"""Verdicts on their way to a reward: what a person has said stands, what jumps or is suspect is looked at again.
+"""Verdicts on their way to a reward: those that jump or are suspect are reviewed. A person's decision always stands.
 
-The nearest known hacks are compared at once; a reward checker is asked in the background, so that nothing waits for it
-but the verdict itself.
+A reviewed program is compared with the nearest known hacks at once. A reward checker is asked in the background, so
+that only the verdict itself waits for it.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _log = logging.getLogger(__name__)
 _NOT_SHOWN = Opinion(Decision.DOUBT, "", "it is too long or too deep to be shown whole", "the reward checker")
 
 
-class Asked(Protocol):
-    """A question under way."""
+class Answer(Protocol):
+    """The answer to a question, now or later."""
 
     def done(self) -> bool: ...
 
@@ -33,18 +33,18 @@ class Asked(Protocol):
 class Checker(Protocol):
     """Sends questions to a reward checker."""
 
-    def __call__(self, question: Question) -> Asked: ...
+    def __call__(self, question: Question) -> Answer: ...
 
     def take(self, key: str, outcome: Sequence[Completion] | None) -> bool:
-        """Whether what an engine has answered to the request of that key was a question of this checker."""
+        """Takes the outcome of an engine's request, None if it failed; whether it was a question of this checker."""
 
 
 @dataclass
 class Reviewer:
-    """Holds what a run knows about hacks and the believed speed-ups of every task.
+    """Decides on fresh verdicts, and remembers the believed speed-ups of every task.
 
-    `references`: sources of the tasks' references by task id. `ask` sends a question to a reward checker; without one
-    the nearest known hacks decide.
+    `cases`: the known hacks. `references`: the sources of the tasks' references, by task id. `ask`: sends a question to
+    a reward checker; without one the nearest known hacks decide.
     """
 
     config: GuardConfig
@@ -52,31 +52,25 @@ class Reviewer:
     references: Mapping[str, str]
     ask: Checker | None = None
     _believed: dict[str, dict[str, float]] = field(default_factory=dict)
-    _asked: list[tuple[Candidate, Verdict, Neighbours, Asked]] = field(default_factory=list)
+    _asked: list[tuple[Candidate, Verdict, Neighbours, Answer]] = field(default_factory=list)
     _ready: list[tuple[Candidate, Verdict]] = field(default_factory=list)
 
     @property
-    def pending(self) -> int:
-        """Verdicts that wait for a checker's answer."""
-        return len(self._asked)
-
-    @property
     def best(self) -> dict[str, float]:
-        """The best believed speed-up of every task that has one."""
+        """The best believed speed-up of each task with a right program."""
         return {task: max(speedups.values()) for task, speedups in self._believed.items() if speedups}
 
     def review_again(self, verdict: Verdict) -> Verdict:
-        """A verdict that was ruled on before, as a person's word makes it by now."""
-        spoken = with_word(verdict, self._word_on(verdict))
-        self.believe(spoken)
-        return spoken
+        """A verdict that was reviewed before, changed if a person has decided on it since."""
+        current = with_word(verdict, self._word_on(verdict))
+        self.believe(current)
+        return current
 
     def submit(self, candidate: Candidate, verdict: Verdict) -> None:
-        """Takes a fresh verdict; `poll` gives it back, ruled on."""
+        """Takes a fresh verdict; `poll` returns it after its review."""
         word = self._word_on(verdict)
-        spoken = with_word(verdict, word)
-        if word in (Status.REJECTED, Status.CONFIRMED, Status.SEED) or not self._needs_look(verdict):
-            self._ready.append((candidate, spoken))
+        if word in (Status.REJECTED, Status.CONFIRMED, Status.SEED) or not self._needs_review(verdict):
+            self._ready.append((candidate, with_word(verdict, word)))
             return
         reference = self.references.get(verdict.task, "")
         kinds = [finding.kind for finding in verdict.deciding]
@@ -90,29 +84,29 @@ class Reviewer:
                 self._ready.append((candidate, rule(verdict, neighbours, self.config.near, _NOT_SHOWN)))
             else:
                 self._asked.append((candidate, verdict, neighbours, self.ask(question)))
-        except Exception:  # noqa: BLE001 - whatever a program makes of a question: no verdict may be lost
+        except Exception:  # noqa: BLE001 - a program's text may break a question in any way, and no verdict may be lost
             _log.exception("no question can be asked about %s; the nearest known hacks decide", candidate.digest)
             self._ready.append((candidate, rule(verdict, neighbours, self.config.near)))
 
     def poll(self) -> list[tuple[Candidate, Verdict]]:
-        """The verdicts that are ruled on by now. Never waits."""
+        """The verdicts whose review has ended since the last call. Never waits."""
         waiting = []
-        for candidate, verdict, neighbours, asked in self._asked:
-            if asked.done():
-                self._ready.append((candidate, rule(verdict, neighbours, self.config.near, _opinion_of(asked))))
+        for candidate, verdict, neighbours, answer in self._asked:
+            if answer.done():
+                self._ready.append((candidate, rule(verdict, neighbours, self.config.near, _opinion_of(answer))))
             else:
-                waiting.append((candidate, verdict, neighbours, asked))
-        self._asked, done, self._ready = waiting, self._ready, []
-        for _, verdict in done:
+                waiting.append((candidate, verdict, neighbours, answer))
+        self._asked, reviewed, self._ready = waiting, self._ready, []
+        for _, verdict in reviewed:
             self.believe(verdict)
-        return done
+        return reviewed
 
     def take(self, key: str, outcome: Sequence[Completion] | None) -> bool:
-        """Whether what an engine sampled answers a question of the checker; None for what came to nothing."""
+        """Takes the outcome of an engine's request, None if it failed; whether it was a question of the checker."""
         return self.ask is not None and self.ask.take(key, outcome)
 
     def believe(self, verdict: Verdict) -> None:
-        """Counts a ruled verdict's speed-up towards its task's best, or no longer."""
+        """Counts the speed-up of a reviewed verdict for its task if the verdict is `ok`, and otherwise no longer."""
         believed = self._believed.setdefault(verdict.task, {})
         if verdict.outcome is Outcome.OK and verdict.speedup is not None:
             believed[verdict.candidate] = verdict.speedup
@@ -122,7 +116,7 @@ class Reviewer:
     def _word_on(self, verdict: Verdict) -> Status | None:
         return self.cases.word_on(verdict.candidate) if self.config.enabled else None
 
-    def _needs_look(self, verdict: Verdict) -> bool:
+    def _needs_review(self, verdict: Verdict) -> bool:
         if not self.config.enabled:
             return False
         if verdict.outcome is Outcome.SUSPECT:
@@ -131,9 +125,9 @@ class Reviewer:
         return verdict.speedup is not None and jump.seen_in(verdict.speedup, self.best.get(verdict.task))
 
 
-def _opinion_of(asked: Asked) -> Opinion | None:
+def _opinion_of(answer: Answer) -> Opinion | None:
     try:
-        return asked.result()
-    except Exception:  # noqa: BLE001 - likewise
+        return answer.result()
+    except Exception:  # noqa: BLE001 - whatever failed, no verdict may be lost
         _log.exception("a reward checker failed; the nearest known hacks decide")
         return None

@@ -1,6 +1,6 @@
-"""Teachers of supervised fine-tuning: whoever proposes programs for tasks (CUDA-L1 section 2.2).
+"""Teachers of supervised fine-tuning: they propose programs for tasks (CUDA-L1 section 2.2).
 
-A proposal is a claim; only the evaluator says whether it is right.
+A proposal is only a claim: the evaluator decides whether it is right.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _REQUEST_SECONDS = 300.0
 
 
 class TeacherError(Exception):
-    """A teacher that cannot be asked; one line that names it and the remedy."""
+    """A teacher cannot be asked. One line: the teacher and the remedy."""
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """A teacher's program, with what it says about it."""
+    """A teacher's program, with the teacher's own analysis and design."""
 
     task_id: str
     source: str
@@ -41,15 +41,17 @@ class Proposal:
 
 
 class Teacher(Protocol):
-    """Proposes programs for a task, one after the other, for as long as it is asked."""
+    """Proposes programs."""
 
     name: str
 
-    def proposals(self, task: Task, prompt: str) -> Iterator[Proposal]: ...
+    def proposals(self, task: Task, prompt: str) -> Iterator[Proposal]:
+        """Programs for a task, for as long as they are asked for. `prompt`: the task's one-shot prompt."""
+        ...
 
 
 class BundledTeacher:
-    """The programs that ship with the bundled tasks, wrong ones among them, in an order drawn from the seed."""
+    """The programs that ship with the bundled tasks, some of them wrong, in an order drawn from the seed."""
 
     name = "bundled"
 
@@ -57,6 +59,7 @@ class BundledTeacher:
         self._seed = seed
 
     def proposals(self, task: Task, prompt: str) -> Iterator[Proposal]:
+        """Every program of the task once."""
         variants = load_variants(task.id)
         for index in np.random.default_rng([self._seed, *task.id.encode()]).permutation(len(variants)):
             variant = variants[index]
@@ -65,11 +68,14 @@ class BundledTeacher:
 
 
 class FileTeacher:
-    """Programs from a JSONL file: `task_id` (with `level_id`, or as `level1/name`) and `source` or `custom_code`, or a
-    whole `response`; `analysis` and `design` where there are any. A line whose program is empty or null is left out."""
+    """Programs from a JSONL file.
+
+    A line has a `task_id` (with a `level_id`, or as `level1/name`) and a program as `source` or `custom_code`, or a
+    whole `response`; `analysis` and `design` are optional. A line whose program is empty or null is left out.
+    """
 
     def __init__(self, path: str) -> None:
-        """Raises TeacherError for a file that does not read."""
+        """Raises TeacherError if the file cannot be read, and names a line that is not in the form."""
         self.name = Path(path).stem
         self._rows: dict[str, list[Proposal]] = defaultdict(list)
         try:
@@ -85,7 +91,7 @@ class FileTeacher:
 
     def _proposal(self, row: dict[str, object], number: int) -> Proposal | None:
         if not isinstance(row, dict):
-            raise TypeError(f"a JSON object is wanted, not a {type(row).__name__}")
+            raise TypeError(f"expected a JSON object, not a {type(row).__name__}")
         if not row.keys() & {"source", "custom_code", "response"}:
             raise KeyError("source")
         task_id = f"level{row['level_id']}/{row['task_id']}" if "level_id" in row else str(row["task_id"])
@@ -98,6 +104,7 @@ class FileTeacher:
         return Proposal(task_id, str(source), analysis, design, f"teacher:{self.name}:{number}")
 
     def proposals(self, task: Task, prompt: str) -> Iterator[Proposal]:
+        """The file's programs for the task, in the order of its lines."""
         return iter(self._rows[task.id])
 
 
@@ -109,10 +116,11 @@ class EndpointTeacher:
             raise TeacherError(f"sft.teacher_model: name the model to ask {url} for")
         self.name = model
         self._url = url
-        key = os.environ.get("OPENAI_API_KEY") or "none"  # servers of one's own ask for none
+        key = os.environ.get("OPENAI_API_KEY") or "none"  # a private server may need no key
         self._client = OpenAI(base_url=url, api_key=key, timeout=_REQUEST_SECONDS, max_retries=3)
 
     def proposals(self, task: Task, prompt: str) -> Iterator[Proposal]:
+        """Samples without end. Raises TeacherError if the endpoint does not answer in the chat format."""
         while True:
             try:
                 answer = self._client.chat.completions.create(
@@ -130,7 +138,7 @@ class EndpointTeacher:
 
 
 def file_teachers(config: SftConfig) -> list[FileTeacher]:
-    """The files among `sft.teachers`. Raises TeacherError for one that does not read."""
+    """The files among `sft.teachers`. Raises TeacherError for a file that cannot be read."""
     return [FileTeacher(name) for name in config.teachers if _is_file(name)]
 
 
@@ -139,20 +147,23 @@ def _is_file(name: str) -> bool:
 
 
 def make_teachers(config: SftConfig, seed: int) -> list[Teacher]:
-    """The teachers that `sft.teachers` names. Raises TeacherError for one that cannot be asked."""
-    made: list[Teacher] = []
+    """The teachers that `sft.teachers` names. Raises TeacherError for a teacher that cannot be asked."""
+    teachers: list[Teacher] = []
     for name in config.teachers:
         if name == "bundled":
-            made.append(BundledTeacher(seed))
+            teachers.append(BundledTeacher(seed))
         elif _is_file(name):
-            made.append(FileTeacher(name))
+            teachers.append(FileTeacher(name))
         else:
-            made.append(EndpointTeacher(name, config.teacher_model))
-    return made
+            teachers.append(EndpointTeacher(name, config.teacher_model))
+    return teachers
 
 
 class Lesson:
-    """Asks every teacher about every task, until `successes` of its programs are right or `tries` are used up."""
+    """Asks every teacher about every task, until `sft.successes` of its programs are right, or `sft.tries` are used up.
+
+    `prompt`: the prompt for a task.
+    """
 
     def __init__(
         self, tasks: Sequence[Task], teachers: Sequence[Teacher], config: SftConfig, prompt: Callable[[Task], str]
@@ -168,11 +179,11 @@ class Lesson:
         self._successes: dict[tuple[str, int], int] = defaultdict(int)
 
     def next_round(self) -> list[tuple[tuple[str, int], Proposal]]:
-        """As many proposals from each as could still be needed; an empty list when all are through."""
+        """As many proposals of each teacher as may be needed, with the key for `succeeded`. Empty at the end."""
         asked: list[tuple[tuple[str, int], Proposal]] = []
         for key, stream in list(self._open.items()):
-            wanted = self._config.successes - self._successes[key]
-            for _ in range(min(wanted, self._config.tries - self._tries[key])):
+            needed = self._config.successes - self._successes[key]
+            for _ in range(min(needed, self._config.tries - self._tries[key])):
                 proposal = next(stream, None)
                 if proposal is None:
                     del self._open[key]
@@ -182,5 +193,5 @@ class Lesson:
         return asked
 
     def succeeded(self, key: tuple[str, int]) -> None:
-        """Counts one verified program of a teacher for a task."""
+        """Counts one right program of a teacher for a task."""
         self._successes[key] += 1
