@@ -27,7 +27,7 @@ class EvaluationRequest:
     """A candidate to judge at a preset.
 
     `artifact`: what a builder made of it (None: it compiles nothing). `extensions`: those that it asked for as it ran,
-    and that were not built yet. `passed_look`: whether a builder has looked at it (`Evaluator.look`).
+    and that were not built yet. `passed_look`: whether a builder's look (`Evaluator.look`) found no failure.
     """
 
     task: Task

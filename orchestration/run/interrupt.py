@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import signal
 import sys
+from collections.abc import Callable
 from types import CodeType, FrameType, FunctionType, TracebackType
 from typing import Any, TypeVar
 
@@ -22,11 +23,12 @@ _LOCKING = ("<frozen importlib", logging.__file__)
 
 _finished_first: set[CodeType] = set()
 
-Function = TypeVar("Function", bound=FunctionType)
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def finished_first(function: Function) -> Function:
     """A function that an interrupt waits for: broken off, it would leave processes behind. For seconds, not minutes."""
+    assert isinstance(function, FunctionType), "only a function of Python has code that a frame can name"
     _finished_first.add(function.__code__)
     return function
 
