@@ -108,7 +108,7 @@ class Members:
         self._holds_restarts = held
 
     def postpone_starts(self, postponed: bool) -> None:
-        """While postponed, no actor is started in the place of a lost one."""
+        """While postponed, no actor is started in the place of a lost actor."""
         self._postpones_starts = postponed
         while self._vacant and not postponed:
             self._start(self._vacant.pop())

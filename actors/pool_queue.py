@@ -58,7 +58,7 @@ class WorkQueue:
 
     @property
     def has_news(self) -> bool:
-        """Whether there are results to take, or nothing left that could become one."""
+        """Whether there are results to take, or no work that could give any."""
         return bool(self._results) or not self._work
 
     def work(self) -> list[Work]:

@@ -139,7 +139,8 @@ class Pipeline:
         """Passes on what the pools have finished; waits a moment if that is nothing."""
         self._send_prompts()
         if self._turns is not None and self._under_way:
-            self._turns.pass_on(has_prompts=self._has_room() and any(one.waiting for one in self._under_way))
+            has_prompts = self._has_room() and any(gathering.waiting for gathering in self._under_way)
+            self._turns.pass_on(has_prompts=has_prompts)
         answers = self.engines.poll(0.0)
         for request, outcome in answers:
             self._receive_responses(request, outcome)

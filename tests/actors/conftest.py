@@ -1,4 +1,4 @@
-"""One tiny policy and one rollout engine for all tests of the actors."""
+"""A tiny policy and a rollout engine, which all tests of the actors share."""
 
 from pathlib import Path
 
@@ -16,7 +16,7 @@ _VOCABULARY = 320
 
 @pytest.fixture(scope="session")
 def policy_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A Qwen2 of two small layers, with weights large enough that its choices are clear, and a byte-level tokenizer."""
+    """A Qwen2 with two small layers and a byte-level tokenizer. Its weights are so large that its choices are clear."""
     folder = tmp_path_factory.mktemp("policy")
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -56,7 +56,7 @@ def policy_config() -> PolicyConfig:
 
 @pytest.fixture(scope="session")
 def engine(local_ray: None, policy_folder: Path, rollout_config: RolloutConfig, policy_config: PolicyConfig):
-    """A running engine on the policy, at version 0. Tests that push weights push the old ones again."""
+    """A running engine with the policy as version 0. Tests that push other weights push the old ones again."""
     handle = RolloutEngine.remote(str(policy_folder), rollout_config, policy_config, 0)
     ray.get(handle.ping.remote(), timeout=300)
     yield handle

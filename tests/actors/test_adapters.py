@@ -1,4 +1,4 @@
-"""Engines that get adapters alone compute what the merged weights would."""
+"""An engine that gets only adapters computes the same as one with the merged weights."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +24,7 @@ _SAMPLES = [Sample(_PROMPT, tuple(range(40 + index, 60 + index))) for index in r
 def both(
     local_ray: None, policy_folder: Path, rollout_config: RolloutConfig, policy_config: PolicyConfig
 ) -> Iterator[tuple[LearnerGroup, Any]]:
-    """A learner with adapters and an engine that takes them, which start side by side."""
+    """A learner with adapters and an engine that accepts them. They start side by side."""
     handle = RolloutEngine.remote(str(policy_folder), rollout_config, policy_config, 0, adapter_rank=4)
     lora = LoraConfig(rank=4, alpha=32.0)
     config = LearnerConfig(threads=1, autocast=False, timeout=120.0, lora=lora)
@@ -40,7 +40,7 @@ def both(
 def merged(learner: LearnerGroup, policy_folder: Path) -> torch.nn.Module:
     model = AutoModelForCausalLM.from_pretrained(policy_folder, dtype=torch.float32)
     for manifest, data in learner.parts(99, "float32"):
-        model.load_state_dict({name: one.clone() for name, one in unpack(manifest, ray.get(data))}, strict=False)
+        model.load_state_dict({name: tensor.clone() for name, tensor in unpack(manifest, ray.get(data))}, strict=False)
     model.tie_weights()
     return model
 
@@ -58,29 +58,29 @@ def sampled(engine) -> list[Completion]:
 
 def difference(model: torch.nn.Module, completions: list[Completion]) -> float:
     """Mean difference between the engine's log-probabilities and those of a forward pass."""
-    found = []
+    differences = []
     for completion in completions:
         with torch.no_grad():
             logits = model(torch.tensor([_PROMPT + completion.token_ids])).logits[0, len(_PROMPT) - 1 : -1]
         ids = torch.tensor(completion.token_ids)[:, None]
         expected = logits.log_softmax(-1).gather(-1, ids)[:, 0]
-        found.append((expected - torch.tensor(completion.logprobs)).abs().mean())
-    return float(torch.stack(found).mean())
+        differences.append((expected - torch.tensor(completion.logprobs)).abs().mean())
+    return float(torch.stack(differences).mean())
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-def test_an_engine_with_adapters_is_the_merged_policy(both: tuple[LearnerGroup, Any], policy_folder: Path) -> None:
+def test_adapters_compute_as_the_merged_policy(both: tuple[LearnerGroup, Any], policy_folder: Path) -> None:
     learner, adapted = both
     base = AutoModelForCausalLM.from_pretrained(policy_folder, dtype=torch.float32)
     push(learner, adapted, 1)
-    assert difference(base, sampled(adapted)) < 0.02  # which adapters leave as it is at first
+    assert difference(base, sampled(adapted)) < 0.02  # new adapters change nothing
     for version in (2, 3):
         for _ in range(3):
             learner.train_cross_entropy(_SAMPLES, 3e-2)
         manifest = push(learner, adapted, version)
         completions = sampled(adapted)
-        assert {one.policy_version for one in completions} == {version}
+        assert {completion.policy_version for completion in completions} == {version}
         assert difference(merged(learner, policy_folder), completions) < 0.02
         assert difference(base, completions) > 0.2
     whole = sum(parameter.numel() for parameter in base.parameters()) * 4
@@ -91,4 +91,4 @@ def test_an_engine_with_adapters_is_the_merged_policy(both: tuple[LearnerGroup, 
     damaged[100] ^= 1
     with pytest.raises(ChecksumMismatch):
         ray.get(adapted.update_weights.remote(ray.put(damaged), manifest), timeout=60)
-    assert {one.policy_version for one in sampled(adapted)} == {3}
+    assert {completion.policy_version for completion in sampled(adapted)} == {3}

@@ -1,5 +1,7 @@
-"""Responses that end behind their program, from a policy that has learnt an answer by heart, which quotes a program,
-gives its own, and goes on."""
+"""Responses that end behind their program.
+
+The policy of these tests has learnt one answer by heart: it quotes a program, gives its own, and goes on.
+"""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -32,7 +34,7 @@ def tokenizer(policy_folder: Path) -> Any:
 
 @pytest.fixture(scope="module")
 def learnt(tokenizer) -> dict[tuple[int, ...], list[int]]:
-    """The answers by prompt: the same text, in the second one with every fence in three tokens."""
+    """The answers by prompt. All have the same text; in the second, every fence is three tokens."""
     plain = tokenizer.encode(WHOLE)
     one, three = (tokenizer.convert_tokens_to_ids(mark) for mark in ("`", "```"))
     assert plain.count(three) == 6
@@ -49,7 +51,7 @@ def reasoning(tokenizer) -> tuple[int, ...]:
 
 @pytest.fixture(scope="module")
 def model(policy_folder: Path, learnt) -> torch.nn.Module:
-    """A policy of the shape of the engine's. One thread trains it faster than two that another process interrupts."""
+    """A policy of the engine's shape. One thread trains it faster than two that another process interrupts."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     shape = AutoModelForCausalLM.from_pretrained(policy_folder, dtype=torch.float32).config
@@ -80,7 +82,7 @@ def untrained(policy_folder: Path) -> PackedWeights:
 
 @pytest.fixture
 def taught(engine, model, untrained) -> Iterator[Any]:
-    """The engine with that policy, as version 1."""
+    """The engine with this policy as version 1."""
     push(engine, pack(model.named_parameters(), torch.float32, version=1))
     yield engine
     push(engine, untrained)
@@ -100,7 +102,7 @@ def generate(engine, wanted: GenerationRequest) -> list[Completion]:
 
 @pytest.mark.parametrize("prompt", [_PLAIN, _SPELLED])
 def test_a_response_ends_behind_its_program_and_not_behind_a_quoted_one(taught, learnt, tokenizer, prompt) -> None:
-    """Also where a fence is written with tokens at which nothing stops."""
+    """Also if a fence is written with tokens at which vLLM does not stop."""
     (whole,) = generate(taught, request(prompt_ids=prompt, stop_after_code=False))
     assert (whole.text, list(whole.token_ids)) == (WHOLE, learnt[prompt])
     (stopped,) = generate(taught, request(prompt_ids=prompt))
@@ -114,12 +116,12 @@ def test_a_response_ends_behind_its_program_and_not_behind_a_quoted_one(taught, 
     assert tokenizer.decode(stopped.token_ids[:-1]) == PROGRAM[: -3 if prompt == _PLAIN else -1]
 
 
-def test_a_program_in_the_reasoning_that_a_prompt_opened_ends_nothing(taught, tokenizer) -> None:
+def test_a_program_within_the_reasoning_does_not_end_the_response(taught, tokenizer) -> None:
     (completion,) = generate(taught, request(prompt_ids=reasoning(tokenizer)))
     assert completion.text == WHOLE
 
 
-def test_a_program_may_end_where_the_room_does(taught) -> None:
+def test_a_program_may_end_at_the_token_limit(taught) -> None:
     (stopped,) = generate(taught, request())
     exact = len(stopped.token_ids)
     assert generate(taught, request(max_tokens=exact)) == [stopped]
@@ -127,8 +129,8 @@ def test_a_program_may_end_where_the_room_does(taught) -> None:
     assert (short.finish_reason, short.token_ids) == ("length", stopped.token_ids[:-1])
 
 
-def test_the_limit_is_of_the_whole_response_wherever_it_falls(taught, learnt) -> None:
-    """On a fence that ends nothing, and beside it, too."""
+def test_the_token_limit_holds_for_the_whole_response(taught, learnt) -> None:
+    """Also if it falls on a fence that does not end the response, or beside one."""
     limits = [2, 40, *(place + more for place in fences(learnt[_PLAIN])[:3] for more in (0, 1, 2))]
     calls = [taught.generate.remote(request(key=str(limit), max_tokens=limit)) for limit in limits]
     for limit, (completion,) in zip(limits, ray.get(calls, timeout=60), strict=True):
@@ -138,7 +140,7 @@ def test_the_limit_is_of_the_whole_response_wherever_it_falls(taught, learnt) ->
 
 
 def fences(ids: list[int]) -> list[int]:
-    """Places of the token that stands there six times."""
+    """The places of the fence, which is the token that occurs six times."""
     fence = next(index for index in set(ids) if ids.count(index) == 6 and ids[-3] == index)
     return [place for place, index in enumerate(ids) if index == fence]
 
@@ -157,10 +159,10 @@ def test_logprobs_are_those_of_a_forward_pass_across_every_stop(taught, model, t
 
 
 def test_greedy_responses_are_all_the_same(taught) -> None:
-    assert [one.text for one in generate(taught, request(n=3))] == [PROGRAM] * 3
+    assert [completion.text for completion in generate(taught, request(n=3))] == [PROGRAM] * 3
 
 
-def test_an_ignored_end_holds_with_the_flag_and_without_it(taught, learnt) -> None:
+def test_an_ignored_end_token_is_ignored_with_the_flag_and_without_it(taught, learnt) -> None:
     ids = learnt[_PLAIN]
     (longer,) = generate(taught, request(stop_after_code=False, ignore_eos=True, max_tokens=len(ids) + 5))
     assert (longer.finish_reason, len(longer.token_ids)) == ("length", len(ids) + 5)
@@ -168,7 +170,7 @@ def test_an_ignored_end_holds_with_the_flag_and_without_it(taught, learnt) -> No
     assert stopped.text == PROGRAM
 
 
-def test_stop_tokens_of_the_request_end_it_as_before(taught, learnt) -> None:
+def test_stop_tokens_of_the_request_end_the_response(taught, learnt) -> None:
     fence = learnt[_PLAIN][fences(learnt[_PLAIN])[0]]
     (completion,) = generate(taught, request(stop_token_ids=(fence,)))
     assert completion.text == "## Performance Analysis\n```"
@@ -176,22 +178,22 @@ def test_stop_tokens_of_the_request_end_it_as_before(taught, learnt) -> None:
 
 
 def test_a_push_waits_until_the_programs_of_running_requests_are_complete(taught, untrained) -> None:
-    """A response that goes on behind a fence is still the same one: it has one version."""
+    """A response that goes on behind a fence is one response, so it has one policy version."""
     running = [taught.generate.remote(request(key=str(index))) for index in range(8)]
     while not ray.get(taught.apply.remote(lambda actor: actor._gate.running), timeout=10):
         pass
     receipt = taught.update_weights.remote(ray.put(untrained.data), replace(untrained.manifest, version=2))
     answers = [completion for (completion,) in ray.get(running, timeout=60)]
-    assert {(one.text, one.policy_version) for one in answers} == {(PROGRAM, 1)}
+    assert {(answer.text, answer.policy_version) for answer in answers} == {(PROGRAM, 1)}
     assert ray.get(receipt, timeout=60).version == 2
 
 
 def test_an_untrained_policy_samples_the_same_with_the_flag(engine) -> None:
-    """It writes fences now and then, and no program."""
+    """It sometimes writes fences, but no program."""
     assert generate(engine, request(max_tokens=64)) == generate(engine, request(max_tokens=64, stop_after_code=False))
     completions = generate(engine, request(n=4, temperature=1.5, max_tokens=200))
-    assert all(len(one.token_ids) == len(one.logprobs) <= 200 for one in completions)
-    assert all(one.finish_reason == "length" or len(one.token_ids) < 200 for one in completions)
+    assert all(len(answer.token_ids) == len(answer.logprobs) <= 200 for answer in completions)
+    assert all(answer.finish_reason == "length" or len(answer.token_ids) < 200 for answer in completions)
 
 
 def test_fences_are_found_in_vocabularies_of_all_kinds() -> None:

@@ -1,4 +1,4 @@
-"""Tokens leave the engine's process in groups: the same ones, in the same order, for those who want them at the end."""
+"""Tokens leave the engine's process in groups, but the tokens and their order stay the same."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from actors.grouped_outputs import GROUP, GroupsOutputs
 
 @dataclass
 class Steps:
-    """A scheduler whose requests give token `100 * step + request` in each step, up to the length that they ask for."""
+    """A scheduler in which each request gets the token `100 * step + request` in each step, up to its `max_tokens`."""
 
     requests: dict[str, Any] = field(default_factory=dict)
 
@@ -26,7 +26,7 @@ class Steps:
         self.requests[request.request_id] = request
 
     def update_from_output(self, step: int, model_runner_output: Any) -> dict[int, EngineCoreOutputs]:
-        assert model_runner_output.logprobs is None, "they are not taken apart twice"
+        assert model_runner_output.logprobs is None, "vLLM must not cut them up, too"
         outputs = []
         for name, request in list(self.requests.items()):
             request.tokens += 1
@@ -48,16 +48,16 @@ def request(name: int, tokens: int, **changes: Any) -> SimpleNamespace:
 
 
 def run(scheduler: Grouping, steps: range) -> list[list[EngineCoreOutput]]:
-    """What leaves in each step. A token's log-probability is its number, negative, and its rank that of its step."""
-    found = []
+    """The outputs that leave in each step. A token has the log-probability `-token`, and its step as rank."""
+    left = []
     for step in steps:
-        names = list(scheduler.requests)[::-1]  # in another order than they were asked
+        names = list(scheduler.requests)[::-1]  # in another order than the requests came
         ids = np.array([[100 * step + int(name), 7] for name in names], np.int32).reshape(-1, 2)
         lists = LogprobsLists(ids, -ids.astype(np.float32), np.full(len(names), step, np.int32))
         rows = {name: row for row, name in enumerate(names)}
         answers = scheduler.update_from_output(step, SimpleNamespace(logprobs=lists, req_id_to_index=rows))
-        found.append([output for answer in answers.values() for output in answer.outputs])
-    return found
+        left.append([output for answer in answers.values() for output in answer.outputs])
+    return left
 
 
 def test_all_tokens_come_once_and_in_order() -> None:
@@ -91,7 +91,7 @@ def test_groups_do_not_all_leave_at_once() -> None:
     "changes",
     [{"output_kind": RequestOutputKind.DELTA}, {"logprobs": 1}, {"prompt_logprobs": 1}],
 )
-def test_others_get_every_token_when_it_is_there(changes: dict[str, Any]) -> None:
+def test_other_requests_get_every_token_at_once(changes: dict[str, Any]) -> None:
     scheduler = Grouping()
     scheduler.add_request(request(0, 5))
     scheduler.add_request(request(1, 3, **changes))
@@ -103,7 +103,7 @@ def test_others_get_every_token_when_it_is_there(changes: dict[str, Any]) -> Non
     ]
 
 
-def test_nobody_gets_log_probabilities_unasked() -> None:
+def test_no_request_gets_log_probabilities_without_asking() -> None:
     scheduler = Grouping()
     scheduler.add_request(request(0, 5))
     scheduler.add_request(request(1, 5, logprobs=None))
@@ -114,7 +114,7 @@ def test_nobody_gets_log_probabilities_unasked() -> None:
     assert with_logprobs == {"0"}
 
 
-def test_what_was_held_for_an_aborted_request_is_nobody_elses() -> None:
+def test_tokens_held_for_an_aborted_request_go_to_no_other() -> None:
     scheduler = Grouping()
     for round_ in range(20):
         for name in range(40):

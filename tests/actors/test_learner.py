@@ -1,4 +1,4 @@
-"""The learner's ranks in Ray actors: two of them, through gloo, as one learner."""
+"""The learner's ranks in Ray actors: two ranks, connected by gloo, learn as one."""
 
 import time
 from collections.abc import Iterator
@@ -27,14 +27,14 @@ def config() -> RunConfig:
 
 
 def weights_of(group: LearnerGroup, version: int) -> dict[str, torch.Tensor]:
-    found = {}
+    weights = {}
     for part, (manifest, data) in enumerate(group.parts(version, "float32", limit_bytes=20_000)):
         buffer = ray.get(data)
         verify(manifest, buffer)
         assert (manifest.version, manifest.part) == (version, part)
-        found |= {name: tensor.clone() for name, tensor in unpack(manifest, buffer)}
+        weights |= {name: tensor.clone() for name, tensor in unpack(manifest, buffer)}
     assert part > 1
-    return found
+    return weights
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def two_ranks(local_ray: None, config: RunConfig, policy_folder: Path) -> Iterat
 
 
 def assert_waiting_is_no_work(group: LearnerGroup) -> None:
-    """A receiver that comes to a broadcast two seconds late is waited for, which does not count as learner's work."""
+    """The learner waits for a receiver that is two seconds late, and does not count the wait as work."""
     address, port, met = group.open_channel(2, 60.0)
 
     def receive(data: torch.Tensor) -> None:
@@ -67,7 +67,7 @@ def assert_waiting_is_no_work(group: LearnerGroup) -> None:
 
 
 @pytest.mark.slow
-def test_two_ranks_learn_what_one_learns_and_a_lost_rank_is_told_in_time(
+def test_two_ranks_learn_what_one_learns_and_a_lost_rank_is_noticed_in_time(
     two_ranks: LearnerGroup, config: RunConfig, policy_folder: Path
 ) -> None:
     alone = LearnerGroup(replace(config, learner=replace(config.learner, ranks=1)), str(policy_folder))
@@ -85,14 +85,14 @@ def test_two_ranks_learn_what_one_learns_and_a_lost_rank_is_told_in_time(
     ray.kill(two_ranks._ranks[1])
 
     def train_on() -> None:
-        for _ in range(100):  # it takes moments until it is dead
+        for _ in range(100):  # it takes a moment to die
             two_ranks.train_cross_entropy(_SAMPLES, 1e-3)
 
     with pytest.raises(LearnerLost, match="rank"):
         train_on()
 
 
-def test_a_rank_that_finds_no_room_is_told_in_time(
+def test_a_rank_without_room_is_noticed_in_time(
     local_ray: None, config: RunConfig, policy_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(learner, "_START_SECONDS", 2.0)

@@ -17,7 +17,7 @@ def worker_class() -> Any:
 
     @ray.remote(num_cpus=0)
     class Worker:
-        """Does to an item what the item says."""
+        """Does what an item says."""
 
         def __init__(self, index: int, broken: bool = False) -> None:
             if broken:
@@ -102,7 +102,7 @@ def make_pool(local_ray: None) -> Iterator:
 
 @pytest.fixture(scope="module")
 def pool(local_ray: None) -> Iterator[ActorPool]:
-    """Two actors for the tests that leave them alive."""
+    """Two actors for the tests that do not kill them."""
     pool = ActorPool("shared", Worker.remote, 2, timeout=30.0)
     pool.wait_ready(60)
     yield pool
@@ -120,7 +120,7 @@ def run(pool: ActorPool, items: Iterable[Any], method: str) -> list[tuple[Any, A
 
 
 def poll_until_restart(pool: ActorPool) -> None:
-    """Returns once the pool has counted a restart, whether or not the actor has started."""
+    """Returns once the pool has counted a restart, even if the new actor is not ready."""
     deadline = time.monotonic() + 30
     while pool.members.restarts == 0:
         assert time.monotonic() < deadline, "no actor was lost"
@@ -166,7 +166,7 @@ def test_items_with_affinity_go_together_unless_others_have_far_less_to_do(make_
     assert places() == [{5.25, 6.25, 7.25}, {5.5, 6.5, 7.5}]
     pool.submit(8.0, "work")
     pool.submit(9.0, "work")
-    assert places() == [{5.25, 6.25, 7.25, 8.0}, {5.5, 6.5, 7.5, 9.0}], "those without go to the least loaded"
+    assert places() == [{5.25, 6.25, 7.25, 8.0}, {5.5, 6.5, 7.5, 9.0}], "others go to the least loaded"
     more = [number + 0.25 for number in range(10, 30)]
     for item in more:
         pool.submit(item, "work")
@@ -208,7 +208,7 @@ def test_a_hanging_actor_is_timed_out_and_replaced(make_pool, tmp_path: Path, ca
     assert pool.members.restarts == 1
 
 
-def test_one_slow_request_does_not_cost_an_async_actor_its_others(make_pool) -> None:
+def test_one_slow_request_leaves_the_others_of_an_async_actor_alone(make_pool) -> None:
     pool = make_pool(size=1, factory=lambda _: AsyncWorker.remote(), max_in_flight=4, timeout=2.0, max_retries=0)
     pool.wait_ready(60)
     pool.submit(30.0, "work")
@@ -223,7 +223,7 @@ def test_one_slow_request_does_not_cost_an_async_actor_its_others(make_pool) -> 
     assert pool.members.restarts == 0
 
 
-def test_what_the_method_raises_comes_back_and_is_not_retried(pool: ActorPool) -> None:
+def test_an_exception_of_the_method_comes_back_and_the_item_is_not_retried(pool: ActorPool) -> None:
     results = dict(run(pool, [("raise", 7), ("sleep", 0.0)], "work"))
     assert isinstance(results["raise", 7].error, ValueError)
     assert "bad item 7" in str(results["raise", 7].error)
@@ -240,7 +240,7 @@ def test_a_restarted_actor_gets_its_weights_before_it_works(make_pool, tmp_path:
     assert set(results.values()) == {(0, 5)}
 
 
-def test_a_broadcast_returns_what_the_living_answer_and_restarts_the_dead(make_pool) -> None:
+def test_a_broadcast_returns_the_answers_of_living_actors_and_restarts_dead_ones(make_pool) -> None:
     pool = make_pool(on_restart=lambda actor: ray.get(actor.set_weights.remote(9), timeout=30))
     pool.wait_ready(60)
     assert pool.broadcast("set_weights", -3, timeout=30) == [1]
@@ -250,7 +250,7 @@ def test_a_broadcast_returns_what_the_living_answer_and_restarts_the_dead(make_p
     assert results == {0: 9, 1: -3}
 
 
-def test_a_broadcast_comes_ahead_of_what_is_submitted_after_it(pool: ActorPool) -> None:
+def test_a_broadcast_reaches_actors_before_items_submitted_after_it(pool: ActorPool) -> None:
     pool.wait_ready(60)
     begun = pool.begin_broadcast("set_weights", 4, timeout=30)
     for seconds in (0.01, 0.02):
@@ -274,7 +274,7 @@ def test_an_actor_that_does_not_answer_a_broadcast_in_time_is_replaced(make_pool
     assert {weights for _, (_, weights) in run(pool, [("sleep", 0.2)] * 2, "work")} == {9}
 
 
-def test_a_pause_holds_back_what_is_submitted_and_not_what_runs(make_pool) -> None:
+def test_a_pause_holds_back_submitted_items_and_not_running_ones(make_pool) -> None:
     pool = make_pool(1)
     pool.wait_ready(60)
     pool.submit(("sleep", 0.5), "work")
@@ -302,7 +302,7 @@ def test_a_lost_actor_is_not_replaced_while_starts_are_postponed(make_pool) -> N
     assert [item for item, _ in pool.poll(60.0)] == [("sleep", 0.0)]
 
 
-def test_an_actor_that_comes_back_waits_for_its_weights_while_restarts_are_held(make_pool) -> None:
+def test_a_restarted_actor_waits_for_its_weights_while_restarts_are_held(make_pool) -> None:
     given = []
     pool = make_pool(1, on_restart=given.append)
     pool.wait_ready(60)
@@ -317,7 +317,7 @@ def test_an_actor_that_comes_back_waits_for_its_weights_while_restarts_are_held(
     assert len(given) >= 1
 
 
-def test_what_is_withdrawn_does_not_come_back(make_pool) -> None:
+def test_withdrawn_items_do_not_come_back(make_pool) -> None:
     pool = make_pool(size=1, factory=lambda _: AsyncWorker.remote(), max_in_flight=2)
     pool.wait_ready(60)
     for seconds in (60.0, 50.0, 0.1, 40.0):
@@ -325,13 +325,13 @@ def test_what_is_withdrawn_does_not_come_back(make_pool) -> None:
     assert pool.withdraw(lambda seconds: seconds > 30, queued_only=True) == [40.0]
     assert pool.withdraw(lambda seconds: seconds > 55) == [60.0]
     (done,) = pool.poll(20)
-    assert done[0] == 0.1  # in the place of the one that was cancelled
+    assert done[0] == 0.1  # in the place of the cancelled item
     assert pool.pending == 1
     assert pool.withdraw(lambda _: True) == [50.0]
     assert pool.pending == pool.queued == 0
 
 
-def test_actors_that_have_work_are_busy(make_pool) -> None:
+def test_only_actors_with_work_are_busy(make_pool) -> None:
     pool = make_pool(size=2)
     pool.wait_ready(60)
     assert pool.load.busy_seconds == 0.0
@@ -343,7 +343,7 @@ def test_actors_that_have_work_are_busy(make_pool) -> None:
     assert pool.load.busy_seconds == before
 
 
-def test_actors_that_never_start_end_in_failures_not_in_a_wait(make_pool, caplog) -> None:
+def test_actors_that_never_start_give_failures_and_no_endless_wait(make_pool, caplog) -> None:
     pool = make_pool(size=1, factory=lambda index: Worker.remote(index, broken=True), max_failed_starts=2)
     (item, failure), *rest = run(pool, [("sleep", 0.0)], "work")
     assert item == ("sleep", 0.0)

@@ -55,7 +55,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 @pytest.fixture(scope="session")
 def second_engine(local_ray, policy_folder: Path, rollout_config: RolloutConfig, policy_config: PolicyConfig):
-    """An engine to be killed. It starts while the first one does, where both are asked for in this order."""
+    """An engine that a test kills. If both are requested in this order, it starts while the first one does."""
     return RolloutEngine.remote(str(policy_folder), rollout_config, policy_config, 0)
 
 
@@ -102,17 +102,17 @@ def test_greedy_output_is_what_transformers_computes(second_engine, engine, mode
     assert len(set(generate(engine, request(n=3)))) == 1
 
 
-def test_a_schema_binds_what_is_sampled(engine) -> None:
-    """The policy is untrained: without the schema, no answer of it is JSON."""
+def test_a_response_fits_its_schema(engine) -> None:
+    """The policy is untrained: without the schema, none of its answers is JSON."""
     properties = {
         "token": {"type": "string", "enum": ["a1"]},
         "decision": {"type": "string", "enum": ["hack", "doubt"]},
     }
     schema = {"type": "object", "properties": properties, "required": [*properties], "additionalProperties": False}
     (answer,) = generate(engine, request(max_tokens=200, schema=json.dumps(schema)))
-    said = json.loads(answer.text)
-    assert said["token"] == "a1"
-    assert said["decision"] in ("hack", "doubt")
+    fields = json.loads(answer.text)
+    assert fields["token"] == "a1"
+    assert fields["decision"] in ("hack", "doubt")
 
 
 def test_pushed_weights_change_the_output_and_the_old_ones_bring_it_back(engine, weights, other_weights) -> None:
@@ -128,7 +128,7 @@ def test_pushed_weights_change_the_output_and_the_old_ones_bring_it_back(engine,
 
 
 def push_parts(engine, model: torch.nn.Module, version: int, channel: BroadcastChannel | None = None) -> list:
-    """Pushes a model in parts of at most 20 kB, which takes several; the receipts."""
+    """Pushes a model in several parts of at most 20 kB; returns the receipts."""
     receipts = []
     for part in pack_parts(model.named_parameters(), torch.float32, version, limit_bytes=20_000):
         data = ByBroadcast() if channel is not None else ray.put(part.data.numpy())
@@ -140,7 +140,7 @@ def push_parts(engine, model: torch.nn.Module, version: int, channel: BroadcastC
     return receipts
 
 
-def test_weights_in_parts_are_those_in_one(engine, weights, other_model, other_weights) -> None:
+def test_weights_in_parts_are_the_same_as_in_one(engine, weights, other_model, other_weights) -> None:
     push(engine, other_weights)
     (whole,) = generate(engine, request())
     push(engine, weights)
@@ -159,7 +159,7 @@ def test_requests_wait_from_the_first_part_to_the_last(engine, weights, other_mo
     push(engine, weights)
 
 
-def test_weights_by_broadcast_are_those_through_the_object_store(engine, weights, other_model, other_weights) -> None:
+def test_weights_by_broadcast_are_those_of_the_object_store(engine, weights, other_model, other_weights) -> None:
     push(engine, other_weights)
     (expected,) = generate(engine, request())
     push(engine, weights)
@@ -173,7 +173,7 @@ def test_weights_by_broadcast_are_those_through_the_object_store(engine, weights
 
 
 def test_requests_wait_while_an_engine_sleeps(engine) -> None:
-    """What a GPU's engine frees then is tested on one; here its requests wait."""
+    """On a GPU the engine also frees memory, which is tested there."""
     (before,) = generate(engine, request())
     ray.get(engine.sleep.remote(), timeout=60)
     later = engine.generate.remote(request())
@@ -192,10 +192,10 @@ def test_damaged_weights_are_refused_and_the_old_ones_stay(engine, other_weights
 
 
 @pytest.mark.slow
-def test_damage_behind_half_a_push_ends_the_engine(
+def test_damage_in_the_middle_of_a_push_ends_the_engine(
     local_ray, policy_folder: Path, rollout_config: RolloutConfig, policy_config: PolicyConfig, other_model
 ) -> None:
-    """Its weights are half the one version's and half the other's, so there are no old ones to stay."""
+    """Its weights are a mixture of two versions, so there are no old weights that could stay."""
     engine = RolloutEngine.remote(str(policy_folder), rollout_config, policy_config, 0)
     first = next(pack_parts(other_model.named_parameters(), torch.float32, 2, limit_bytes=20_000))
     ray.get(engine.update_weights.remote(ray.put(first.data.numpy()), first.manifest), timeout=120)
@@ -223,7 +223,7 @@ def test_logprobs_are_those_of_a_forward_pass_at_the_same_temperature(engine, mo
 def test_after_a_push_all_of_the_engine_computes_with_the_new_weights(
     engine, model, weights, other_model, other_weights
 ) -> None:
-    """The tied output layer too, which vLLM's CPU build keeps in a packed copy of its own."""
+    """Also the tied output layer, of which vLLM's CPU build keeps a packed copy."""
     push(engine, other_weights)
     completions = generate(engine, request(n=4, max_tokens=48, temperature=1.0))
     push(engine, weights)
@@ -243,7 +243,7 @@ def test_many_long_prompts_at_once_leave_the_engine_alive(engine) -> None:
     assert all(len(completions) == 2 for completions in ray.get(calls, timeout=100))
 
 
-def test_a_response_ends_with_the_end_token_and_its_text_does_not(engine, policy_folder: Path) -> None:
+def test_a_response_ends_with_its_stop_token(engine, policy_folder: Path) -> None:
     tokenizer = AutoTokenizer.from_pretrained(policy_folder)
     (long,) = generate(engine, request())
     stop = long.token_ids[5]
@@ -254,7 +254,7 @@ def test_a_response_ends_with_the_end_token_and_its_text_does_not(engine, policy
     assert long.text == tokenizer.decode(long.token_ids, skip_special_tokens=True)
 
 
-def test_requests_run_together_and_finish_on_their_own(engine) -> None:
+def test_requests_run_together_and_each_ends_on_its_own(engine) -> None:
     long = engine.generate.remote(request(temperature=1.0, max_tokens=400, ignore_eos=True))
     short = [engine.generate.remote(request(key=str(index), max_tokens=2)) for index in range(8)]
     done, _ = ray.wait([long, *short], num_returns=8, timeout=60)
@@ -264,7 +264,7 @@ def test_requests_run_together_and_finish_on_their_own(engine) -> None:
     assert running(engine) == 0
 
 
-def test_a_push_waits_for_running_requests_and_later_ones_wait_for_it(engine, weights, other_weights) -> None:
+def test_a_push_waits_for_running_requests_and_later_requests_wait_for_the_push(engine, weights, other_weights) -> None:
     begun = engine.generate.remote(request(n=8, temperature=1.0, max_tokens=400, ignore_eos=True))
     wait_until(lambda: running(engine) > 0)
     pushed = engine.update_weights.remote(ray.put(other_weights.data), other_weights.manifest)
@@ -308,7 +308,7 @@ def test_the_engine_process_ends_with_its_killed_actor(second_engine) -> None:
     assert not alive
 
 
-def test_a_model_that_does_not_load_is_one_clear_line(
+def test_a_model_that_does_not_load_gives_one_clear_line(
     local_ray, tmp_path: Path, rollout_config: RolloutConfig, policy_config: PolicyConfig
 ) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen2"}))
@@ -326,7 +326,7 @@ def test_shared_memory_is_readable_by_path_and_gone_afterwards() -> None:
     assert not Path(path).exists()
 
 
-def test_cores_are_read_as_vllm_writes_them() -> None:
+def test_core_lists_are_parsed_as_vllm_writes_them() -> None:
     assert parse_cores("") == []
     assert parse_cores("0") == [0]
     assert parse_cores("0,2-4") == [0, 2, 3, 4]

@@ -1,4 +1,4 @@
-"""A scheduler that asks its KV cache seldom plans what vLLM's own plans: the same requests, tokens and blocks."""
+"""A scheduler that asks its KV cache seldom plans as vLLM's own: the same requests, tokens and blocks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SCHEDULERS = {"waits": (Scheduler, GroupingScheduler), "ahead": (AsyncScheduler,
 
 
 def make(kind: type, folder: Path, blocks: int, **changes: Any) -> Any:
-    """A scheduler for a cache of so many blocks."""
+    """A scheduler for a cache with this number of blocks."""
     asked = {"max_num_batched_tokens": 512, "enable_prefix_caching": True, "block_size": BLOCK, "dtype": "float32"}
     config = EngineArgs(str(folder), max_model_len=256, max_num_seqs=16, **asked).create_engine_config()
     config.scheduler_config.async_scheduling = issubclass(kind, AsyncScheduler)
@@ -56,7 +56,7 @@ def request(name: int, tokens: int) -> Request:
 
 
 def answer(planned: Any, rng: np.random.Generator) -> ModelRunnerOutput:
-    """A token for each request that was planned."""
+    """The model's output: a token for each planned request."""
     names = sorted(planned.num_scheduled_tokens, key=int)
     ids = rng.integers(5, 200, (len(names), 1)).astype(np.int32)
     lists = LogprobsLists(ids, -ids.astype(np.float32), np.zeros(len(names), np.int32))
@@ -64,8 +64,7 @@ def answer(planned: Any, rng: np.random.Generator) -> ModelRunnerOutput:
 
 
 def run(scheduler: Any, lengths: list[int], aborted: dict[int, int]) -> tuple[list[Any], dict[str, list[int]], int]:
-    """What was planned in each step, each request's tokens, and how often one was preempted. `aborted`: requests by
-    step."""
+    """The plan of each step, the tokens of each request, and the number of preemptions. `aborted`: requests by step."""
     rng = np.random.default_rng(7)
     ahead = isinstance(scheduler, AsyncScheduler)
     for name, tokens in enumerate(lengths):
@@ -80,18 +79,18 @@ def run(scheduler: Any, lengths: list[int], aborted: dict[int, int]) -> tuple[li
         planned = scheduler.schedule()
         preempted += len(planned.preempted_req_ids or ())
         cached = planned.scheduled_cached_reqs
-        new = {one.req_id: one.block_ids for one in planned.scheduled_new_reqs}
+        new = {request.req_id: request.block_ids for request in planned.scheduled_new_reqs}
         plans.append((dict(planned.num_scheduled_tokens), new, cached.req_ids, cached.new_block_ids))
         for running in scheduler.running:
             room = BLOCK * len(scheduler.kv_cache_manager.get_blocks(running.request_id).blocks[0])
-            assert room >= running.num_computed_tokens, "each token that is planned has a place"
+            assert room >= running.num_computed_tokens, "each planned token has a place"
         under_way.append(planned)
         if ahead and len(under_way) < 2 and planned.num_scheduled_tokens:
             continue
         oldest = under_way.pop(0)
         if not oldest.num_scheduled_tokens:
             continue
-        # As an engine asks a model: whatever was given up meanwhile is still in the answer.
+        # As in an engine: the model's output still holds requests that were aborted meanwhile.
         for outputs in scheduler.update_from_output(oldest, answer(oldest, rng)).values():
             for output in outputs.outputs:
                 tokens_of.setdefault(output.request_id, []).extend(output.new_token_ids)
@@ -100,25 +99,25 @@ def run(scheduler: Any, lengths: list[int], aborted: dict[int, int]) -> tuple[li
 
 @pytest.mark.parametrize("kind", SCHEDULERS)
 @pytest.mark.parametrize("blocks", [400, 40], ids=["room", "too few blocks"])
-def test_plans_are_vllms_own(kind: str, blocks: int, policy_folder: Path) -> None:
+def test_plans_are_the_same_as_vllms(kind: str, blocks: int, policy_folder: Path) -> None:
     init_none_hash(sha256)
     lengths = [1 + 53 * name % 150 for name in range(24)]
     aborted = {9: 3, 30: 17, 31: 20}
     own, seldom = (make(one, policy_folder, blocks) for one in SCHEDULERS[kind])
     assert type(seldom.kv_cache_manager) is SeldomAskedManager
     expected, tokens, preempted = run(own, lengths, aborted)
-    found, same, _ = run(seldom, lengths, aborted)
-    assert found == expected
+    plans, same, _ = run(seldom, lengths, aborted)
+    assert plans == expected
     whole = {name: same[name] for name in tokens if int(name) not in aborted.values()}
     assert whole == {name: tokens[name] for name in whole}
     assert len(whole) == len(lengths) - len(aborted)
     assert all(len(whole[name]) == lengths[int(name)] for name in whole)
-    assert bool(preempted) == (blocks == 40), "the case is what it is called"
+    assert bool(preempted) == (blocks == 40), "requests are preempted in the case without room, and only there"
     manager = seldom.kv_cache_manager
     assert (manager.room, manager.kept) == ({}, {})
     assert manager.block_pool.get_num_free_blocks() == own.kv_cache_manager.block_pool.get_num_free_blocks()
 
 
-def test_a_model_that_looks_back_a_window_only_is_left_alone(policy_folder: Path) -> None:
+def test_a_model_with_a_sliding_window_keeps_vllms_manager(policy_folder: Path) -> None:
     scheduler = make(GroupingAsyncScheduler, policy_folder, 100, sliding_window=64)
     assert type(scheduler.kv_cache_manager) is not SeldomAskedManager

@@ -1,4 +1,4 @@
-"""Weights between processes: by broadcast through gloo here, by a GPU's own memory where there is one."""
+"""Weights between processes: broadcast by gloo and, on machines with GPUs, by NCCL or through a GPU's own memory."""
 
 import multiprocessing
 import os
@@ -27,7 +27,7 @@ def receive(port: int, size: int, device: str, timeout: float, queue, gpu: str =
 
 @pytest.fixture
 def receivers():
-    """Starts processes that take two broadcasts."""
+    """Starts processes that receive two broadcasts."""
     context = multiprocessing.get_context("spawn")
     queue, started = context.Queue(), []
 
@@ -58,7 +58,7 @@ def test_everybody_in_a_channel_gets_what_rank_0_sends(receivers) -> None:
 
 
 @pytest.mark.timeout(120)
-def test_a_receiver_that_gets_nothing_says_so_in_time_and_whom_it_waited_for(receivers) -> None:
+def test_a_receiver_that_gets_nothing_names_the_silent_side_in_time(receivers) -> None:
     port = free_port()
     queue = receivers(1, port, 2, timeout=10.0)
     channel = BroadcastChannel("127.0.0.1", port, 2, sends=True, timeout=60.0, device="cpu")
@@ -69,7 +69,7 @@ def test_a_receiver_that_gets_nothing_says_so_in_time_and_whom_it_waited_for(rec
 
 
 @pytest.mark.timeout(60)
-def test_a_channel_that_nobody_comes_to_ends_in_an_error() -> None:
+def test_a_channel_that_nobody_joins_is_an_error() -> None:
     with pytest.raises(RuntimeError):
         BroadcastChannel("127.0.0.1", free_port(), 2, sends=True, timeout=3.0, device="cpu")
 
@@ -80,13 +80,13 @@ def send(port: int, timeout: float, queue) -> None:
     data = torch.randint(0, 255, (1 << 20,), dtype=torch.uint8, device="cuda")
     channel.broadcast(data)
     queue.put((channel.rank, checksum_of(data)))
-    time.sleep(timeout + 60)  # alive, and silent
+    time.sleep(timeout + 60)  # alive but silent
 
 
 @pytest.mark.cuda
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
 @pytest.mark.timeout(180)
-def test_between_gpus_it_goes_by_nccl_and_whoever_gets_nothing_more_says_so_in_time() -> None:
+def test_nccl_broadcasts_between_gpus_and_a_silent_sender_is_noticed_in_time() -> None:
     context, port = multiprocessing.get_context("spawn"), free_port()
     queue = context.Queue()
     both = [
@@ -100,7 +100,7 @@ def test_between_gpus_it_goes_by_nccl_and_whoever_gets_nothing_more_says_so_in_t
         assert sent == got
         said, seconds = queue.get(timeout=60)
         assert "rank 0, the learner" in said
-        assert 9.0 < seconds < 40.0, "the first broadcast, which connects, is in it"
+        assert 9.0 < seconds < 40.0, "this includes the first broadcast, which connects"
     finally:
         for process in both:
             process.kill()
@@ -115,7 +115,7 @@ def read_shared(handles: dict[str, str], queue, done) -> None:
 
 
 @pytest.mark.cuda
-def test_other_processes_read_a_tensor_where_it_lies() -> None:
+def test_other_processes_read_a_tensor_in_gpu_memory() -> None:
     from actors.weight_transport import gpu_id
 
     context = multiprocessing.get_context("spawn")

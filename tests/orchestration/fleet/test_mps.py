@@ -1,4 +1,4 @@
-"""The multi-process service of a run: there before its clients, told to end by whoever is left."""
+"""The multi-process service of a run starts before its clients, and ends with the process that started it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from orchestration.fleet import mps, placement
 from orchestration.fleet.mps import MpsServer
 from orchestration.fleet.placement import ENGINE, EVALUATOR, LEARNER, Placement
 
-# What NVIDIA's does, as far as we know it: in the foreground it makes a pipe, and waits until it is told to quit.
+# A stand-in for NVIDIA's program, as far as we know it: it makes a pipe, stays in the foreground, and waits until it is
+# told to quit.
 CONTROL = """#!/bin/sh
 if [ "$1" = -f ]; then
   echo $$ > "$HEARD/pid"
@@ -30,7 +31,7 @@ fi
 
 @pytest.fixture
 def heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder in which the service leaves its process id, and what it was told."""
+    """The folder with the service's process id, and with the command that it received."""
     program = tmp_path / "bin" / "nvidia-cuda-mps-control"
     program.parent.mkdir()
     program.write_text(CONTROL)
@@ -44,7 +45,7 @@ def is_there(process: int) -> bool:
     return Path(f"/proc/{process}/stat").exists() and ") Z " not in Path(f"/proc/{process}/stat").read_text()
 
 
-def test_it_is_told_to_quit(heard: Path) -> None:
+def test_a_stop_tells_the_service_to_quit(heard: Path) -> None:
     server = MpsServer()
     folder = Path(server.environment["CUDA_MPS_PIPE_DIRECTORY"])
     process = int((heard / "pid").read_text())
@@ -55,7 +56,7 @@ def test_it_is_told_to_quit(heard: Path) -> None:
     assert not folder.exists()
 
 
-def test_it_ends_with_a_killed_owner(heard: Path) -> None:
+def test_the_service_ends_with_a_killed_owner(heard: Path) -> None:
     code = "import time; from orchestration.fleet.mps import MpsServer; server = MpsServer(); print(1, flush=True)"
     owner = subprocess.Popen([sys.executable, "-c", f"{code}; time.sleep(60)"], stdout=subprocess.PIPE, text=True)
     assert owner.stdout is not None
@@ -69,13 +70,13 @@ def test_it_ends_with_a_killed_owner(heard: Path) -> None:
         time.sleep(0.05)
 
 
-def test_who_has_none_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_missing_service_is_a_config_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ConfigError, match="nvidia-cuda-mps-control is not installed"):
         MpsServer()
 
 
-def test_one_that_does_not_come_up_is_an_error(heard: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_service_that_does_not_come_up_is_a_config_error(heard: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mps, "_START_SECONDS", 0.2)
     (heard / "bin" / "nvidia-cuda-mps-control").write_text("#!/bin/sh\n")
     with pytest.raises(ConfigError, match="did not come up"):
@@ -104,9 +105,9 @@ def test_a_cluster_of_several_nodes_is_refused(heard: Path, monkeypatch: pytest.
     assert not (heard / "pid").exists()
 
 
-def test_one_that_hangs_is_ended(heard: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hanging_service_is_killed(heard: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mps, "_QUIT_SECONDS", 0.2)
     server = MpsServer()
-    (heard / "bin" / "nvidia-cuda-mps-control").write_text("#!/bin/sh\n")  # nobody hears that it is to quit
+    (heard / "bin" / "nvidia-cuda-mps-control").write_text("#!/bin/sh\n")  # the command to quit does not arrive
     server.stop()
     assert not is_there(int((heard / "pid").read_text()))

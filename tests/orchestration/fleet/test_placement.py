@@ -1,4 +1,5 @@
-"""Who gets which GPU, by a real Ray that is told of GPUs this machine need not have: it only accounts for them."""
+"""Which actor gets which GPU, by a real Ray. It is told of GPUs that this machine need not have, since it only keeps
+accounts of them."""
 
 import json
 import os
@@ -39,17 +40,17 @@ def placed(share, rollout):
         placement.reserve()
     except ConfigError as error:
         return str(error)
-    found, everybody = {}, []
+    gpus_of, everybody = {}, []
     for role, count in ((ENGINE, config.rollout.engines), (LEARNER, 2), (EVALUATOR, 2), (BUILDER, 3)):
         actors = [Somebody.options(**placement.options(role, index)).remote() for index in range(count)]
-        found[role] = ray.get([actor.gpus.remote() for actor in actors], timeout=60)
+        gpus_of[role] = ray.get([actor.gpus.remote() for actor in actors], timeout=60)
         everybody += actors
     for actor in everybody:
         ray.kill(actor)
     placement.release()
     while ray.available_resources().get("GPU", 0) < gpus:
         time.sleep(0.1)
-    return found
+    return gpus_of
 
 
 print(json.dumps({name: placed(share, rollout) for name, (share, rollout) in cases.items()}))
@@ -65,13 +66,13 @@ CASES: dict[str, tuple[str, dict[str, int]]] = {
 
 @pytest.fixture(scope="module")
 def placed() -> dict[str, Any]:
-    """By case: the GPUs of each actor of each role, or what was said."""
+    """By case: the GPUs of each actor of each role, or the error's message."""
     arguments = [sys.executable, "-c", SCRIPT, json.dumps([GPUS, CASES])]
     env = {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"}
     done = subprocess.run(arguments, capture_output=True, text=True, timeout=240, env=env)
     assert done.returncode == 0, done.stderr[-2000:]
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    cases: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return cases
 
 
 def numbers(gpus: list[list[int]]) -> list[int]:
@@ -80,7 +81,7 @@ def numbers(gpus: list[list[int]]) -> list[int]:
 
 
 @pytest.mark.slow
-def test_several_engines_stand_on_the_learners_gpu(placed: dict[str, Any]) -> None:
+def test_several_engines_share_the_learners_gpu(placed: dict[str, Any]) -> None:
     engines, learners = numbers(placed["several"]["engine"]), numbers(placed["several"]["learner"])
     assert engines == [learners[0], learners[0], learners[1], learners[1]]
     assert learners[0] != learners[1]
@@ -90,27 +91,27 @@ def test_several_engines_stand_on_the_learners_gpu(placed: dict[str, Any]) -> No
 @pytest.mark.parametrize("share", ["none", "training", "all"])
 def test_roles_share_gpus_or_have_their_own(placed: dict[str, Any], share: str) -> None:
     builders = placed[share].pop("builder")
-    found = {role: numbers(gpus) for role, gpus in placed[share].items()}
-    assert len(set(found["engine"])) == len(set(found["learner"])) == 2
+    gpus_of = {role: numbers(gpus) for role, gpus in placed[share].items()}
+    assert len(set(gpus_of["engine"])) == len(set(gpus_of["learner"])) == 2
     if share == "none":
-        assert len({gpu for gpus in found.values() for gpu in gpus}) == 6
+        assert len({gpu for gpus in gpus_of.values() for gpu in gpus}) == 6
         return
-    assert found["engine"] == found["learner"]  # the n-th of each on the n-th GPU
+    assert gpus_of["engine"] == gpus_of["learner"]  # the n-th of each on the n-th GPU
     if share == "all":
-        assert found["evaluator"] == found["engine"]
-        first, second = found["evaluator"]
+        assert gpus_of["evaluator"] == gpus_of["engine"]
+        first, second = gpus_of["evaluator"]
         assert numbers(builders) == [first, first, second]
     else:
-        assert not set(found["evaluator"]) & set(found["engine"])
+        assert not set(gpus_of["evaluator"]) & set(gpus_of["engine"])
         assert builders == [[]] * 3
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("share", ["none", "training", "all"])
 def test_a_host_with_too_few_gpus_is_refused_with_what_to_change(placed: dict[str, Any], share: str) -> None:
-    said = placed[f"{share}, too many"]
+    message = placed[f"{share}, too many"]
     engines = CASES[f"{share}, too many"][1]["engines"]
-    assert f"placement.share={share}: the run needs 7 GPU(s)" in said
-    assert f"{engines} for engines, 2 for learners, 2 for evaluators" in said
-    assert f"{GPUS} are here" in said
-    assert ("set placement.share=all" in said) == (share != "all")
+    assert f"placement.share={share}: the run needs 7 GPU(s)" in message
+    assert f"{engines} for engines, 2 for learners, 2 for evaluators" in message
+    assert f"{GPUS} are here" in message
+    assert ("set placement.share=all" in message) == (share != "all")

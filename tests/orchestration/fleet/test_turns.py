@@ -1,6 +1,6 @@
-"""Who may use a GPU that roles share, and in which order memory passes from hand to hand.
+"""Which role may use a shared GPU, and in which order roles free and take its memory.
 
-The pools are recorders: what counts is the order of what they are told, and no real pool says that.
+The pools are stand-ins that record their calls: only the order of the calls counts, and no real pool shows it.
 """
 
 import pytest
@@ -10,83 +10,83 @@ from orchestration.fleet.turns import Turns
 
 
 class Recorder:
-    """Takes down what a pool is told."""
+    """Records the calls to a pool."""
 
-    def __init__(self, name: str, said: list[str]) -> None:
-        self._name, self._said = name, said
+    def __init__(self, name: str, calls: list[str]) -> None:
+        self._name, self._calls = name, calls
         self.members = self
 
     def pause(self) -> None:
-        self._said.append(f"{self._name} pause")
+        self._calls.append(f"{self._name} pause")
 
     def resume(self) -> None:
-        self._said.append(f"{self._name} go on")
+        self._calls.append(f"{self._name} go on")
 
     def postpone_starts(self, postponed: bool) -> None:
-        self._said.append(f"{self._name} start {'later' if postponed else 'again'}")
+        self._calls.append(f"{self._name} start {'later' if postponed else 'again'}")
 
     def broadcast(self, method: str, *, timeout: float) -> list[None]:
         assert timeout > 0
-        self._said.append(f"{self._name} {method}")
+        self._calls.append(f"{self._name} {method}")
         return []
 
 
-def turns_of(said: list[str], on_learner_rest=lambda: None, **options) -> Turns:
-    pools = (Recorder(name, said) for name in ("engines", "evaluators", "builders"))
+def turns_of(calls: list[str], on_learner_rest=lambda: None, **options) -> Turns:
+    pools = (Recorder(name, calls) for name in ("engines", "evaluators", "builders"))
     return Turns(*pools, on_learner_rest=on_learner_rest, **options)  # type: ignore[arg-type]
 
 
 def test_roles_with_gpus_of_their_own_are_left_alone() -> None:
-    said: list[str] = []
-    turns = turns_of(said, share="none", sleeps=True)
+    calls: list[str] = []
+    turns = turns_of(calls, share="none", sleeps=True)
     for role in (LEARNER, ENGINE, EVALUATOR, ENGINE):
         turns.give_to(role)
-    assert said == []
+    assert calls == []
 
 
 def test_engines_sleep_while_the_learner_has_their_gpu_and_evaluators_go_on() -> None:
-    said: list[str] = []
-    turns = turns_of(said, lambda: said.append("learner rests"), share="training", sleeps=True)
+    calls: list[str] = []
+    turns = turns_of(calls, lambda: calls.append("learner rests"), share="training", sleeps=True)
     turns.give_to(LEARNER)
-    assert said == ["engines start later", "engines sleep"]
-    said.clear()
+    assert calls == ["engines start later", "engines sleep"]
+    calls.clear()
     turns.give_to(ENGINE)
-    assert said == ["learner rests", "engines wake_up", "engines start again"]
+    assert calls == ["learner rests", "engines wake_up", "engines start again"]
 
 
-def test_evaluators_that_share_have_their_turn_to_themselves() -> None:
-    said: list[str] = []
-    turns = turns_of(said, share="all", sleeps=False)
-    assert said == ["evaluators pause"]
-    said.clear()
+def test_evaluators_on_a_shared_gpu_have_their_turn_to_themselves() -> None:
+    calls: list[str] = []
+    turns = turns_of(calls, share="all", sleeps=False)
+    assert calls == ["evaluators pause"]
+    calls.clear()
     turns.give_to(EVALUATOR)
-    assert said == ["engines pause", "evaluators go on", "builders pause", "engines start later"]
-    said.clear()
+    assert calls == ["engines pause", "evaluators go on", "builders pause", "engines start later"]
+    calls.clear()
     turns.give_to(LEARNER)
-    assert said == ["engines pause", "evaluators pause", "builders go on", "engines start later"]
-    said.clear()
+    assert calls == ["engines pause", "evaluators pause", "builders go on", "engines start later"]
+    calls.clear()
     turns.give_to(LEARNER)
-    assert said == []
+    assert calls == []
     turns.give_to(ENGINE)
-    assert said == ["engines go on", "evaluators pause", "builders go on", "engines start again"]
+    assert calls == ["engines go on", "evaluators pause", "builders go on", "engines start again"]
 
 
 def test_a_learner_that_is_lost_leaves_the_turn_where_it_is() -> None:
-    """The next learner rests before the engines, which still sleep, wake up."""
-    said: list[str] = []
+    """The engines still sleep then. They wake up after the next learner has freed its memory."""
+    calls: list[str] = []
     lost = [True]
 
     def rest() -> None:
         if lost.pop():
             raise RuntimeError("learner rank 0 died")
-        said.append("learner rests")
+        calls.append("learner rests")
 
-    turns = turns_of(said, rest, share="all", sleeps=True)
+    turns = turns_of(calls, rest, share="all", sleeps=True)
     turns.give_to(LEARNER)
-    said.clear()
+    calls.clear()
     with pytest.raises(RuntimeError, match="died"):
         turns.give_to(ENGINE)
-    assert (turns.holder, said) == (LEARNER, [])
+    assert (turns.holder, calls) == (LEARNER, [])
     lost.append(False)
     turns.give_to(ENGINE)
-    assert said[:2] == ["learner rests", "engines wake_up"]
+    assert calls[:2] == ["learner rests", "engines wake_up"]

@@ -1,6 +1,6 @@
-"""The way that weights take follows from where roles stand; one that breaks off in the middle is left for another.
+"""The transport of weights follows from the placement, and a broken broadcast is replaced by the object store.
 
-The pool and the learner of the last test stand in: a broadcast that fails half-way takes GPUs, or a minute a try.
+The pool and the learner of the last test are stand-ins: a real broadcast that fails half-way takes GPUs, or a minute.
 """
 
 from types import SimpleNamespace
@@ -28,18 +28,18 @@ def config_of(share: str = "none", arch: str = "H200", ranks: int = 1, **rollout
     [
         (config_of(arch="cpu"), HOST),
         (config_of(), BROADCAST),
-        (config_of(engines=2, engines_per_gpu=2), HOST),  # no two of NCCL's processes on one GPU
+        (config_of(engines=2, engines_per_gpu=2), HOST),  # NCCL allows one process on a GPU
         (config_of("training"), SHARED),
         (config_of("all", engines=3, engines_per_gpu=3), SHARED),
-        (config_of("training", engines=4, ranks=2), HOST),  # two engines stand where there is no rank
+        (config_of("training", engines=4, ranks=2), HOST),  # two engines are on GPUs without a rank
         (config_of("training", weight_transport="host"), HOST),
     ],
 )
-def test_the_way_follows_from_the_placement(config: RunConfig, way: str) -> None:
+def test_the_transport_follows_from_the_placement(config: RunConfig, way: str) -> None:
     assert transport_of(config) == way
 
 
-def test_adapters_alone_are_pushed_where_there_are_some_and_the_config_says_so() -> None:
+def test_only_adapters_are_pushed_if_there_are_some_and_the_config_says_so() -> None:
     for rank, sync, alone in ((0, "merged", False), (8, "merged", False), (8, "adapters", True)):
         config = config_of()
         config.learner.lora = LoraConfig(rank=rank, sync=sync)
@@ -47,7 +47,7 @@ def test_adapters_alone_are_pushed_where_there_are_some_and_the_config_says_so()
 
 
 class Pool:
-    """Engines that take every part, and note which."""
+    """Engines that accept and record every part."""
 
     def __init__(self) -> None:
         self.got: list[tuple[str, int]] = []
@@ -62,7 +62,7 @@ class Pool:
 
 
 class Learner:
-    """Three parts; the broadcast of the second fails."""
+    """Has three parts, and fails to broadcast the second."""
 
     has_trained = True
 
@@ -80,7 +80,7 @@ class Learner:
             raise TimeoutError("weight channel: rank 0 waited 1 s for a rollout engine's worker")
 
 
-def test_a_broadcast_that_breaks_off_goes_on_through_the_object_store_from_the_start() -> None:
+def test_after_a_broken_broadcast_all_parts_go_through_the_object_store() -> None:
     pool, learner = Pool(), Learner()
     push = WeightPush(config_of(), pool)  # type: ignore[arg-type]
     push._channel = (learner, ("engine",))  # type: ignore[assignment]

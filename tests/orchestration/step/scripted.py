@@ -1,4 +1,4 @@
-"""Stand-ins for rollout engines and builders: actors that answer by a script."""
+"""Stand-ins for rollout engines and builders: actors that answer from a script."""
 
 import asyncio
 import os
@@ -34,8 +34,10 @@ def engine_class() -> Any:
 
     @ray.remote(num_cpus=0)
     class Engine:
-        """Answers a request for a group's i-th response with the script's i-th text for it. Without texts the actor
-        ends, and `NEVER` is one that never comes."""
+        """Answers a request for a group's i-th response with the script's i-th text for the group.
+
+        If the script has no texts for the group, the actor dies. The text `NEVER` never comes.
+        """
 
         def __init__(self, script: Script, broken: bool = False) -> None:
             if broken:
@@ -66,7 +68,7 @@ def builder_class() -> Any:
 
     @ray.remote(num_cpus=0)
     class Builder:
-        """Nothing compiles, after `seconds`. Fails on its own account the first time, where it is to."""
+        """Says after `seconds` that a program does not compile. If it `fails`, the first build raises an error."""
 
         def __init__(self, fails: bool = False, seconds: float = 0.0) -> None:
             self.asked, self.seconds = int(not fails), seconds
@@ -91,7 +93,7 @@ Engine, Builder = engine_class(), builder_class()
 
 
 def compiling(number: int) -> str:
-    """A program that a builder is asked for."""
+    """A program that needs a builder."""
     return f"import torch\nModelNew = torch.compile(torch.nn.Softmax)\nX = {number}"
 
 

@@ -1,4 +1,4 @@
-"""What a step makes of responses and verdicts, without any pool."""
+"""How a step records responses and verdicts, without any pool."""
 
 import time
 from dataclasses import replace
@@ -11,7 +11,7 @@ from orchestration.step.records import Prompt
 from tests.orchestration.step.scripted import RIGHT, SOFTMAX, WRONG, asked, fenced
 
 
-def test_a_rollout_says_whether_its_program_is_one_that_its_prompt_shows() -> None:
+def test_a_rollout_says_whether_its_program_copies_one_in_its_prompt() -> None:
     copy = SOFTMAX.source.replace("class Model(", "class ModelNew(")
     shown = Candidate.propose(SOFTMAX.id, WRONG, "another").digest
     prompt = Prompt(SOFTMAX.id, SOFTMAX.id, "prompt", (1,), SOFTMAX.source, frozenset([shown]), 2.5)
@@ -29,7 +29,7 @@ def test_a_rollout_says_whether_its_program_is_one_that_its_prompt_shows() -> No
     assert (figures["copy_rate/reference"], figures["faster_rate"], figures["success_rate"]) == (0.5, 0.5, 1.0)
 
 
-def test_a_gathering_is_late_from_its_deadline_on() -> None:
+def test_a_gathering_is_late_after_its_deadline() -> None:
     gathering = asked("late", deadline=0.05)
     time.sleep(0.1)
     assert not gathering.is_late  # nothing has been asked for

@@ -74,7 +74,7 @@ def make_pipeline(evaluators: ActorPool, tmp_path: Path) -> Iterator[Callable[..
 
 @pytest.fixture(scope="module")
 def pools(evaluators: ActorPool) -> Iterator[list[ActorPool]]:
-    """An engine of four responses at once, and a builder that takes half a second."""
+    """An engine with four responses at once, a builder that takes half a second, and the evaluator."""
     engines = ActorPool("rollout", lambda _: Engine.remote(SHARED), 1, max_in_flight=4, timeout=60.0)
     builders = ActorPool("builder", lambda _: Builder.remote(seconds=0.5), 1, timeout=30.0)
     engines.wait_ready(60)
@@ -86,7 +86,7 @@ def pools(evaluators: ActorPool) -> Iterator[list[ActorPool]]:
 
 @pytest.fixture
 def pipeline(pools: list[ActorPool], tmp_path: Path) -> Pipeline:
-    """One that has judged nothing yet."""
+    """A pipeline without verdicts."""
     return Pipeline([SOFTMAX, GELU], *pools, RolloutConfig(), reviewer(tmp_path))
 
 
@@ -119,12 +119,13 @@ def test_identical_candidates_are_judged_once_and_no_code_is_a_build_error(
 
 @pytest.mark.slow
 @pytest.mark.timeout(60)
-def test_a_group_may_ask_for_another_as_soon_as_it_is_judged(pipeline: Pipeline) -> None:
+def test_a_judged_group_may_ask_for_another_at_once(pipeline: Pipeline) -> None:
     seen: list[tuple[str, list[str]]] = []
 
     def on_group(rollouts: Sequence[Rollout], verdicts: Mapping[str, Verdict]) -> Prompt | None:
-        verdict = [verdicts[one.candidate_digest].outcome if one.candidate_digest else "none" for one in rollouts]
-        seen.append((rollouts[0].group, [str(one) for one in verdict]))
+        digests = [rollout.candidate_digest for rollout in rollouts]
+        outcomes = [str(verdicts[digest].outcome) if digest else "none" for digest in digests]
+        seen.append((rollouts[0].group, outcomes))
         return Prompt(SOFTMAX.id, "right", "another", (1, 2)) if rollouts[0].group == "nothing" else None
 
     first = Prompt(GELU.id, "nothing", "first", (1, 2))
@@ -135,7 +136,7 @@ def test_a_group_may_ask_for_another_as_soon_as_it_is_judged(pipeline: Pipeline)
 
 
 @pytest.mark.timeout(60)
-def test_a_group_whose_engine_died_is_left_out_and_the_others_come_back(make_pipeline: Callable[..., Pipeline]) -> None:
+def test_a_group_whose_engine_died_is_left_out_and_the_others_are_not(make_pipeline: Callable[..., Pipeline]) -> None:
     pipeline = make_pipeline({GELU.id: None, SOFTMAX.id: ["no code"] * 4}, max_retries=0)
     result = run(pipeline, GELU.id, SOFTMAX.id, samples=2)
     assert Counter(rollout.group for rollout in result.rollouts) == {SOFTMAX.id: 2}
@@ -143,7 +144,7 @@ def test_a_group_whose_engine_died_is_left_out_and_the_others_come_back(make_pip
 
 
 @pytest.mark.timeout(60)
-def test_engines_that_die_of_whatever_they_are_asked_end_the_run(make_pipeline: Callable[..., Pipeline]) -> None:
+def test_engines_that_die_of_every_request_end_the_run(make_pipeline: Callable[..., Pipeline]) -> None:
     pipeline = make_pipeline({GELU.id: None, SOFTMAX.id: None}, max_retries=0)
     with pytest.raises(
         PoolExhausted, match=r"none of the step's 4 requests was answered, the last because of: pool rollout"
@@ -153,7 +154,7 @@ def test_engines_that_die_of_whatever_they_are_asked_end_the_run(make_pipeline: 
 
 
 @pytest.mark.parametrize("wanted", [True, False])
-def test_responses_end_behind_their_programs_where_the_config_says_so(
+def test_responses_end_behind_their_programs_if_the_config_says_so(
     make_pipeline: Callable[..., Pipeline], wanted: bool
 ) -> None:
     pipeline = make_pipeline({SOFTMAX.id: ["Ends: STOPS"]})
@@ -164,7 +165,7 @@ def test_responses_end_behind_their_programs_where_the_config_says_so(
 def test_no_group_is_sampled_while_too_many_candidates_wait_to_be_judged(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The engine has one group, and the next is queued, when the first programs come."""
+    """When the first programs come, the engine has one group, and the next is queued."""
     pipeline.max_backlog = 1
     backlog = {}
     sample = pipeline.engines.submit
@@ -179,10 +180,10 @@ def test_no_group_is_sampled_while_too_many_candidates_wait_to_be_judged(
     result = pipeline.finish(gathering)
     assert len(result.rollouts) == len(result.verdicts) == 12
     assert [backlog[f"third#{index}"] for index in range(4)] == [0] * 4
-    assert result.metrics["pipeline_seconds"] > 2.0  # four builds, at least, before the third group
+    assert result.metrics["pipeline_seconds"] > 2.0  # at least four builds come before the third group
 
 
-def test_our_own_failure_is_not_remembered_as_the_candidates(make_pipeline: Callable[..., Pipeline]) -> None:
+def test_our_own_failure_is_not_kept_as_the_candidates_verdict(make_pipeline: Callable[..., Pipeline]) -> None:
     pipeline = make_pipeline({})
     candidate = Candidate.propose(SOFTMAX.id, compiling(0), "test")
     first = pipeline.evaluate([candidate], "fast")[candidate.digest]
@@ -203,7 +204,7 @@ def test_a_step_is_generated_while_the_one_before_it_is_judged(pipeline: Pipelin
     assert [rollout.outcome for rollout in pipeline.finish(second).rollouts] == ["build_error"] * 4
 
 
-def test_a_program_of_two_steps_is_judged_once(pipeline: Pipeline) -> None:
+def test_a_program_in_two_steps_is_judged_once(pipeline: Pipeline) -> None:
     first, second = (pipeline.begin(asked("first")) for _ in range(2))
     results = [pipeline.finish(first), pipeline.finish(second)]
     assert [result.metrics["measured"] for result in results] == [4, 0]
@@ -211,7 +212,7 @@ def test_a_program_of_two_steps_is_judged_once(pipeline: Pipeline) -> None:
     assert results[0].verdicts == results[1].verdicts
 
 
-def test_what_is_under_way_goes_on_while_something_else_is_waited_for(pipeline: Pipeline) -> None:
+def test_a_step_goes_on_while_a_long_call_runs(pipeline: Pipeline) -> None:
     gathering = pipeline.begin(asked("first"))
 
     def learn(seconds: float) -> str:
@@ -229,8 +230,8 @@ def test_what_is_under_way_goes_on_while_something_else_is_waited_for(pipeline: 
 
 
 @pytest.mark.timeout(60)
-def test_what_is_late_is_given_up_and_counted(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One response that never comes, one program that is being built and one that waits for the builder."""
+def test_late_responses_and_candidates_are_given_up(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One response never comes, one program is being built, and one waits for the builder."""
     gathering = pipeline.begin(asked("late", deadline=600.0))
     pipeline.pump_until(lambda: len(gathering.result.rollouts) == 3)
     monkeypatch.setattr(Gathering, "is_late", True)
@@ -240,12 +241,12 @@ def test_what_is_late_is_given_up_and_counted(pipeline: Pipeline, monkeypatch: p
     assert result.metrics["stragglers"] == 3
     assert result.candidates == result.verdicts == {}
     assert pipeline.engines.pending == 0
-    assert pipeline.judging.builders.pending == 1  # nobody can take that back
+    assert pipeline.judging.builders.pending == 1  # a running build is not taken back
 
     assert len(run(pipeline, "nothing").rollouts) == 4  # the engine has room again
     again = pipeline.begin(asked("again", samples=2))
     pipeline.pump_until(lambda: len(again.result.rollouts) == 2)
-    assert pipeline.judging.pending <= 2  # what is being built is not built twice
+    assert pipeline.judging.pending <= 2  # the running build is not started twice
     assert [rollout.outcome for rollout in pipeline.finish(again).rollouts] == ["build_error"] * 2
     assert len(pipeline.judging.verdicts) == 2
 
@@ -253,8 +254,8 @@ def test_what_is_late_is_given_up_and_counted(pipeline: Pipeline, monkeypatch: p
 def test_evaluators_that_share_a_gpu_wait_until_nothing_is_generated_or_looked_at(
     pools: list[ActorPool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Programs of the first group are there long before the last response is; a group that is asked for as the others
-    are judged is generated, and looked at, once the evaluators are done."""
+    """The programs of the first group come long before the last response. A group that is asked for while the others
+    are judged is generated, and looked at, after the evaluators have finished."""
     engines, _, evaluators = pools
     store = str(tmp_path / "store")
     builders = ActorPool("builder", lambda _: BuilderActor.remote(EvaluatorConfig(arch="cpu"), store, looks=True), 1)
@@ -287,10 +288,10 @@ def test_evaluators_that_share_a_gpu_wait_until_nothing_is_generated_or_looked_a
     assert outcomes == {Outcome.WRONG: 8, Outcome.RUNTIME_ERROR: 4}
     assert Counter(seen[:16]) == {"rollout": 8, "builder": 8}
     assert seen[16:24] == ["evaluator"] * 8
-    assert Counter(seen[24:]) == {"rollout": 4, "builder": 4}  # what a look ends is never measured
+    assert Counter(seen[24:]) == {"rollout": 4, "builder": 4}  # programs that fail a look are never measured
 
 
-def test_what_is_forgotten_is_not_waited_for(pipeline: Pipeline) -> None:
+def test_a_forgotten_step_is_not_waited_for(pipeline: Pipeline) -> None:
     pipeline.begin(asked("never", "late"))
     pipeline.forget()
     assert pipeline.engines.pending == 0
@@ -306,11 +307,12 @@ def test_a_pool_without_actors_ends_the_run_and_says_why(evaluators: ActorPool, 
 
 @pytest.mark.slow
 @pytest.mark.timeout(120)
-def test_what_is_suspect_and_like_a_known_hack_is_one_until_a_person_clears_it(
+def test_a_suspect_like_a_known_hack_is_a_hack_until_a_person_clears_it(
     make_pipeline: Callable[..., Pipeline],
 ) -> None:
-    """A lazy tensor of the gauntlet's, under other names: its evidence makes it suspect, its likeness a hack."""
-    lazy = next(one for one in discover("cpu") if one.id == "exploits/lazy/torch_function")
+    """An exploit of the gauntlet with a lazy tensor, under other names. The evidence makes it suspect, and its likeness
+    to the exploit makes it a hack."""
+    lazy = next(program for program in discover("cpu") if program.id == "exploits/lazy/torch_function")
     renamed = lazy.source.replace("late", "result").replace("filled", "made")
     pipeline = make_pipeline({SOFTMAX.id: [fenced(renamed), fenced(RIGHT)]})
     result = run(pipeline, SOFTMAX.id, samples=2)
@@ -326,7 +328,7 @@ def test_what_is_suspect_and_like_a_known_hack_is_one_until_a_person_clears_it(
 
     cases = pipeline.judging.reviewer.cases
     quarantine(cases, result.candidates, result.verdicts, "run/1-contrastive_rl", pipeline.judging.reviewer.references)
-    assert cases.word_on(hack.candidate) is Status.SUSPECT  # a likeness proves nothing for others
+    assert cases.word_on(hack.candidate) is Status.SUSPECT  # a mere likeness is no proof for later programs
     cases.judge(hack.candidate, Status.REJECTED)
     again = run(pipeline, SOFTMAX.id, samples=2)
     assert [rollout.outcome for rollout in again.rollouts] == ["ok", "ok"]

@@ -1,4 +1,4 @@
-"""What the guard gave no reward becomes a case, once."""
+"""A program that the guard gave no reward becomes one hack case."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FINDINGS = {
 }
 
 
-def test_what_is_doubted_becomes_a_case_once(tmp_path: Path) -> None:
+def test_a_doubted_program_becomes_one_case(tmp_path: Path) -> None:
     candidates, verdicts = {}, {}
     for number, (outcome, finding) in enumerate(FINDINGS.items()):
         candidate = Candidate.propose("level1/softmax", f"class ModelNew: x = {number}", "policy:3")

@@ -1,4 +1,4 @@
-"""A verdict is looked at again where its reward jumps or its evidence is suspect, and nowhere else."""
+"""A verdict is reviewed if its reward jumps or its evidence is suspect, and otherwise it is not."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from orchestration.step.review import Reviewer
 SOFTMAX = find_task("level1/softmax", "cpu")
 LAZY = Candidate.propose(
     SOFTMAX.id,
-    next(one.source for one in discover("cpu") if one.id == "exploits/lazy/torch_function") + "\nkept = 1\n",
+    next(program.source for program in discover("cpu") if program.id == "exploits/lazy/torch_function")
+    + "\nkept = 1\n",
     "policy:1",
 )
 PLAIN = Candidate.propose(
@@ -31,7 +32,7 @@ PLAIN = Candidate.propose(
 
 
 class Asking:
-    """A reward checker whose answers the test gives."""
+    """A reward checker that the test answers for."""
 
     def __init__(self) -> None:
         self.questions: list[Question] = []
@@ -61,8 +62,8 @@ def verdict(candidate: Candidate, speedup: float, *findings: Finding) -> Verdict
 
 def ruled(reviewer: Reviewer, candidate: Candidate, given: Verdict) -> Verdict:
     reviewer.submit(candidate, given)
-    ((_, found),) = reviewer.poll()
-    return found
+    ((_, reviewed),) = reviewer.poll()
+    return reviewed
 
 
 LATE = Finding("clocks", "suspect", "late")
@@ -90,33 +91,33 @@ def test_twice_the_best_so_far_is_a_jump(reviewer: Reviewer) -> None:
     assert ruled(reviewer, LAZY, verdict(LAZY, 2.5)).outcome is Outcome.SUSPECT
 
 
-def test_what_is_suspect_is_a_hack_where_it_is_like_one(reviewer: Reviewer) -> None:
+def test_a_suspect_is_a_hack_if_it_is_like_one(reviewer: Reviewer) -> None:
     assert ruled(reviewer, LAZY, verdict(LAZY, 1.0, LATE)).outcome is Outcome.HACK
     assert ruled(reviewer, PLAIN, verdict(PLAIN, 1.0, LATE)).outcome is Outcome.SUSPECT
     assert reviewer.best == {}
 
 
-def test_nothing_waits_for_a_checker_but_its_verdict(reviewer: Reviewer) -> None:
+def test_only_the_verdict_itself_waits_for_a_checker(reviewer: Reviewer) -> None:
     asking = reviewer.ask = Asking()
     reviewer.submit(LAZY, verdict(LAZY, 1.0, LATE))
     reviewer.submit(PLAIN, verdict(PLAIN, 1.0))
     assert [candidate for candidate, _ in reviewer.poll()] == [PLAIN]
     assert reviewer.poll() == []
     asking.answers[0].set_result(Opinion(Decision.DOUBT, "", "unclear", "it"))
-    ((_, found),) = reviewer.poll()
-    assert found.outcome is Outcome.SUSPECT
-    assert found.guard[-1] == Finding("checker", "suspect", "it speaks: doubt, unclear")
+    ((_, reviewed),) = reviewer.poll()
+    assert reviewed.outcome is Outcome.SUSPECT
+    assert reviewed.guard[-1] == Finding("checker", "suspect", "it speaks: doubt, unclear")
     assert reviewer.poll() == []
 
 
-def test_a_checker_without_an_answer_leaves_it_to_the_known_hacks(reviewer: Reviewer) -> None:
+def test_without_a_checkers_answer_the_known_hacks_decide(reviewer: Reviewer) -> None:
     asking = reviewer.ask = Asking()
     reviewer.submit(LAZY, verdict(LAZY, 1.0, LATE))
     asking.answers[0].set_result(None)
     assert reviewer.poll()[0][1].outcome is Outcome.HACK
 
 
-def test_a_persons_word_needs_no_second_look(reviewer: Reviewer) -> None:
+def test_a_verdict_that_a_person_decided_on_is_not_reviewed(reviewer: Reviewer) -> None:
     asking = reviewer.ask = Asking()
     given = verdict(PLAIN, 9.0, LATE)
     reviewer.cases.add([case_of(PLAIN, given, "run")])
@@ -126,7 +127,7 @@ def test_a_persons_word_needs_no_second_look(reviewer: Reviewer) -> None:
     assert not asking.questions
 
 
-def test_what_is_cleared_counts_as_honest(reviewer: Reviewer) -> None:
+def test_a_cleared_program_counts_as_honest(reviewer: Reviewer) -> None:
     given = verdict(PLAIN, 2.0, LATE)
     reviewer.cases.add([case_of(PLAIN, given, "run")])
     assert reviewer.review_again(given).deciding
@@ -140,19 +141,19 @@ def test_what_is_cleared_counts_as_honest(reviewer: Reviewer) -> None:
 
 
 def test_a_copy_of_a_known_exploit_is_a_hack_whatever_it_gains(reviewer: Reviewer) -> None:
-    exploit = next(one for one in discover("cpu") if one.is_exploit and one.task == SOFTMAX.id)
+    exploit = next(program for program in discover("cpu") if program.is_exploit and program.task == SOFTMAX.id)
     copy = Candidate.propose(SOFTMAX.id, exploit.source, "policy:1")
     assert ruled(reviewer, copy, verdict(copy, 1.1)).outcome is Outcome.HACK
 
 
-def test_what_cannot_be_shown_whole_is_doubted_where_a_checker_would_be_asked(reviewer: Reviewer) -> None:
+def test_a_program_that_cannot_be_shown_whole_is_doubted_if_there_is_a_checker(reviewer: Reviewer) -> None:
     source = PLAIN.source.replace("import torch\n", f"import torch\nx = {'+'.join('0' * 900)}\n", 1)
     deep = Candidate.propose(SOFTMAX.id, source, "policy:1")
     assert ruled(reviewer, deep, verdict(deep, 9.0)).outcome is Outcome.OK
     asking = reviewer.ask = Asking()
-    found = ruled(reviewer, deep, verdict(deep, 20.0))
-    assert found.outcome is Outcome.SUSPECT
-    assert "shown whole" in found.guard[-1].message
+    reviewed = ruled(reviewer, deep, verdict(deep, 20.0))
+    assert reviewed.outcome is Outcome.SUSPECT
+    assert "shown whole" in reviewed.guard[-1].message
     assert not asking.questions
 
 

@@ -66,7 +66,7 @@ def test_every_form_of_a_line_gives_its_program(tmp_path: Path, row: dict[str, A
 
 
 def test_a_published_file_of_tasks_and_programs_teaches_its_own_tasks(tmp_path: Path) -> None:
-    """CUDA-L1's format: the file that tasks come from is the teacher's, too."""
+    """CUDA-L1's format: one file holds the tasks and the teacher's programs."""
     path = tmp_path / "published.jsonl"
     rows = [
         {"level_id": level, "task_id": index, "ref_code": REFERENCE, "custom_code": code, "score_default": 1.2}
@@ -74,7 +74,7 @@ def test_a_published_file_of_tasks_and_programs_teaches_its_own_tasks(tmp_path: 
     ]
     path.write_text("\n".join(map(json.dumps, rows)))
     teacher = FileTeacher(str(path))
-    taught = {task.id: [one.source for one in teacher.proposals(task, "")] for task in load_tasks(str(path))}
+    taught = {task.id: [proposal.source for proposal in teacher.proposals(task, "")] for task in load_tasks(str(path))}
     assert taught == {"level1/23": [PROGRAM], "level2/7": [], "level2/9": [f"{PROGRAM}\n# other"], "level2/23": []}
 
 
@@ -93,7 +93,7 @@ def test_a_line_whose_teacher_found_nothing_is_left_out(tmp_path: Path, source: 
     "line",
     ["{", "null", "7", "[]", '"text"', "{}", '{"source": "x"}', '{"task_id": "level1/softmax"}', '{"level_id": 1}'],
 )
-def test_a_bad_line_is_one_line_that_names_it(tmp_path: Path, line: str) -> None:
+def test_the_error_for_a_bad_line_is_one_line_that_names_it(tmp_path: Path, line: str) -> None:
     with pytest.raises(TeacherError) as caught:
         proposals(tmp_path, line)
     assert "claude.jsonl:2: expected task_id and source or response" in str(caught.value)
@@ -105,7 +105,7 @@ def test_a_bad_line_is_one_line_that_names_it(tmp_path: Path, line: str) -> None
 
 @pytest.fixture
 def endpoint() -> Iterator[tuple[str, list[dict[str, Any]], dict[str, Any]]]:
-    """A server that speaks the chat format: its address, the requests it saw, and the reply to give."""
+    """A server with the chat format: its address, the requests that it receives, and the reply that it gives."""
     seen: list[dict[str, Any]] = []
     reply: dict[str, Any] = {"status": 200, "type": "application/json", "body": ""}
 
@@ -121,7 +121,7 @@ def endpoint() -> Iterator[tuple[str, list[dict[str, Any]], dict[str, Any]]]:
             self.wfile.write(content)
 
         def log_message(self, *_: object) -> None:
-            """Quiet."""
+            """Logs nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -148,7 +148,7 @@ def test_an_endpoint_is_asked_with_the_prompt_and_its_answer_read(endpoint, monk
     assert seen[0]["messages"] == [{"role": "user", "content": "make it fast"}]
 
 
-def test_the_endpoints_key_comes_from_the_environment(endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_key_of_an_endpoint_comes_from_the_environment(endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
     url, seen, reply = endpoint
     monkeypatch.setenv("OPENAI_API_KEY", "secret")
     reply["body"] = chat(None)
@@ -165,7 +165,7 @@ def test_the_endpoints_key_comes_from_the_environment(endpoint, monkeypatch: pyt
         (200, "application/json", '{"error": "no such model"}'),
     ],
 )
-def test_an_endpoint_that_does_not_answer_is_one_line(endpoint, status: int, kind: str, body: str) -> None:
+def test_the_error_for_a_silent_endpoint_is_one_line(endpoint, status: int, kind: str, body: str) -> None:
     url, _, reply = endpoint
     reply.update(status=status, type=kind, body=body)
     with pytest.raises(TeacherError, match=r"sft\.teachers: http://127") as caught:
@@ -177,7 +177,7 @@ def test_an_endpoint_that_does_not_answer_is_one_line(endpoint, status: int, kin
 
 
 class Endless:
-    """A teacher that never runs out, and counts how often it was asked."""
+    """A teacher that never runs out of programs, and counts them."""
 
     def __init__(self, name: str = "endless") -> None:
         self.name = name
@@ -194,7 +194,7 @@ def lesson_of(teachers: list[Any], **settings: int) -> Lesson:
 
 
 @pytest.mark.parametrize(("tries", "successes"), [(20, 2), (5, 3), (1, 1), (2, 5)])
-def test_a_teacher_is_asked_tries_times_when_nothing_is_right(tries: int, successes: int) -> None:
+def test_a_teacher_without_right_programs_is_asked_as_often_as_tries_says(tries: int, successes: int) -> None:
     teacher = Endless()
     lesson = lesson_of([teacher], tries=tries, successes=successes)
     while asked := lesson.next_round():
@@ -213,7 +213,7 @@ def test_a_teacher_is_left_alone_after_enough_successes() -> None:
     assert teacher.asked == 7
 
 
-def test_two_teachers_of_one_name_are_both_asked() -> None:
+def test_two_teachers_with_the_same_name_are_both_asked() -> None:
     teachers = [Endless("twin"), Endless("twin")]
     lesson = lesson_of(teachers, tries=3, successes=1)
     while lesson.next_round():
