@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from evaluators.records import Estimate
 from evaluators.stored.baselines import BaselineResult, BaselineStore, existing_baselines
-from orchestration.commands.baseline import tasks_named
+from orchestration.commands.baseline_store import load_task_source
 
 _VERSIONS = ("arch", "gpu", "torch", "cuda", "driver")
 _EAGER = "eager"
@@ -72,7 +72,7 @@ def fill(store: BaselineStore, source: str, folders: Sequence[Path]) -> tuple[in
     found, versions = baselines_in(folders)
     names = set(existing_baselines(versions["arch"]))
     put, missing = 0, []
-    for task in tasks_named(source, "cuda"):
+    for task in load_task_source(source, "cuda"):
         if task.digest not in found:
             missing.append(task.id)
             continue

@@ -46,7 +46,7 @@ from benchmarks.learner_step import with_whole_responses as with_whole
 from benchmarks.learner_sync import print_found as print_sync
 from benchmarks.learner_trl import STAGES, listed_versions, print_summary, summarise
 from configs.load import load_config
-from orchestration.commands.evaluate import machine_arch
+from orchestration.commands.machine import machine_arch
 from orchestration.driver import take_steps
 from orchestration.phases.contrastive_rl import ContrastiveRl
 from orchestration.session import Session

@@ -32,7 +32,7 @@ from benchmarks.learner_trl import device_name, print_summary, versions
 from configs.load import load_config
 from configs.schema import RunConfig
 from evaluators.records import Estimate, Outcome, Verdict
-from orchestration.commands.evaluate import machine_arch
+from orchestration.commands.machine import machine_arch
 from orchestration.driver import take_steps
 from orchestration.phases import ContrastiveRl, PhaseContext
 from orchestration.report.progress import Progress

@@ -37,7 +37,7 @@ from benchmarks.random_model import SHAPES, write_random_model
 from configs.load import load_config
 from configs.schema import RunConfig
 from learners.records import Sample
-from orchestration.commands.evaluate import machine_arch
+from orchestration.commands.machine import machine_arch
 from orchestration.fleet.placement import ENGINE, LEARNER, Placement
 from orchestration.fleet.ray_cluster import connect
 from orchestration.fleet.weight_push import WeightPush, rank_of_adapters

@@ -8,19 +8,18 @@ import typer
 
 STOPPED = 1
 BAD_INPUT = 2
-ARCH_HELP = "What to measure on: an accelerator's name (H200), cpu, or auto: the GPU where there is one."
-STORE_HELP = "Where baselines and builds stay; $XDG_CACHE_HOME/warpsmith, ~/.cache/warpsmith or /var/cache/warpsmith."
+INTERRUPTED = 130
 
 
 def refuse(error: object, code: int = BAD_INPUT) -> typer.Exit:
-    """One line on standard error, and the exit code for it."""
+    """Prints the error as one line on standard error. Returns the exit with the code, for `raise`."""
     line = " ".join(str(error).split())
     print(f"error: {line}", file=sys.stderr)
     return typer.Exit(code)
 
 
 def with_remedy(error: Exception) -> str:
-    """What to say of an error: of a missing package, what brings it."""
+    """The error's message. For a missing package, it also names the extra that installs the package."""
     if isinstance(error, ImportError):
         return f"measuring on a GPU needs the extra `gpu` of this package: {error}"
     return str(error)

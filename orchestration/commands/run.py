@@ -1,0 +1,73 @@
+"""`warpsmith run`: trains, or with `--dry-run` prints the plan."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from orchestration.commands.refusal import INTERRUPTED, STOPPED, refuse
+
+if TYPE_CHECKING:
+    from configs.schema import RunConfig
+
+_log = logging.getLogger(__name__)
+_RESUME = "the same command again goes on after the last committed step"
+
+
+def run(
+    config: Annotated[str, typer.Argument(help="A configuration file, or the name of one of ours (`local`).")],
+    overrides: Annotated[list[str] | None, typer.Argument(help="key=value ...", show_default=False)] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check everything, print the plan, start nothing.")
+    ] = False,
+) -> None:
+    """Train: SFT, self-supervised learning and contrastive RL, as configured. The same command again resumes it."""
+    from configs.load import ConfigError, load_config
+    from evaluators.tasks import TaskError
+    from orchestration.commands.machine import machine_arch
+
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    try:
+        settings = load_config(config, overrides or [])
+        if settings.evaluator.arch == "auto":
+            settings.evaluator.arch = machine_arch()
+        if dry_run:
+            from rich.console import Console
+
+            from orchestration.commands.dry_run import print_plan
+
+            print_plan(settings, Console())
+            return
+    except (ConfigError, TaskError) as error:
+        raise refuse(error) from None
+    _train(settings)
+
+
+def _train(config: RunConfig) -> None:
+    """Trains until the run ends, fails or is interrupted. Raises typer.Exit unless it ends well."""
+    from actors.learner import LearnerLost
+    from actors.pool_records import PoolExhausted
+    from configs.load import ConfigError
+    from evaluators.tasks import TaskError
+    from learners.engine import LearnerError
+    from learners.policy import PolicyError
+    from orchestration import driver
+    from orchestration.report.progress import Progress
+    from orchestration.run.errors import RunDirectoryError
+    from orchestration.run.interrupt import Interruptible
+    from orchestration.step.teachers import TeacherError
+
+    try:
+        with Interruptible(), Progress() as progress:
+            driver.run(config, progress)
+    except (ConfigError, TaskError, PolicyError, TeacherError, RunDirectoryError) as error:
+        raise refuse(error) from None
+    except (LearnerLost, LearnerError, PoolExhausted, OSError) as error:
+        _log.debug("the run ends", exc_info=True)
+        raise refuse(f"{error}; {_RESUME}", STOPPED) from None
+    except KeyboardInterrupt:
+        print(f"stopped; {_RESUME}", file=sys.stderr)
+        raise typer.Exit(INTERRUPTED) from None

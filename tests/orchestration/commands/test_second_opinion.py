@@ -1,0 +1,67 @@
+"""The second opinion of another GPU of the same kind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from evaluators.host.open_device import open_device
+from evaluators.records import Task
+from evaluators.tasks import find_task
+from orchestration.commands.second_opinion import find_second_gpu, make_confirm, measure_on_gpu
+
+WRONG = "import torch\nclass ModelNew(torch.nn.Module):\n    def forward(self, x): return x"
+SAME = """
+import torch
+
+
+class ModelNew(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+
+    def forward(self, x):
+        return torch.nn.functional.gelu(x)
+"""
+GELU = Task(
+    "level1/9",
+    1,
+    "gelu",
+    SAME.replace("ModelNew", "Model")
+    + "\nrows = 64\ndef get_inputs(): return [torch.randn(rows, 512)]\ndef get_init_inputs(): return []\n",
+)
+
+
+def test_a_cpu_has_no_second_of_its_kind(tmp_path: Path) -> None:
+    device = open_device("cpu")
+    assert find_second_gpu(device) is None
+    assert make_confirm(device, tmp_path)(find_task("softmax"), SAME) is None
+
+
+@pytest.mark.slow
+def test_a_second_opinion_is_the_speedup_of_a_process_of_its_own(tmp_path: Path) -> None:
+    speedup = measure_on_gpu("", "cpu", GELU, SAME, tmp_path)
+    assert speedup is not None
+    assert 0.5 < speedup < 2.0
+
+
+def test_a_program_that_is_wrong_there_is_not_confirmed(tmp_path: Path) -> None:
+    assert measure_on_gpu("", "cpu", GELU, WRONG, tmp_path) == 0.0
+
+
+def test_without_a_verdict_there_is_no_second_opinion(tmp_path: Path) -> None:
+    assert measure_on_gpu("", "K80", GELU, SAME, tmp_path) is None
+
+
+@pytest.mark.cuda
+@pytest.mark.slow
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_a_second_gpu_of_the_same_name_gives_the_second_opinion(tmp_path: Path) -> None:
+    device = open_device("auto")
+    other = find_second_gpu(device)
+    assert other is not None
+    assert other != device.name
+    speedup = make_confirm(device, tmp_path)(GELU, SAME)
+    assert speedup is not None
+    assert 0.5 < speedup < 2.0
