@@ -227,6 +227,7 @@ class BufferConfig:
 @dataclass
 class RewardConfig:
     baseline: str = one_of("eager", "eager", "best")  # speed-up over eager, as in the paper, or over the best baseline
+    worth: str = one_of("speedup", "speedup", "gain", "beat_shown")
     max: float = bounded(100.0, 1.0)  # rewards are cut here
     # Taken off the speed-up, not below 0: with 0.9 a program as fast as the reference is worth 0.1, so that handing the
     # reference back is no longer nearly as good as writing a faster program (CUDA-L1: 0).
