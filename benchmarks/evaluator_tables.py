@@ -206,7 +206,7 @@ def _published(
     for row in rows:
         groups.setdefault(_group(row, marked), []).append(row)
     found = [_outcome(row) for row in rows]
-    outcomes = sorted(set(found), key=lambda one: (one != "ok", -found.count(one)))
+    outcomes = sorted(set(found), key=lambda one: (one != "ok", -found.count(one), one))
     counts = [
         [name, len(mine), *([_outcome(row) for row in mine].count(one) for one in outcomes)]
         for name, mine in sorted(groups.items())
