@@ -1,5 +1,5 @@
-// Makes a Python module of an extension that was compiled against the thin headers. This file knows torch's own headers
-// and takes half a minute to compile, once for an installation of torch.
+// Makes a Python module of an extension that was compiled against the thin headers. This file includes torch's own
+// headers and takes half a minute to compile, once for an installation of torch.
 #include <Python.h>
 #include <dlfcn.h>
 #include <torch/csrc/autograd/python_variable.h>
@@ -17,7 +17,7 @@ namespace {
 using warpsmith::Function;
 using warpsmith::Value;
 
-// Keeps what arguments point to, and drops tensors that nobody took.
+// Keeps the memory that arguments point to, and drops tensors that no function took.
 struct Arguments {
   std::vector<Value> values;
   std::deque<std::vector<Value>> lists;
@@ -32,7 +32,7 @@ struct Arguments {
   }
 };
 
-// Throws std::invalid_argument for what no value can hold.
+// Throws std::invalid_argument for an object that no value can hold.
 Value value_of(PyObject* object, Arguments& kept) {
   if (object == Py_None) return {};
   if (THPVariable_Check(object)) return {warpsmith::kTensor, 0, 0.0, new at::Tensor(THPVariable_Unpack(object))};
@@ -52,7 +52,7 @@ Value value_of(PyObject* object, Arguments& kept) {
   }
   if (PyList_Check(object) || PyTuple_Check(object)) {
     kept.lists.emplace_back();
-    auto& list = kept.lists.back();  // a deque's elements stay where they are
+    auto& list = kept.lists.back();  // the elements of a deque keep their addresses
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(object); ++i)
       list.push_back(value_of(PySequence_Fast_GET_ITEM(object, i), kept));
     return {warpsmith::kList, static_cast<int64_t>(list.size()), 0.0, list.data()};
@@ -99,7 +99,7 @@ PyObject* call(PyObject* self, PyObject* const* given, Py_ssize_t count) {
     PyErr_Clear();
     return type_error(function, index, error.what());
   }
-  arguments.values.emplace_back();  // so that there is an address without arguments, too
+  arguments.values.emplace_back();  // so that there is an address even without arguments
   try {
     Value result = function.call(function.function, arguments.values.data());
     if (result.kind == warpsmith::kMismatch)
@@ -124,7 +124,7 @@ PyObject* call(PyObject* self, PyObject* const* given, Py_ssize_t count) {
   return nullptr;
 }
 
-// load(path, name): the module of an extension; ImportError where it cannot be loaded. It stays loaded for good.
+// load(path, name): the module of an extension; ImportError if it cannot be loaded. It stays loaded for good.
 PyObject* load(PyObject*, PyObject* arguments) {
   const char *path = nullptr, *name = nullptr;
   if (!PyArg_ParseTuple(arguments, "ss", &path, &name)) return nullptr;

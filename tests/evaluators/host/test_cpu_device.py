@@ -1,4 +1,4 @@
-"""A measuring slot is one evaluator's at a time, and shared memory keeps its size whatever a runner does."""
+"""One evaluator at a time holds a measuring slot, and shared memory keeps its size whatever a runner does."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_shared_memory_keeps_its_size() -> None:
     region.close()
 
 
-def test_versions_name_what_timings_depend_on() -> None:
+def test_versions_differ_with_the_number_of_threads() -> None:
     assert set(CpuDevice().versions()) == {"arch", "torch", "cpu", "threads"}
     assert CpuDevice(threads=1).versions() != CpuDevice(threads=2).versions()
 

@@ -1,4 +1,4 @@
-"""What only a GPU can show: streams, caches, kernels of one's own, faults of the device, and figures of two clocks."""
+"""Behaviour that only a GPU can show: streams, caches, kernels of a candidate, faults of the device, two clocks."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ class ModelNew(nn.Module):
 
 
 @pytest.mark.parametrize("source", [EXTENSION, TRITON], ids=["extension", "triton"])
-def test_a_kernel_of_ones_own_is_built_measured_and_told_from_torchs(gpu, source) -> None:
+def test_a_candidates_kernel_is_built_measured_and_told_from_torchs(gpu, source) -> None:
     verdict = gpu.evaluate(ELEMENTWISE, source)
     assert verdict.outcome is Outcome.OK, verdict.message
     assert verdict.speedup > 1.3  # one pass over memory instead of three
@@ -158,7 +158,7 @@ def test_a_kernel_of_ones_own_is_built_measured_and_told_from_torchs(gpu, source
     assert verdict.trace.kernels[0].calls == 1
 
 
-def test_torchs_kernels_are_not_ones_own(gpu) -> None:
+def test_torchs_kernels_are_not_the_candidates(gpu) -> None:
     verdict = gpu.evaluate(TASK, program(result="torch.relu(x @ self.weight) + torch.relu(x @ self.weight)"))
     assert verdict.outcome is Outcome.OK, verdict.message
     assert verdict.speedup < 0.95
@@ -174,8 +174,8 @@ def test_every_baseline_is_measured(gpu) -> None:
         verdict = made.evaluate(ELEMENTWISE, TRITON)
     assert verdict.outcome is Outcome.OK, verdict.message
     assert set(verdict.speedups) == {"eager", "torch_compile", "torch_compile_reduce_overhead", "cuda_graph", "cudnn"}
-    assert verdict.speedups["torch_compile"].value < verdict.speedup  # it fuses, too
-    assert 0.8 < verdict.speedup / verdict.speedups["cudnn"].value < 1.25  # which changes nothing here
+    assert verdict.speedups["torch_compile"].value < verdict.speedup  # torch.compile fuses the operators, too
+    assert 0.8 < verdict.speedup / verdict.speedups["cudnn"].value < 1.25  # cuDNN flags change nothing here
 
 
 def test_the_state_of_the_gpu_stands_beside_the_figures(gpu) -> None:
@@ -218,7 +218,9 @@ CHEATS = {
 @pytest.mark.parametrize("name", CHEATS)
 def test_a_cheat_gains_nothing(gpu, name) -> None:
     verdict = gpu.evaluate(TASK, CHEATS[name])
-    if name.startswith("on another stream"):  # right, since the device is waited for; its events miss the work
+    if name.startswith(
+        "on another stream"
+    ):  # the output is right, since the device is waited for; the events miss the work
         assert verdict.outcome in (Outcome.SUSPECT, Outcome.WRONG), verdict
         assert verdict.outcome is Outcome.WRONG or "hidden_work" in [finding.kind for finding in verdict.guard]
     else:
@@ -305,7 +307,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_fault_of_the_device_costs_only_its_program(gpu, name) -> None:
+def test_a_fault_of_the_device_affects_only_its_program(gpu, name) -> None:
     outcome, source = FAULTS[name]
     verdict = gpu.evaluate(TASK, source)
     assert verdict.outcome == outcome, verdict.message
@@ -316,7 +318,7 @@ def test_a_fault_of_the_device_costs_only_its_program(gpu, name) -> None:
     assert 0.9 < again.speedup < 1.1
 
 
-def test_a_runner_that_is_killed_from_outside_is_nobodys_loss(gpu) -> None:
+def test_a_runner_that_is_killed_from_outside_affects_no_later_program(gpu) -> None:
     def kill() -> None:
         for comm in Path("/proc").glob("[0-9]*/status"):
             try:

@@ -1,4 +1,4 @@
-"""A device's fault is known to its neighbours, from its time on, and to nobody for longer."""
+"""Evaluators learn of faults of other devices that happened after a given time, and of no others."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def own_folder(tmp_path, monkeypatch) -> None:
 
 
 def age(device: str, seconds: float) -> None:
-    """Moves a device's last fault into the past."""
+    """Moves a device's last fault `seconds` into the past."""
     then = time.time() - seconds
     os.utime(shared_folder() / f"incident-{device}", (then, then))
 
 
-def test_a_fault_is_the_neighbours_business_and_not_ones_own() -> None:
-    start = time.time() - 1.0  # a file's time is some milliseconds coarse
+def test_a_fault_concerns_other_devices_but_not_its_own() -> None:
+    start = time.time() - 1.0  # the time of a file may lag by some milliseconds
     broken, beside = Incidents("GPU-a"), Incidents("GPU-b")
     assert beside.since(start) == []
     broken.record()
@@ -74,9 +74,9 @@ Incidents("GPU-a").record()
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to become another user")
-def test_evaluators_of_two_users_note_faults_of_one_device(monkeypatch) -> None:
+def test_evaluators_of_two_users_record_faults_of_one_device(monkeypatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", None)
-    with tempfile.TemporaryDirectory() as folder:  # pytest's own folders are for one user
+    with tempfile.TemporaryDirectory() as folder:  # pytest's own folders are closed to other users
         Path(folder).chmod(0o777)
         monkeypatch.setattr(tempfile, "tempdir", folder)
         Incidents("GPU-a").record()

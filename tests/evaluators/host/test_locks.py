@@ -1,4 +1,4 @@
-"""A place's locks are held all or not at all, and end with the process that held them."""
+"""All lock files of a place are held, or none; and they are free again when their process ends."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def test_a_place_that_is_partly_taken_leaves_the_rest_free() -> None:
     with pytest.raises(TimeoutError):
         wanting.acquire([("a and b", ["a", "b"])], 0.1)
     assert third.acquire([("a", ["a"])], 0.1) == "a"
-    for one in (holder, third):
-        one.release()
+    for locks in (holder, third):
+        locks.release()
     assert wanting.acquire([("a and b", ["a", "b"])], 0.1) == "a and b"
     wanting.release()
 
@@ -31,12 +31,12 @@ def test_a_place_that_is_partly_taken_leaves_the_rest_free() -> None:
 def test_the_first_free_place_is_taken() -> None:
     places = [(name, [name]) for name in ("a", "b", "c")]
     holders = [HostLocks[str]() for _ in places]
-    assert [one.acquire(places, 0.1) for one in holders] == ["a", "b", "c"]
+    assert [locks.acquire(places, 0.1) for locks in holders] == ["a", "b", "c"]
     holders[1].release()
     late = HostLocks[str]()
     assert late.acquire(places, 0.1) == "b"
-    for one in (*holders, late):
-        one.release()
+    for locks in (*holders, late):
+        locks.release()
 
 
 def test_a_lock_ends_with_its_process(tmp_path) -> None:

@@ -1,5 +1,5 @@
-"""What a program may try against the judge and against whoever comes after it. The text of this module is put into
-candidates, and run by itself to show that each attempt succeeds where nothing contains it."""
+"""Attacks of a program on the judge, and on programs that run after it. The text of this module is put into candidates.
+It also runs by itself, to show that each attack succeeds if nothing contains it."""
 
 import contextlib
 import ctypes
@@ -13,7 +13,7 @@ import struct
 import sys
 from pathlib import Path
 
-MARK = "warpsmith-" + "secret-"  # in two parts, so that this text is not what is looked for
+MARK = "warpsmith-" + "secret-"  # in two parts, so that a search for the secret does not find this text
 libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -26,7 +26,7 @@ def call(number, *arguments):
 
 
 class Attacks:
-    """Each method raises OSError where it is refused, and returns whether it got what it was after."""
+    """One attack a method. It raises OSError if it is refused, and returns whether it succeeded."""
 
     def __init__(self, about):
         self.judge, self.address, self.length = about["pid"], about["address"], about["length"]
@@ -210,7 +210,7 @@ class Attacks:
         return True
 
     def leave_files(self):
-        """Wherever another program, or the next one, would find them."""
+        """Leaves files wherever another program, or the next one, would find them."""
         left = 0
         for place in self.about["places"]:
             with contextlib.suppress(OSError):
@@ -220,7 +220,7 @@ class Attacks:
 
 
 def report(about):
-    """By attempt: whether it succeeded, or the number of the error it was refused with."""
+    """By attack: whether it succeeded, or the number of the error with which it was refused."""
     attacks, found = Attacks(about), {}
     for name in sorted(vars(Attacks)):
         if name.startswith(("read_", "reach_", "leave_")):
@@ -231,5 +231,5 @@ def report(about):
     return found
 
 
-if __name__ == "__main__":  # without any containment; the argument holds the secret, so it is in memory, too
+if __name__ == "__main__":  # without any containment; the argument holds the secret, so memory holds it, too
     print(json.dumps(report(json.loads(sys.argv[1]))))

@@ -1,4 +1,4 @@
-"""Evaluators on hosts that allow more and less."""
+"""Evaluators on hosts that allow different kinds of containment."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ CANDIDATE = TASK.replace("class Model(", "class ModelNew(").partition("def get_i
 
 
 class JudgeProcess:
-    """An evaluator of `judge_process.py`, and what there is to know of it."""
+    """An evaluator in a process of `judge_process.py`, and what attacks are told of it."""
 
     def __init__(self, mode: str) -> None:
         self.mode = mode
@@ -65,7 +65,7 @@ class JudgeProcess:
         return self._about
 
     def judge(self, source: str) -> dict[str, Any]:
-        """The outcome, message and containment of a candidate."""
+        """Outcome, message and active containment of a candidate's verdict."""
         assert self.about
         assert self.process.stdin is not None
         assert self.process.stdout is not None
@@ -84,7 +84,7 @@ class JudgeProcess:
 
 @pytest.fixture(scope="session")
 def judges() -> Iterator[dict[str, JudgeProcess]]:
-    """By mode; they start at the same time."""
+    """Evaluators by mode (`judge_process.py`); they start at the same time."""
     if os.geteuid() != 0 or not shutil.which("mount") or platform.machine() != "x86_64":
         pytest.skip("only root can make hosts that allow less, and calls have their numbers on x86-64")
     if subprocess.run(["unshare", "--mount", "mount", "-t", "tmpfs", "tmpfs", "/mnt"], check=False).returncode:

@@ -1,7 +1,7 @@
-"""An evaluator in a process of its own, on a host that allows what MODE says; answers one line of JSON with one.
+"""An evaluator in a process of its own, on a host of the kind MODE. It answers each line of JSON with one line.
 
-`namespaces`: all that this machine allows. `container`: root, as in a container without privileges, which may neither
-make namespaces nor mount. `user`: neither root nor namespaces, so programs are of the evaluator's own user. `bare`: the
+`namespaces`: all that this machine allows. `container`: root, as in an unprivileged container, which may neither make
+namespaces nor mount. `user`: neither root nor namespaces, so that programs run as the evaluator's own user. `bare`: the
 same on a kernel without Landlock.
 """
 
@@ -26,7 +26,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def _reachable_python(folder: str) -> None:
-    """Python, for a user who may not enter the folder where it lies; in this process's own view of the files."""
+    """Makes Python reachable for a user who may not enter its folder, in this process's own view of the files."""
     place = Path(sys.executable).resolve()
     private = next((above for above in reversed(place.parents) if not above.stat().st_mode & 0o001), None)
     if private is None:
@@ -54,7 +54,7 @@ def _refuse(numbers: tuple[int, ...]) -> None:
 
 
 def restrict(mode: str, folder: str) -> None:
-    """Makes this process one that the host of the mode would let run."""
+    """Takes from this process all that a host of the mode does not allow."""
     if mode == "namespaces":
         return
     assert _libc.unshare(0x00020000) == 0
@@ -98,5 +98,5 @@ def serve() -> None:
 if __name__ == "__main__":
     if len(sys.argv) > 1:
         restrict(*sys.argv[1:])
-        os.execv(sys.executable, [sys.executable, __file__])  # whoever changes its user is hidden until then
+        os.execv(sys.executable, [sys.executable, __file__])  # until then a process that has changed its user is hidden
     serve()

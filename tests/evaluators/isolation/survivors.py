@@ -1,5 +1,5 @@
-"""Ways for a process to outlive the one that started it. The text of this module is put into candidates, and run by
-itself to show that what it starts survives where nothing contains it."""
+"""Ways in which a process outlives its parent. The text of this module is put into candidates. It also runs by itself,
+to show that each process survives if nothing contains it."""
 
 import contextlib
 import ctypes
@@ -9,7 +9,7 @@ import signal
 import sys
 import time
 
-SECONDS = 25.0  # after which whatever was started ends by itself
+SECONDS = 25.0  # after which all that was started ends by itself
 libc = ctypes.CDLL(None)
 
 
@@ -18,7 +18,7 @@ def rename(mark):
 
 
 def hold(path):
-    """Locks a file for as long as anybody is there who was forked from here, hop as they may."""
+    """Locks a file as long as any process lives that was forked from here, even if it forks without end."""
     fcntl.flock(os.open(path, os.O_RDONLY), fcntl.LOCK_SH)
 
 
@@ -59,7 +59,7 @@ def adopter():
 
 
 def waits_in_the_kernel():
-    """Waits, where no signal but the last is heard, for a child that shares its memory and never gives it back."""
+    """Waits in the kernel, where only SIGKILL reaches it, for a child that shares its memory and never returns it."""
     stack = ctypes.create_string_buffer(1 << 16)
     body = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(lambda _: libc.sleep(int(SECONDS)))
     top = ctypes.c_void_p(ctypes.addressof(stack) + (1 << 16) - 64)
@@ -67,7 +67,7 @@ def waits_in_the_kernel():
 
 
 def hops():
-    """Is another process every moment, faster than anybody reads /proc."""
+    """Becomes another process all the time, faster than /proc can be read."""
     libc.signal(signal.SIGCHLD, ctypes.c_void_p(1))  # SIG_IGN
     until = time.monotonic() + SECONDS
     while time.monotonic() < until:
@@ -76,7 +76,7 @@ def hops():
 
 
 def multiplies():
-    """Forks without end, as far as it may."""
+    """Forks without end, as far as the limits allow."""
     until, most = time.monotonic() + SECONDS, 12
     for _ in range(most):
         with contextlib.suppress(OSError):
@@ -92,7 +92,7 @@ WAYS = {one.__name__: one for one in (daemon, group, stopped, adopter, waits_in_
 
 
 def start(way, mark):
-    """Starts one of the ways and leaves it some time."""
+    """Starts one of the ways in a child, and gives it some time."""
     if os.fork() == 0:
         try:
             rename(mark)

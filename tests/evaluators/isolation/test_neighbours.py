@@ -1,4 +1,4 @@
-"""After the exploits that go for others, an evaluator judges an honest program and a wrong one as a fresh one does."""
+"""After exploits that attack later programs, an evaluator judges an honest and a wrong program as a fresh one does."""
 
 from __future__ import annotations
 
@@ -61,12 +61,12 @@ STATE = """
         raise RuntimeError("state=" + json.dumps(state) + "=")
 """
 _nonces = itertools.count(1)
-_TRIES = 4  # of a busy machine, where one that is measured beside other load may differ; what is poisoned stays so
+_TRIES = 4  # other load may change a measurement; an evaluator that is poisoned stays so
 
 
 @dataclass
 class Neighbours:
-    """What an evaluator says of the same programs."""
+    """An evaluator's verdicts on the same programs."""
 
     honest: list[Outcome] = field(default_factory=list)
     wrong: list[Outcome] = field(default_factory=list)
@@ -74,7 +74,7 @@ class Neighbours:
     state: object = None
 
     def judge(self, evaluator: Evaluator) -> None:
-        """One evaluation of each, of programs that are not remembered."""
+        """Evaluates each program once, under a new source, so that no verdict is remembered."""
         verdicts = [
             evaluator.evaluate(TASK, CANDIDATE.format(nonce=next(_nonces), work=work))
             for work in (HONEST, WRONG, STATE.strip())
@@ -89,7 +89,7 @@ class Neighbours:
 
 
 def judged_afresh(limits: LimitsConfig) -> Neighbours:
-    """What an evaluator says that has judged nothing else."""
+    """The verdicts of an evaluator that has judged nothing else."""
     found = Neighbours()
     with Evaluator(arch="cpu", limits=limits) as evaluator:
         for _ in range(_TRIES):
@@ -105,7 +105,7 @@ def fresh(limits) -> Neighbours:
     return judged_afresh(limits)
 
 
-COMPILED = "compiled"  # those of any family that compile, which takes its time
+COMPILED = "compiled"  # exploits of any family that compile, which takes long
 GROUPS = [*FAMILIES, pytest.param(COMPILED, marks=pytest.mark.slow)]
 
 
@@ -115,7 +115,7 @@ def _exploits(group: str) -> list[GauntletProgram]:
 
 
 @pytest.mark.parametrize("group", GROUPS)
-def test_exploits_change_no_verdict_of_those_that_follow(evaluator, fresh, limits, group) -> None:
+def test_exploits_change_no_later_verdict(evaluator, fresh, limits, group) -> None:
     if evaluator.device.arch != "cpu":
         pytest.skip("compared with a fresh evaluator of the CPU")
     exploits = _exploits(group)
@@ -130,5 +130,5 @@ def test_exploits_change_no_verdict_of_those_that_follow(evaluator, fresh, limit
         low, high = min(low for low, _ in fresh.intervals), max(high for _, high in fresh.intervals)
         if after.intervals and after.intervals[0][0] <= high and low <= after.intervals[0][1]:
             return
-        fresh = judged_afresh(limits)  # the machine may have been busy when the other was measured
+        fresh = judged_afresh(limits)  # the machine may have been busy when the fresh one was measured
     pytest.fail(f"after {group}: {after}, not as {fresh}")

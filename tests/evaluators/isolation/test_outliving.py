@@ -1,5 +1,5 @@
-"""What a program starts is gone when its verdict is there, whatever it does against that, and a bound holds where it
-cannot be ended."""
+"""All that a program starts is gone when its verdict is there, whatever it does against that; and the wait for a
+process that cannot be ended is bounded."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ModelNew(nn.Module):
 
 
 def alive(mark: str) -> list[int]:
-    """Process ids of those of this name that have not ended."""
+    """Ids of the processes of this name that have not ended."""
     found = []
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -41,7 +41,7 @@ def alive(mark: str) -> list[int]:
 
 
 def is_held(path: Path) -> bool:
-    """Whether anybody is left who has locked the file."""
+    """Whether any process is left that has locked the file."""
     with open(path) as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -51,7 +51,7 @@ def is_held(path: Path) -> bool:
 
 
 def end_all(mark: str) -> None:
-    """Ends those of this name, who may be stopped or forking, group by group."""
+    """Ends the processes of this name, which may be stopped or forking, group by group."""
     for _ in range(2000):
         found = alive(mark)
         if not found:
@@ -76,28 +76,28 @@ def test_nothing_outlives_its_program(judges, mode) -> None:
     left = {way: alive(mark) for way, mark in marks.items()}
     for mark in marks.values():
         end_all(mark)
-    assert verdict["outcome"] in ("runtime_error", "timeout"), verdict  # the latter where others hold its socket
+    assert verdict["outcome"] in ("runtime_error", "timeout"), verdict  # a time-out if other processes hold its socket
     assert not is_left
     assert left == {way: [] for way in WAYS}
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_each_way_survives_where_nothing_contains_it(way, tmp_path) -> None:
+def test_each_way_survives_if_nothing_contains_it(way, tmp_path) -> None:
     mark = f"ws{os.getpid() % 10000}x{WAYS.index(way)}"
     held = tmp_path / "held"
     held.touch()
     parent = subprocess.Popen([sys.executable, str(SURVIVORS), way, mark, str(held)], start_new_session=True)
     try:
         assert parent.wait(30) == 0
-        assert alive(mark) or is_held(held)  # of who hops /proc shows nothing
+        assert alive(mark) or is_held(held)  # /proc does not show a process that hops
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(parent.pid, signal.SIGKILL)
         end_all(mark)
 
 
-def test_a_runner_that_cannot_be_ended_is_a_failure_of_ours(monkeypatch) -> None:
-    """The kernel ends what it is told to; here it is not told, as if it waited for a disk that does not answer."""
+def test_the_wait_for_a_runner_that_cannot_be_ended_is_bounded(monkeypatch) -> None:
+    """The kernel ends every killed process. Here none is killed, as if one waited for a disk that does not answer."""
     monkeypatch.setattr("evaluators.sandbox.zygote._END_SECONDS", 0.1)
     monkeypatch.setattr("evaluators.sandbox.zygote._kill_group", lambda group: True)
     monkeypatch.setattr("evaluators.sandbox.zygote.os.kill", lambda process, number: None)

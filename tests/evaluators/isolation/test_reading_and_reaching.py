@@ -1,5 +1,5 @@
-"""What a program gets of the judge's memory, of other processes, and of places that the next program would see: nothing
-beyond what each kind of host is known to leave open. Each attempt succeeds where nothing contains it."""
+"""A program reads nothing of the judge or of other processes, and reaches and leaves no more than each kind of host is
+known to leave open. Each attack succeeds if nothing contains it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ REPORT = """
         got = [name for name, value in found.items() if value is True]
         raise RuntimeError("report=" + json.dumps([got, len(found)]) + "=")
 """
-OPEN_WITHOUT_NAMESPACES = {"leave_lock"}  # by whoever may read the lock's file
+OPEN_WITHOUT_NAMESPACES = {"leave_lock"}  # by any process that may read the lock file
 OPEN = {
     "namespaces": set(),
     "container": OPEN_WITHOUT_NAMESPACES,
@@ -36,7 +36,7 @@ OPEN = {
 
 @pytest.fixture(scope="module")
 def listening() -> Iterator[dict[str, Any]]:
-    """Sockets of somebody else, whom anybody may connect to."""
+    """Sockets of another process, open to all."""
     folder = Path(tempfile.mkdtemp(prefix="ws-", dir="/tmp"))
     folder.chmod(0o755)
     name = f"warpsmith-test-{os.getpid()}"
@@ -54,13 +54,13 @@ def listening() -> Iterator[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def about(judges, listening) -> dict[str, dict[str, Any]]:
-    """By mode, what a program is told: more than one could find out."""
+    """By mode, what attacks are told: more than a program could find out."""
     installed = Path(torch.__file__).parent
     shared = [installed, installed / "__pycache__", installed.parent, Path(__file__).parents[3] / "evaluators"]
     found = {}
     for mode, judge in judges.items():
         lock = judge.folder / "warpsmith-slots" / "somebody"
-        judge.about  # noqa: B018  (it has started)
+        judge.about  # noqa: B018  (waits until it has started)
         lock.parent.mkdir(exist_ok=True)
         lock.parent.chmod(0o777)
         lock.touch(0o644)
@@ -71,7 +71,7 @@ def about(judges, listening) -> dict[str, dict[str, Any]]:
 
 
 def _left(about: dict[str, Any]) -> list[str]:
-    """Where files of a program are found that has ended, which are then removed."""
+    """Removes the files that a program has left behind, and returns their folders."""
     left = [place for place in about["places"] if (Path(place) / about["file"]).exists()]
     for place in left:
         (Path(place) / about["file"]).unlink()
@@ -80,7 +80,7 @@ def _left(about: dict[str, Any]) -> list[str]:
 
 @pytest.fixture(scope="module")
 def got(judges, about) -> dict[str, set[str]]:
-    """By mode, what succeeded of all that a program tried."""
+    """By mode, the attacks of a program that succeeded."""
     found = {}
     for mode, judge in judges.items():
         source = ATTACKS.read_text().partition("if __name__")[0] + "\nimport torch\nimport torch.nn as nn\n"
@@ -100,11 +100,11 @@ def test_a_program_reads_nothing_of_the_judge_or_of_another(got, mode) -> None:
 
 
 @pytest.mark.parametrize("mode", OPEN)
-def test_a_program_reaches_and_leaves_no_more_than_is_known(got, mode) -> None:
+def test_a_program_reaches_and_leaves_no_more_than_is_known_to_be_open(got, mode) -> None:
     assert {name for name in got[mode] if not name.startswith("read_")} == OPEN[mode]
 
 
-def test_each_attempt_succeeds_where_nothing_contains_it(judges, about) -> None:
+def test_each_attack_succeeds_if_nothing_contains_it(judges, about) -> None:
     secret = judges["container"].secret
     with tempfile.TemporaryFile() as file:
         file.write(secret.encode())

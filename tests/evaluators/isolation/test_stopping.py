@@ -1,5 +1,5 @@
-"""What is stopped stays so whatever it does against it, and what is gone is not signalled: its number may be
-another's."""
+"""A stopped program stays stopped whatever it does against it; and a process that is gone is not signalled, since its
+number may be another's."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ModelNew.start()
 
 
 def times_running(process: int, tries: int = 40) -> int:
-    """How often a process that has been stopped is found not to be."""
+    """How often a process that should be stopped is found running, in so many tries."""
     time.sleep(0.05)
     found = 0
     for _ in range(tries):
@@ -68,11 +68,11 @@ def test_a_program_that_continues_itself_without_pause_stays_stopped(runner) -> 
     assert times_running(runner.process.pid) == 0
 
 
-def test_who_continues_itself_without_pause_cannot_be_stopped_where_nothing_contains_it() -> None:
+def test_a_program_that_continues_itself_cannot_be_stopped_if_nothing_contains_it() -> None:
     process = subprocess.Popen([sys.executable, "-c", CONTINUING + "ModelNew.join()"], start_new_session=True)
     try:
         deadline, found = time.monotonic() + 20.0, 0
-        while not found and time.monotonic() < deadline:  # on a busy machine it comes to run late
+        while not found and time.monotonic() < deadline:  # on a busy machine it runs late
             os.killpg(process.pid, signal.SIGSTOP)
             found = times_running(process.pid, tries=1)
             os.killpg(process.pid, signal.SIGCONT)
@@ -85,7 +85,7 @@ def test_who_continues_itself_without_pause_cannot_be_stopped_where_nothing_cont
 
 
 class Signals:
-    """Process groups that the judge signals, and when it learns that a runner has been reaped."""
+    """The signals of the judge to process groups, and its requests to the zygote, in order."""
 
     def __init__(self, monkeypatch) -> None:
         self.seen: list[str] = []
@@ -125,8 +125,8 @@ def test_a_runner_that_its_zygote_did_not_reap_is_killed_with_its_group(runner, 
     assert runner.process._left == 0
 
 
-def test_a_zygote_leaves_numbers_alone_that_are_no_runners_of_it() -> None:
-    """As that of a runner of the zygote before it, which may be anybody's by now."""
+def test_a_zygote_leaves_processes_alone_that_are_not_its_runners() -> None:
+    """The number of a runner of an earlier zygote may be any process's by now."""
     bystander = subprocess.Popen(["sleep", "60"], start_new_session=True)
     try:
         zygote = object.__new__(Zygote)

@@ -1,4 +1,4 @@
-"""Replaced functions are told by name, and what a program may do is not mistaken for it."""
+"""Replaced functions are reported by name; changes that a program may make are not."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_nothing_is_replaced_at_first(device) -> None:
     assert Originals((device,)).replaced() == []
 
 
-def test_functions_of_modules_classes_and_objects_are_told(device, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replaced_functions_of_modules_classes_and_objects_are_named(device, monkeypatch: pytest.MonkeyPatch) -> None:
     originals = Originals((device,))
     monkeypatch.setattr(time, "perf_counter", lambda: 0.0)
     monkeypatch.setattr(torch.Tensor, "copy_", lambda *_: None)
@@ -37,7 +37,7 @@ def test_functions_of_modules_classes_and_objects_are_told(device, monkeypatch: 
     ]
 
 
-def test_what_was_put_back_counts_no_more(device, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_function_that_was_put_back_does_not_count(device, monkeypatch: pytest.MonkeyPatch) -> None:
     originals = Originals((device,))
     with monkeypatch.context() as patched:
         patched.setattr(time, "time", lambda: 0.0)

@@ -1,4 +1,4 @@
-"""Without root, and without the namespaces that a host may refuse, programs are contained by what is left."""
+"""Without root, and without the namespaces that a host may refuse, the rest of the containment still holds."""
 
 from __future__ import annotations
 
@@ -55,18 +55,18 @@ with Evaluator("cpu", limits=limits) as evaluator:
 
 
 def _private_home() -> Path | None:
-    """The topmost folder on the way to Python that another user may not enter."""
+    """The topmost folder above Python that another user may not enter, or None."""
     place = Path(sys.executable).resolve()
     return next((above for above in reversed(place.parents) if not above.stat().st_mode & 0o001), None)
 
 
 def _run_as_user(folder: Path, chroot: bool) -> subprocess.CompletedProcess[str]:
-    """Runs SCRIPT as another user; within a chroot, where the kernel refuses that user namespaces of its own."""
+    """Runs SCRIPT as another user. `chroot`: within a chroot, where the kernel gives that user no namespaces."""
     os.chown(folder, USER, USER)
     script = folder / "script.py"
     script.write_text(SCRIPT)
     commands = ["set -e"]
-    if private := _private_home():  # make Python reachable, in this process's own view of the files
+    if private := _private_home():  # makes Python reachable, in this process's own view of the files
         kept = folder / "kept"
         commands += [
             f"mkdir {kept}",
@@ -100,7 +100,7 @@ def _run_as_user(folder: Path, chroot: bool) -> subprocess.CompletedProcess[str]
 
 @pytest.mark.slow
 @pytest.mark.parametrize("namespaces", [True, False], ids=["with namespaces", "without"])
-def test_an_evaluator_without_root_contains_what_it_runs(namespaces: bool) -> None:
+def test_an_evaluator_without_root_contains_its_programs(namespaces: bool) -> None:
     if os.geteuid() != 0 or not all(map(shutil.which, ("unshare", "setpriv", "chroot"))):
         pytest.skip("only root can become another user, with util-linux")
     if subprocess.run(["unshare", "--mount", "mount", "-t", "tmpfs", "tmpfs", "/mnt"], check=False).returncode:

@@ -1,4 +1,4 @@
-"""What the kernel refuses a contained process: writing elsewhere, and calls that no program needs."""
+"""The kernel refuses a contained process to write outside its places, and system calls that no program needs."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_process_cannot_leave_its_cores_or_trace_others(tmp_path) -> None:
     assert run(tmp_path, "seccomp", "refuse_system_calls", "", body).split() == ["True", "-1", "True", "True"]
 
 
-def test_what_it_starts_is_under_the_filter_too(tmp_path) -> None:
+def test_a_process_that_it_starts_is_under_the_filter_too(tmp_path) -> None:
     child = "import os\\ntry: os.sched_setaffinity(0, {0})\\nexcept PermissionError: print('refused')"
     body = f'import subprocess\nprint(subprocess.run([sys.executable, "-c", "{child}"], capture_output=True).stdout)'
     assert "refused" in run(tmp_path, "seccomp", "refuse_system_calls", "", body)
@@ -82,10 +82,12 @@ print(refused(lambda: {way}))
 
 
 @pytest.mark.parametrize("way", WAYS_TO_CONTINUE)
-def test_a_stopped_process_is_continued_by_nobody_of_its_group(tmp_path, way) -> None:
+def test_no_process_of_its_group_continues_a_stopped_process(tmp_path, way) -> None:
     body = CONTINUED.format(way=WAYS_TO_CONTINUE[way])
     assert run(tmp_path, "seccomp", "refuse_system_calls", "", body) == "True"
-    assert run(tmp_path, "seccomp", "filter_program", "'x86_64'", body) == "False"  # which puts it under none
+    assert (
+        run(tmp_path, "seccomp", "filter_program", "'x86_64'", body) == "False"
+    )  # this only computes a filter, and puts the process under none
 
 
 def test_programs_start_others_and_signal_them_under_the_filter(tmp_path) -> None:
@@ -97,7 +99,7 @@ def test_programs_start_others_and_signal_them_under_the_filter(tmp_path) -> Non
     assert run(tmp_path, "seccomp", "refuse_system_calls", "", body).split() == ["-15", "3", "4"]
 
 
-def test_writing_is_for_ones_own_folder(tmp_path) -> None:
+def test_a_process_writes_only_in_its_own_folder(tmp_path) -> None:
     mine, other = tmp_path / "mine", tmp_path / "other"
     for folder in (mine, other):
         folder.mkdir()
@@ -116,7 +118,7 @@ ALLOWED, REFUSED, PRETENDED, ABSENT = 0x7FFF0000, 0x00050001, 0x00050000, 0x0005
 
 
 def verdict_of(machine: str, number: int, *arguments: int, architecture: int | None = None, gpu: bool = False) -> int:
-    """What the filter says of a call, as the kernel's interpreter would."""
+    """The filter's verdict on a call, computed as the kernel's interpreter does."""
     program = filter_program(machine, gpu=gpu)
     assert program is not None
     arch = ARCHITECTURES[machine] if architecture is None else architecture
@@ -140,16 +142,16 @@ def verdict_of(machine: str, number: int, *arguments: int, architecture: int | N
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
 def test_the_filter_gives_every_call_its_verdict(machine) -> None:
     column = 0 if machine == "x86_64" else 1
-    said = {name: verdict_of(machine, numbers[column], 7, 10) for name, numbers in seccomp._REFUSED.items()}
-    assert set(said.values()) == {REFUSED}, said
+    verdicts = {name: verdict_of(machine, numbers[column], 7, 10) for name, numbers in seccomp._REFUSED.items()}
+    assert set(verdicts.values()) == {REFUSED}, verdicts
     assert {verdict_of(machine, numbers[column]) for numbers in seccomp._PRETENDED.values()} == {PRETENDED}
     assert verdict_of(machine, seccomp._ABSENT["clone3"][column]) == ABSENT
     conditional = {name: row[0][column] for name, row in seccomp._REFUSED_IF.items()}
     assert verdict_of(machine, conditional["clone"], 0x01200011) == ALLOWED  # as fork calls it
     assert verdict_of(machine, conditional["clone"], 0x003D0F00) == ALLOWED  # as threads are made
     assert verdict_of(machine, conditional["clone"], 0x10000011) == REFUSED  # a user namespace
-    assert verdict_of(machine, conditional["clone"], 0x00008011) == REFUSED  # beside the runner, not below it
-    assert verdict_of(machine, conditional["clone"], 0x01200000) == ALLOWED  # a child that tells nobody of its end
+    assert verdict_of(machine, conditional["clone"], 0x00008011) == REFUSED  # a sibling of the runner, not its child
+    assert verdict_of(machine, conditional["clone"], 0x01200000) == ALLOWED  # a child that sends no signal when it ends
     for number in set(range(1, 256)) - {signal.SIGCHLD}:
         assert verdict_of(machine, conditional["clone"], 0x01200000 | number) == REFUSED, number
     assert verdict_of(machine, conditional["socket"], 1) == ALLOWED
@@ -172,7 +174,7 @@ def test_the_filter_gives_every_call_its_verdict(machine) -> None:
     listed |= {*conditional.values(), seccomp._ABSENT["clone3"][column]}
     assert {verdict_of(machine, number) for number in set(range(500)) - listed} == {ALLOWED}
     assert verdict_of(machine, 1, architecture=0x40000003) == REFUSED
-    with_gpu = {name for name in said if verdict_of(machine, seccomp._REFUSED[name][column], gpu=True) == ALLOWED}
+    with_gpu = {name for name in verdicts if verdict_of(machine, seccomp._REFUSED[name][column], gpu=True) == ALLOWED}
     assert with_gpu == {"bind", "listen", "connect", "shmget"}
 
 
@@ -180,7 +182,7 @@ def test_another_machine_has_no_filter() -> None:
     assert filter_program("riscv64") is None
 
 
-def test_a_verdict_says_what_was_active(evaluator) -> None:
+def test_a_verdict_names_the_active_containment(evaluator) -> None:
     source = "import torch, os\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n"
     source += "        os.sched_setaffinity(0, range(os.cpu_count()))\n        return torch.softmax(x, dim=-1)\n"
     verdict = evaluator.evaluate("level1/softmax", source)

@@ -1,4 +1,4 @@
-"""A runner that does not start says why."""
+"""A runner that does not start says why, Inductor is set up once, and shared folders are safe from other users."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from evaluators.host.runner_handle import RunnerHandle
 from evaluators.host.zygote_handle import ZygoteHandle, _own_folder
 
 
-@pytest.mark.parametrize("wait", [0.0, 0.5])  # it has ended before it is asked, or not yet
+@pytest.mark.parametrize("wait", [0.0, 0.5])  # whether it has ended before it is asked
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -46,7 +46,7 @@ ModelNew = 1 / known
 """
 
 
-def test_a_runner_need_not_find_out_what_inductor_can_use(limits: LimitsConfig) -> None:
+def test_a_runner_inherits_the_vector_instructions_that_inductor_can_use(limits: LimitsConfig) -> None:
     device = CpuDevice()
     zygote, slot = ZygoteHandle(device), device.acquire(10.0)
     try:
@@ -63,7 +63,7 @@ def test_a_runner_need_not_find_out_what_inductor_can_use(limits: LimitsConfig) 
         device.release()
 
 
-def test_files_that_root_will_run_are_in_nobody_elses_folder(tmp_path, monkeypatch) -> None:
+def test_files_that_root_will_run_are_in_a_folder_of_its_own(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     own = _own_folder("made")
     assert own == _own_folder("made")

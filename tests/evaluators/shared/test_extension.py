@@ -23,5 +23,5 @@ def test_a_request_is_read_as_it_was_sent() -> None:
         ("PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {}\nTORCH_LIBRARY(TORCH_EXTENSION_NAME, m) {}", True, "mine"),
     ],
 )
-def test_a_name_that_can_be_seen_is_kept(source, python, module) -> None:
+def test_a_name_that_a_program_can_notice_is_kept(source, python, module) -> None:
     assert ExtensionRequest("mine", (("main.cpp", source),), python=python).module == module

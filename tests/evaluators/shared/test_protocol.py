@@ -1,4 +1,4 @@
-"""Messages arrive whole or not at all, within their time."""
+"""Messages arrive whole or not at all, within their time; anything else is a violation."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_messages_and_descriptors_arrive() -> None:
         framed(b'{"a": %s}' % (b"9" * 10000)),
     ],
 )
-def test_what_is_no_message_is_a_violation(ends, data) -> None:
+def test_data_that_is_no_message_is_a_violation(ends, data) -> None:
     channel, peer = ends
     peer.sendall(data)
     with pytest.raises(ProtocolViolation):
@@ -74,7 +74,7 @@ def test_half_a_message_is_waited_for_until_the_deadline(ends, data) -> None:
     assert 0.05 < time.monotonic() - start < 1.0
 
 
-def test_descriptors_of_a_stranger_are_not_taken(ends) -> None:
+def test_descriptors_of_an_untrusted_end_are_not_taken(ends) -> None:
     channel, peer = ends
     before = len(os.listdir("/proc/self/fd"))
     socket.send_fds(peer, [framed(b'{"a": 1}')], [0] * 100)
@@ -82,7 +82,7 @@ def test_descriptors_of_a_stranger_are_not_taken(ends) -> None:
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_what_nobody_asked_for_is_a_violation(ends) -> None:
+def test_data_that_nobody_asked_for_is_a_violation(ends) -> None:
     channel, peer = ends
     channel.expect_silence()
     peer.sendall(b"x")
@@ -94,7 +94,7 @@ def test_what_nobody_asked_for_is_a_violation(ends) -> None:
         channel.expect_silence()
 
 
-def test_a_channel_works_above_the_descriptors_that_select_takes(ends) -> None:
+def test_a_channel_works_with_descriptors_above_the_limit_of_select(ends) -> None:
     channel, peer = ends
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

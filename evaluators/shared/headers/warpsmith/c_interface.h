@@ -1,5 +1,5 @@
-// What is used here of libtorch's stable C interface, declared once more: its own header takes four seconds.
-// (torch/csrc/inductor/aoti_torch/c/shim.h; torch promises that these stay.)
+// The functions of libtorch's stable C interface that are used here, declared again: its own header takes four seconds
+// to compile. (torch/csrc/inductor/aoti_torch/c/shim.h; torch promises to keep these functions.)
 #pragma once
 
 #include <cstdint>

@@ -19,7 +19,7 @@
 #include <omp.h>
 #endif
 
-#ifdef WARPSMITH_HALF  // set by the builder for sources that name such a type: these two headers take a second
+#ifdef WARPSMITH_HALF  // the builder sets it for sources that name such a type: these two headers take a second
 #include <torch/headeronly/util/BFloat16.h>
 #include <torch/headeronly/util/Half.h>
 #endif
@@ -47,8 +47,8 @@ namespace detail {
 template <class T, class = void> struct HasText : std::false_type {};
 template <class T> struct HasText<T, std::void_t<decltype(text_of(std::declval<const T&>()))>> : std::true_type {};
 
-// What a stream would write, without one where that can be: a library that has a C++ library of its own, beside the
-// process's, must not touch what streams share (its numbers come out empty, or it crashes).
+// The text that a stream would write, if possible without a stream. A library that has a C++ library of its own, beside
+// that of the process, must not touch the state that streams share: numbers come out empty, or it crashes.
 template <class T> void append(std::string& text, const T& part) {
   using Plain = std::decay_t<T>;
   if constexpr (std::is_same_v<Plain, char> || std::is_same_v<Plain, signed char> || std::is_same_v<Plain, unsigned char>) {
@@ -77,7 +77,7 @@ std::string joined(const Parts&... parts) {
 }
 }  // namespace detail
 
-// Raises what a failing call of libtorch said. Of what kind it was the C interface does not say: the text does.
+// Throws the error of a failed call of libtorch. The C interface does not tell its kind, but the text does.
 inline void check(int32_t status) {
   if (status == 0) return;
   const char* what = torch_exception_get_what_without_backtrace ? torch_exception_get_what_without_backtrace() : nullptr;
@@ -200,7 +200,7 @@ template <class T> std::string text_of(ArrayRef<T> values) {
 template <class T> std::ostream& operator<<(std::ostream& stream, ArrayRef<T> values) { return stream << text_of(values); }
 using IntArrayRef = ArrayRef<int64_t>;
 
-// A number of C++.
+// A C++ number.
 class Scalar {
  public:
   template <class T, class = std::enable_if_t<std::is_arithmetic_v<T>>>

@@ -1,4 +1,4 @@
-// AT_DISPATCH_*: a block of code for each of some scalar types, as ATen/Dispatch.h has them.
+// AT_DISPATCH_*: runs a block of code for one of some scalar types, as in ATen/Dispatch.h.
 #pragma once
 
 #include "warpsmith/core.h"

@@ -1,4 +1,4 @@
-// Calls an operator of torch's by its schema's name, over libtorch's stable dispatcher (torch 2.10 and later). The
+// Calls an operator of torch by the name of its schema, over libtorch's stable dispatcher (torch 2.10 and later). The
 // encoding of arguments is that of torch/csrc/stable/stableivalue_conversions.h.
 #pragma once
 
@@ -15,7 +15,7 @@ int32_t torch_list_push_back(StableListHandle, uint64_t);
 
 namespace warpsmith {
 
-constexpr uint64_t kVersion = (uint64_t{2} << 56) | (uint64_t{10} << 48);  // of the encoding: torch 2.10's
+constexpr uint64_t kVersion = (uint64_t{2} << 56) | (uint64_t{10} << 48);  // of the encoding: that of torch 2.10
 
 template <class T> uint64_t bits(T value) {
   static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= sizeof(uint64_t));
@@ -32,7 +32,7 @@ inline uint64_t encoded(c10::Device device) {
   return (static_cast<uint64_t>(device.type()) << 32) | static_cast<uint32_t>(device.index());
 }
 inline uint64_t encoded(std::nullopt_t) { return 0; }
-// A handle of its own, which the dispatcher takes over.
+// A new handle, which the dispatcher takes over.
 inline uint64_t encoded(const at::Tensor& tensor) {
   if (!tensor.handle()) throw c10::Error("an operator was given an undefined tensor");
   return bits(at::Tensor(tensor).release());
@@ -52,13 +52,13 @@ template <class T> uint64_t encoded(const std::optional<T>& value) {
 
 inline at::Tensor tensor_of(uint64_t value) { return at::Tensor(reinterpret_cast<AtenTensorHandle>(value)); }
 
-// Leaves the results, encoded, at the beginning of `stack`.
+// Writes the encoded results to the beginning of `stack`.
 template <class... A> void operate_into(uint64_t* stack, const char* name, const char* overload, const A&... arguments) {
   size_t count = 0;
   ((stack[count++] = encoded(arguments)), ...);
   c10::check(torch_call_dispatcher(name, overload, stack, kVersion));
 }
-// All arguments of the schema, in order: nothing is filled in.
+// Takes all arguments of the schema, in order: no default is filled in.
 template <class... A> at::Tensor operate(const char* name, const char* overload, const A&... arguments) {
   uint64_t stack[sizeof...(A) + 1];
   operate_into(stack, name, overload, arguments...);

@@ -1,5 +1,5 @@
-// What an extension offers to Python: a table of functions over plain values, which the glue (compiled once, away from
-// here) turns into a Python module.
+// An extension's interface to Python: a table of functions over plain values. The glue, which is compiled separately
+// and only once, makes a Python module of it.
 #pragma once
 
 #include "warpsmith/tensor.h"
@@ -108,7 +108,7 @@ Value invoke(R (*function)(A...), Value* arguments, std::index_sequence<I...>) {
   };
   std::optional<std::tuple<std::decay_t<A>...>> taken;
   try {
-    // Braces: arguments are converted from left to right.
+    // Braces, so that arguments are converted from left to right.
     taken.emplace(std::tuple<std::decay_t<A>...>{take(static_cast<std::decay_t<A>*>(nullptr), arguments[I])...});
   } catch (const Mismatch& error) {
     expected = error.what();
@@ -128,7 +128,7 @@ inline Value raised(Exception kind, const char* what) {
   return {kRaised, kind, 0.0, kept.data()};
 }
 
-// Exceptions of ours end here: the glue would not know them again.
+// Our own exceptions end here: the glue would not recognise them.
 template <class R, class... A> Value call(void* function, Value* arguments) {
   try {
     return invoke(reinterpret_cast<R (*)(A...)>(function), arguments, std::index_sequence_for<A...>());
@@ -169,7 +169,7 @@ using module_ = warpsmith::Module;
 using module = warpsmith::Module;
 }  // namespace pybind11
 
-// The one symbol that the glue looks for, by the module's name: the functions, and how many there are.
+// The one symbol that the glue looks for, by the module's name: it gives the functions and their number.
 #define WARPSMITH_JOIN(one, other) one##other
 #define WARPSMITH_MODULE(name, variable)                                                       \
   static void WARPSMITH_JOIN(warpsmith_fill_, name)(::warpsmith::Module&);                     \

@@ -1,4 +1,4 @@
-// torch's operators that inline extensions call beside their own kernels, through its dispatcher.
+// The operators of torch that inline extensions call in addition to their own kernels, through torch's dispatcher.
 #pragma once
 
 #include "warpsmith/dispatcher.h"
@@ -32,13 +32,13 @@ inline int category(ScalarType type) {
   if (type == ScalarType::Bool) return 0;
   return at::isFloatingType(type) ? 2 : 1;
 }
-// A number as a tensor without dimensions, which promotes the type of a tensor that has some as the number would.
+// A number as a tensor without dimensions. It promotes the type of a tensor that has dimensions as a number would.
 inline Tensor number_beside(const Tensor& beside, const Scalar& number) {
   Tensor made = tensor_of(number);
   bool to_real = number.isFloatingPoint() && category(beside.scalar_type()) < 2;
   return to_real ? made.to(c10::default_type()) : made;
 }
-// An operator of a tensor and a number. A tensor without dimensions gets one, so that the number does not count as much.
+// An operator of a tensor and a number. A tensor without dimensions gets one, so that its type outweighs the number's.
 template <class Operator> Tensor with_number(const Tensor& x, const Scalar& number, Operator operate_on) {
   if (x.dim() == 0) return operate_on(x.view({1}), number_beside(x, number)).view({});
   return operate_on(x, number_beside(x, number));
@@ -63,7 +63,7 @@ inline ScalarType common_type(const Tensor& a, const Tensor& b) {
   operate_into(stack, "aten::result_type", "Tensor", a, b);
   return static_cast<ScalarType>(static_cast<int32_t>(stack[0]));
 }
-// Integers, for which the C interface's subtraction, with its real factor, is not. Slower than torch's own, by a copy.
+// For integers: subtraction in the C interface has a real factor and cannot take them. One copy slower than torch's.
 inline Tensor integer_sum(const Tensor& a, const Tensor& b, ScalarType type) {
   const Tensor& where = a.dim() == 0 && a.is_cpu() ? b : a;
   for (const Tensor* one : {&a, &b})
@@ -108,7 +108,7 @@ namespace at {
 using c10::Scalar;
 namespace ops = ::warpsmith;
 
-// One tensor, no more. (`name_` changes it in place.)
+// Operators of one tensor alone. (`name_` changes it in place.)
 #define WARPSMITH_DEFINE(name)                                                                       \
   inline Tensor Tensor::name() const { return ::warpsmith::operate("aten::" #name, "", *this); }     \
   inline Tensor& Tensor::name##_() {                                                                 \
@@ -120,7 +120,7 @@ namespace ops = ::warpsmith;
 WARPSMITH_UNARY(WARPSMITH_DEFINE)
 #undef WARPSMITH_DEFINE
 
-// Two tensors, or a tensor and a number.
+// Operators of two tensors, or of a tensor and a number.
 #define WARPSMITH_DEFINE(name)                                                                                    \
   inline Tensor Tensor::name(const Tensor& y) const { return ops::operate("aten::" #name, "Tensor", *this, y); }  \
   inline Tensor Tensor::name(const Scalar& y) const {                                                             \
@@ -153,8 +153,8 @@ WARPSMITH_DEFINE(/, div)
 WARPSMITH_DEFINE(add)
 WARPSMITH_DEFINE(sub)
 #undef WARPSMITH_DEFINE
-// In place. (`add_`, `sub_` and their operators have a Scalar that the dispatcher does not take: they are torch's alone.)
-inline Tensor& Tensor::mul_(const Scalar& y) {  // the number first, as torch has it: halves are rounded otherwise
+// In place. (`add_` and `sub_` have a Scalar that the dispatcher does not take: only torch's own headers have them.)
+inline Tensor& Tensor::mul_(const Scalar& y) {  // the number first, as in torch: halves would be rounded differently
   Tensor x = dim() ? *this : view({1});
   ops::operate("aten::mul", "out", ops::number_beside(*this, y), x, x);
   return *this;

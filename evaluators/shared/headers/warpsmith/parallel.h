@@ -24,8 +24,8 @@ inline int get_thread_num() {
   c10::check(torch_get_thread_idx(&number));
   return static_cast<int>(number);
 }
-// As torch's own it is a plain call in a program that is compiled without OpenMP. What a thread throws first goes past
-// the C interface as it is.
+// Like torch's own, it is a plain call in a program that is compiled without OpenMP. The first exception that a thread
+// throws passes the C interface unchanged.
 template <class F> void parallel_for(int64_t begin, int64_t end, int64_t grain_size, const F& f) {
 #ifdef _OPENMP
   struct Work {

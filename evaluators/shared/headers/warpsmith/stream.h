@@ -30,7 +30,7 @@ inline CUDAStream getCurrentCUDAStream(DeviceIndex index = -1) {
   check(aoti_torch_get_current_cuda_stream(device, &stream));
   return CUDAStream(static_cast<cudaStream_t>(stream));
 }
-// Makes a device current, and the one before it when it goes.
+// Makes a device current, and in its destructor the one before it.
 class CUDAGuard {
  public:
   explicit CUDAGuard(Device device) : CUDAGuard(device.index()) {}

@@ -107,7 +107,7 @@ inline Tensor empty(IntArrayRef sizes, TensorOptions options = {});
   OP(reciprocal) OP(relu) OP(round) OP(rsqrt) OP(sigmoid) OP(sign) OP(silu) OP(sin) OP(sqrt) OP(square) OP(tanh)
 #define WARPSMITH_BINARY(OP) OP(mul) OP(div) OP(lt) OP(gt) OP(le) OP(ge) OP(eq) OP(ne)
 
-// What `tensor.type()` gives: of torch 1, and no longer a ScalarType.
+// The result of `tensor.type()`: a class that is left from torch 1, and is not a ScalarType.
 class DeprecatedTypeProperties {
  public:
   DeprecatedTypeProperties(ScalarType type, bool is_cuda) : type_(type), is_cuda_(is_cuda) {}
@@ -138,7 +138,7 @@ class Tensor {
     std::swap(handle_, other.handle_);
     return *this;
   }
-  // To what an expression made, a view as a rule (`x[0] = y`), the values are written.
+  // An assignment to the result of an expression, usually a view (`x[0] = y`), writes the values into it.
   Tensor& operator=(const Tensor& other) && { return copy_(other); }
   Tensor& operator=(Tensor&& other) && { return copy_(other); }
   Tensor& operator=(const Scalar& value) && { return fill_(value); }
@@ -170,7 +170,7 @@ class Tensor {
   DeprecatedTypeProperties type() const { return {scalar_type(), is_cuda()}; }
   Device device() const {
     auto type = static_cast<DeviceType>(get<int32_t>(aoti_torch_get_device_type));
-    // A CPU tensor's device has no index in torch, and index 0 in the C interface.
+    // The device of a CPU tensor has no index in torch, and index 0 in the C interface.
     return type == DeviceType::CPU ? Device(type) : Device(type, get_device());
   }
   c10::DeviceIndex get_device() const {
@@ -339,8 +339,8 @@ inline Tensor empty(IntArrayRef sizes, TensorOptions options) {
     TORCH_CHECK(size >= 0, "Trying to create tensor with negative dimension ", size, ": ", sizes);
   return empty_strided(sizes, contiguous_strides(sizes), options);
 }
-#ifdef WARPSMITH_CPU  // set by the builder where it builds for no GPU: with one, this is torch's alone
-// Memory that somebody else owns.
+#ifdef WARPSMITH_CPU  // the builder sets it if it builds for no GPU; for a GPU, only torch's own headers have this
+// A tensor over memory that it does not own.
 inline Tensor from_blob(void* data, IntArrayRef sizes, IntArrayRef strides, TensorOptions options = {}) {
   AtenTensorHandle made = nullptr;
   c10::check(aoti_torch_create_tensor_from_blob(data, static_cast<int64_t>(sizes.size()), sizes.data(), strides.data(),
@@ -351,7 +351,7 @@ inline Tensor from_blob(void* data, IntArrayRef sizes, IntArrayRef strides, Tens
 inline Tensor from_blob(void* data, IntArrayRef sizes, TensorOptions options = {}) {
   return from_blob(data, sizes, contiguous_strides(sizes), options);
 }
-// The same, which is told when nobody needs the memory any more.
+// The same, with a function to call when no tensor needs the memory any more.
 template <class F, std::enable_if_t<std::is_invocable_v<F&, void*>, int> = 0>
 Tensor from_blob(void* data, IntArrayRef sizes, IntArrayRef strides, const F& deleter, TensorOptions options = {}) {
   auto kept = std::make_unique<F>(deleter);
@@ -390,7 +390,7 @@ inline Tensor empty_like(const Tensor& other) { return empty_like(other, other.o
 template <class... Options> Tensor zeros_like(const Tensor& other, Options... options) {
   return empty_like(other, options...).zero_();
 }
-// Whether elements lie one after the other in this order of dimensions, the innermost first.
+// Whether elements lie next to each other in this order of dimensions, the innermost first.
 inline bool Tensor::lies_in(std::initializer_list<size_t> order) const {
   int64_t step = 1;
   for (size_t d : order) {

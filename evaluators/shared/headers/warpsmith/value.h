@@ -1,4 +1,4 @@
-// What passes between an extension and the glue: plain values and a table of functions, in no type of torch's.
+// The values that pass between an extension and the glue, and a table of functions: plain types, none of torch.
 #pragma once
 
 #include <cstddef>
@@ -7,8 +7,8 @@
 namespace warpsmith {
 
 enum Kind : int32_t {
-  kRaised = -2,    // of a result: an exception of kind `integer`, its message is the text in `pointer`
-  kMismatch = -1,  // of a result: argument `integer` is not what the text in `pointer` names
+  kRaised = -2,    // in a result: an exception of kind `integer`, with the text in `pointer` as its message
+  kMismatch = -1,  // in a result: argument `integer` is not of the type that the text in `pointer` names
   kNone = 0,
   kTensor = 1,
   kInteger = 2,
@@ -20,13 +20,13 @@ enum Kind : int32_t {
 
 enum Exception : int32_t { kRuntimeError = 0, kIndexError = 1, kNotImplementedError = 2, kValueError = 3 };
 
-// One argument or result. Who takes a tensor's handle sets `pointer` to null and owns it from then on. A text or a list
-// belongs to who made the value, and lives until the next call of the same thread.
+// One argument or result. A function that takes a tensor's handle sets `pointer` to null and owns the handle from then
+// on. A text or a list belongs to the maker of the value, and lives until the next call of the same thread.
 struct Value {
   int32_t kind = kNone;
-  int64_t integer = 0;  // of a text or list: its length
+  int64_t integer = 0;  // or the length of a text or list
   double real = 0.0;
-  void* pointer = nullptr;  // a tensor's handle, a text's bytes, a list's Values
+  void* pointer = nullptr;  // the handle of a tensor, the bytes of a text, or the Values of a list
 };
 
 struct Function {
