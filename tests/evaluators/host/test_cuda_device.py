@@ -218,9 +218,7 @@ CHEATS = {
 @pytest.mark.parametrize("name", CHEATS)
 def test_a_cheat_gains_nothing(gpu, name) -> None:
     verdict = gpu.evaluate(TASK, CHEATS[name])
-    if name.startswith(
-        "on another stream"
-    ):  # the output is right, since the device is waited for; the events miss the work
+    if name.startswith("on another stream"):  # right, since the device is waited for; the events miss the work
         assert verdict.outcome in (Outcome.SUSPECT, Outcome.WRONG), verdict
         assert verdict.outcome is Outcome.WRONG or "hidden_work" in [finding.kind for finding in verdict.guard]
     else:
