@@ -22,8 +22,9 @@ from evaluators.shared.protocol import ProtocolViolation
 
 _MOST_TENSORS = 100_000  # of a model's state
 _MOST_ELEMENTS = 1 << 48  # of a tensor
+_MOST_KERNELS = 10_000  # of a trace; an honest runner sends at most 5000
 _MOST_NAMES = 1000  # of replaced functions that are kept
-_NAME_CHARACTERS = 100  # of a replaced function's name, or of a flag's value, that are kept
+_NAME_CHARACTERS = 100  # of a replaced function's name, or of a flag's name or value, that are kept
 _ERROR_KIND_CHARACTERS, _ERROR_CHARACTERS = 100, 10_000
 _FILE_NAME = re.compile(r"(?!\.)[\w.+-]{1,100}(/(?!\.)[\w.+-]{1,100}){0,8}")
 
@@ -51,7 +52,7 @@ class _Constructed(msgspec.Struct):
 
 class _Called(msgspec.Struct):
     seconds: list[Seconds] = []
-    # Not typed further: kinds of values are without end, and the description is only ever put into words.
+    # Not typed further: kinds of values are an open set, and the description is only ever put into words.
     mismatch: dict[str, Any] | None = None
 
 
@@ -61,7 +62,7 @@ class _Integrity(msgspec.Struct):
 
 
 class _Traced(msgspec.Struct):
-    kernels: list[Any] | None
+    kernels: Annotated[list[Any], Meta(max_length=_MOST_KERNELS)] | None
 
 
 class _Started(msgspec.Struct):
@@ -100,16 +101,16 @@ class _Extension(msgspec.Struct):
 
 
 def ignore(reply: dict[str, Any]) -> None:
-    """Of a reply that says no more than that the request is done."""
+    """Decodes a reply that only says that the request is done: nothing in it is used."""
 
 
 def decode_containment(reply: dict[str, Any]) -> tuple[str, ...]:
-    """The names of the containment that is active, sent before any line of the program has run."""
+    """The names of the active containment. A runner sends them before any line of the program has run."""
     return tuple(_convert(reply, _Started, "an answer to a start").active)
 
 
 def decode_error(reply: dict[str, Any]) -> tuple[str, str] | None:
-    """Kind and message of the exception that ended the request, cut to bounded lengths; None of another reply."""
+    """Kind and message of the exception that ended the request, cut to bounded lengths; None if the reply has none."""
     if "error" not in reply:
         return None
     claim = _convert(reply, _Error, "an error")
@@ -125,7 +126,8 @@ def decode_state(reply: dict[str, Any]) -> tuple[list[StateForm], dict[str, str]
 
 
 def decode_call(reply: dict[str, Any], calls: int) -> tuple[list[float], nesting.Spec | None]:
-    """The seconds of so many calls, or the form of an output that has another form than the expected one."""
+    """The seconds of each of `calls` calls; or no seconds, and the form of an output that differs from the expected
+    form."""
     claim = _convert(reply, _Called, "an answer to a call")
     if claim.mismatch is not None:
         return [], claim.mismatch
@@ -137,7 +139,7 @@ def decode_call(reply: dict[str, Any], calls: int) -> tuple[list[float], nesting
 def decode_trace(reply: dict[str, Any]) -> list[KernelRecord] | None:
     """The kernels of a traced call; None without a tracer.
 
-    A record that is none is left out, and the others stand: CUPTI gives some honest kernels no times.
+    An invalid record is left out, and the others stay: CUPTI gives some kernels of honest programs no times.
     """
     kernels = _convert(reply, _Traced, "a trace").kernels
     if kernels is None:
@@ -153,7 +155,7 @@ def decode_trace(reply: dict[str, Any]) -> list[KernelRecord] | None:
 
 def decode_integrity(reply: dict[str, Any]) -> tuple[tuple[str, ...], dict[str, str]]:
     """The names of the functions that the program has replaced, and the global numeric flags as its last call left
-    them. Long names and lists are cut: an honest runner may have many to tell."""
+    them. Long names and lists are cut, not refused: an honest runner may have many names to report."""
     claim = _convert(reply, _Integrity, "a report of replaced functions")
     return tuple(name[:_NAME_CHARACTERS] for name in claim.names[:_MOST_NAMES]), _cut(claim.flags)
 
@@ -207,4 +209,4 @@ def _is_text(text: str) -> bool:
 
 
 def _cut(flags: dict[str, str]) -> dict[str, str]:
-    return {name: value[:_NAME_CHARACTERS] for name, value in flags.items()}
+    return {name[:_NAME_CHARACTERS]: value[:_NAME_CHARACTERS] for name, value in flags.items()}

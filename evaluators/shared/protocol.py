@@ -84,6 +84,7 @@ class Channel:
             raise ProtocolViolation(f"message of {length} bytes, at most {MAX_MESSAGE} allowed")
         body = self._read(length, deadline, descriptors)
         try:
+            # Not msgspec: runners do without it, and it refuses half a surrogate pair, which an honest error may hold.
             message = json.loads(body)
         except (ValueError, RecursionError) as error:
             raise ProtocolViolation(f"not JSON: {error}") from error

@@ -117,8 +117,9 @@ def test_a_form_that_no_plain_tensor_has_is_a_violation(form) -> None:
     assert refuses("construct", {"state": [FORM, form], "flags": {}})
 
 
-def test_a_state_of_too_many_tensors_is_a_violation() -> None:
+def test_claims_of_too_many_parts_are_violations() -> None:
     assert refuses("construct", {"state": [FORM] * 100_001, "flags": {}})
+    assert refuses("trace", {"kernels": [1] * 10_001})
 
 
 @pytest.mark.parametrize(
