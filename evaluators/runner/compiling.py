@@ -122,7 +122,7 @@ def _command(request: ExtensionRequest, toolchain: Toolchain, path: Path, *, thi
         headers += ["-isystem", str(toolchain.cuda_home / "include")]
     if not cuda:
         # An extension for a GPU runs on another machine than it is built on.
-        flags = [one for one in request.cflags if not (toolchain.capability and _NATIVE.fullmatch(one))]
+        flags = [flag for flag in request.cflags if not (toolchain.capability and _NATIVE.fullmatch(flag))]
         return [*shlex.split(toolchain.cxx), *common, "-fPIC", f"-fmax-errors={_MOST_ERRORS}", *headers, *flags]
     if not toolchain.nvcc:
         raise NoCompiler("nvcc: not found; CUDA sources need the CUDA toolkit")
@@ -145,7 +145,7 @@ def _run_all(commands: list[list[str]], deadline: float) -> None:
     and TimeoutError at the deadline."""
     plain: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "errors": "replace"}
     environment = {**os.environ, "LC_ALL": "C"}  # for complaints in ASCII
-    running = [subprocess.Popen(one, env=environment, **plain) for one in commands]
+    running = [subprocess.Popen(command, env=environment, **plain) for command in commands]
     failed = ""
     try:
         for command, process in zip(commands, running, strict=True):

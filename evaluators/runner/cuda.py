@@ -75,13 +75,13 @@ class CudaRunner:
         self.timed(lambda: None, ())
 
     def flags(self) -> dict[str, str]:
-        found = {}
+        values = {}
         for name, (get, _, _) in self._set_flags.items():
             try:
-                found[name] = str(get())
+                values[name] = str(get())
             except RuntimeError:  # torch refuses if its two ways of setting TF32 have been mixed
-                found[name] = "mixed"
-        return found
+                values[name] = "mixed"
+        return values
 
     def enforce_flags(self) -> None:
         for _, set_flag, value in self._set_flags.values():
@@ -127,17 +127,18 @@ class CudaRunner:
             cupti.ActivityKind.MEMCPY: "[memory copy]",
             cupti.ActivityKind.MEMSET: "[memory set]",
         }
-        found: list[KernelRecord] = []
+        records: list[KernelRecord] = []
         begin, end, flush = self._secret(range(1, 1 << 31), 3)
         marks = {begin: MARKS[0], end: MARKS[1], flush: ""}
 
         def completed(activities: Sequence[Any]) -> None:
-            for one in activities:
+            for activity in activities:
                 # For a memory set in a graph CUPTI does not fill in the value: the field holds whatever stood there.
-                is_set = one.kind == cupti.ActivityKind.MEMSET and not one.graph_node_id
-                mark = marks.get(one.value) if is_set else None
+                is_set = activity.kind == cupti.ActivityKind.MEMSET and not activity.graph_node_id
+                mark = marks.get(activity.value) if is_set else None
                 if mark != "":
-                    found.append((mark or kinds[one.kind] or one.name, one.stream_id, one.start, one.end))
+                    name = mark or kinds[activity.kind] or activity.name
+                    records.append((name, activity.stream_id, activity.start, activity.end))
 
         cupti.activity_register_callbacks(lambda: (_TRACE_BYTES, 0), completed)
         for kind in kinds:
@@ -150,9 +151,9 @@ class CudaRunner:
         cupti.activity_flush_all(1)
         for kind in kinds:
             cupti.activity_disable(kind)
-        found.sort(key=lambda one: one[0] not in MARKS)
-        first = min((start for _, _, start, _ in found), default=0)
-        return [(name, stream, (start - first) * 1e-9, (end - first) * 1e-9) for name, stream, start, end in found][
+        records.sort(key=lambda record: record[0] not in MARKS)
+        first = min((start for _, _, start, _ in records), default=0)
+        return [(name, stream, (start - first) * 1e-9, (end - first) * 1e-9) for name, stream, start, end in records][
             :_TRACE_RECORDS
         ]
 

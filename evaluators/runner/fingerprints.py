@@ -59,8 +59,8 @@ class Fingerprint:
         return all(code == copy for code, copy in self._codes)
 
 
-def _same(one: object, other: object) -> bool:
-    return one is other or (type(one) is type(other) and isinstance(one, int | bytes) and one == other)
+def _same(before: object, after: object) -> bool:
+    return before is after or (type(before) is type(after) and isinstance(before, int | bytes) and before == after)
 
 
 def _parts(value: Any, depth: int) -> Iterator[object]:
@@ -83,8 +83,8 @@ def _parts(value: Any, depth: int) -> Iterator[object]:
     elif kind is dict:
         inner = (*value.keys(), *value.values())
     if depth:
-        for one in inner:
-            yield from _parts(one, depth - 1)
+        for part in inner:
+            yield from _parts(part, depth - 1)
 
 
 def _content(cell: CellType) -> object:
@@ -115,7 +115,7 @@ def _word(address: int) -> int:
 
 def builtins_of(functions: Mapping[str, object], names: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
     """The built-in functions that these functions call by name."""
-    used = {name for one in functions.values() if isinstance(one, FunctionType) for name in one.__code__.co_names}
+    used = {name for value in functions.values() if isinstance(value, FunctionType) for name in value.__code__.co_names}
     for name in sorted(used):
         if name in names and callable(names[name]):
             yield name, names[name]

@@ -71,12 +71,12 @@ class Interception:
         if is_standalone or with_sycl:
             raise RuntimeError(_REFUSED.format("a standalone program" if is_standalone else "SYCL"))
         folders = [extra_include_paths] if isinstance(extra_include_paths, str) else list(extra_include_paths or ())
-        paths = [Path(one) for one in sources]
+        paths = [Path(source) for source in sources]
         others = [f"-I{folder}" for folder in folders if not _is_own(Path(folder))]
         request = {
             "name": str(name),
             "sources": [[path.name, _read(path)] for path in paths],
-            "headers": _headers(paths, [Path(one) for one in folders]),
+            "headers": _headers(paths, [Path(folder) for folder in folders]),
             "cflags": [*_words(extra_cflags), *others],
             "cuda_cflags": [*_words(extra_cuda_cflags), *others],
             "ldflags": _words(extra_ldflags),
@@ -143,9 +143,9 @@ def _is_own(folder: Path) -> bool:
 def _headers(sources: Sequence[Path], folders: Sequence[Path]) -> list[list[str]]:
     """Names and texts of the candidate's own files that its sources include. By these names the sources find the files
     again in another folder."""
-    found: dict[str, str] = {}
+    headers: dict[str, str] = {}
     waiting = [(path, path.parent) for path in sources]
-    while waiting and len(found) < _MOST_HEADERS:
+    while waiting and len(headers) < _MOST_HEADERS:
         path, base = waiting.pop()
         for name in _INCLUDE.findall(_read(path)):
             places = [path.parent / name, *(folder / name for folder in folders)]
@@ -153,10 +153,10 @@ def _headers(sources: Sequence[Path], folders: Sequence[Path]) -> list[list[str]
             if inside is None:
                 continue
             relative = os.path.normpath(os.path.relpath(inside, base) if path.parent / name == inside else name)
-            if relative not in found and not relative.startswith(".."):
-                found[relative] = _read(inside)
+            if relative not in headers and not relative.startswith(".."):
+                headers[relative] = _read(inside)
                 waiting.append((inside, base if path.parent / name == inside else inside.parent))
-    return [[name, text] for name, text in sorted(found.items())]
+    return [[name, text] for name, text in sorted(headers.items())]
 
 
 def _refuse(what: str) -> Callable[..., Any]:

@@ -55,7 +55,9 @@ class Originals:
         now = {name: Fingerprint(value) for name, value in self._picture()}
         added = {name for name in now if name not in self._before and name.startswith(_OWN)}
         missing = Fingerprint(_MISSING)
-        return sorted(added | {name for name, one in self._before.items() if not one.matches(now.get(name, missing))})
+        return sorted(
+            added | {name for name, before in self._before.items() if not before.matches(now.get(name, missing))}
+        )
 
     def _picture(self) -> Iterator[tuple[str, object]]:
         for place, kind_name, names in _FUNCTIONS:
@@ -67,11 +69,11 @@ class Originals:
                 for name in names:
                     yield f"{label}.{name}", inspect.getattr_static(owner, name, _MISSING)
         modules: dict[str, ModuleType] = {}
-        for one in self._objects:
-            kind = type(one)
+        for value in self._objects:
+            kind = type(value)
             yield f"{_OWN} {kind.__name__}", kind.__mro__
             yield from _callables(f"{_OWN} {kind.__name__}", vars(kind))
-            yield from _callables(f"{_OWN} own {kind.__name__}", vars(one))
+            yield from _callables(f"{_OWN} own {kind.__name__}", vars(value))
             yield from _with_builtins(vars(kind))
             modules.update(_own_modules(kind.__module__))
         for name, module in modules.items():
@@ -109,5 +111,5 @@ def _callables(label: str, names: Mapping[str, Any]) -> Iterator[tuple[str, obje
 def _holds_callables(value: Any, depth: int = 2) -> bool:
     if type(value) in (tuple, dict) and depth:
         inner = value.values() if type(value) is dict else value
-        return any(_holds_callables(one, depth - 1) for one in inner)
+        return any(_holds_callables(item, depth - 1) for item in inner)
     return callable(value) or isinstance(value, _CALLABLE)

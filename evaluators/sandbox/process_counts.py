@@ -12,7 +12,7 @@ import os
 def children_of(process: int) -> list[int]:
     """Ids of the processes below `process`. The kernel lists them by thread, so this takes microseconds, unlike a walk
     of /proc."""
-    found: list[int] = []
+    descendants: list[int] = []
     queue = [process]
     while queue:
         tasks = f"/proc/{queue.pop()}/task"
@@ -20,20 +20,20 @@ def children_of(process: int) -> list[int]:
             for thread in os.listdir(tasks):
                 with contextlib.suppress(OSError), open(f"{tasks}/{thread}/children") as listed:
                     below = [int(word) for word in listed.read().split()]
-                    found += below
+                    descendants += below
                     queue += below
-    return found
+    return descendants
 
 
 def parents_and_groups() -> dict[int, tuple[int, int]]:
     """The parent and the process group of every process in /proc, by process id. Takes milliseconds."""
-    found: dict[int, tuple[int, int]] = {}
+    processes: dict[int, tuple[int, int]] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
             with contextlib.suppress(OSError, ValueError, IndexError), open(f"/proc/{name}/stat", "rb") as stat:
                 fields = stat.read().rpartition(b")")[2].split()
-                found[int(name)] = (int(fields[1]), int(fields[2]))
-    return found
+                processes[int(name)] = (int(fields[1]), int(fields[2]))
+    return processes
 
 
 def members_of(group: int) -> list[int]:

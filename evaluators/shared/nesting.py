@@ -1,7 +1,6 @@
 """Nested inputs and outputs as a JSON description plus a flat list of tensors, and their layout in shared memory.
 
-Both sides of the pipe use it. Nothing in here may trust a description: sizes in bytes are computed, never read from
-one.
+Both sides of the pipe use it. Nothing in here may trust a description: a size in bytes is always computed from it.
 """
 
 from __future__ import annotations

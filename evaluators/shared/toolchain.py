@@ -60,11 +60,11 @@ class Toolchain:
     @cached_property
     def cuda_home(self) -> Path | None:
         """The folder of the CUDA toolkit, or None."""
-        found = shutil.which("nvcc")
-        homes = [os.environ.get("CUDA_HOME"), cpp_extension.CUDA_HOME, str(Path(found).parents[1]) if found else None]
+        nvcc = shutil.which("nvcc")
+        homes = [os.environ.get("CUDA_HOME"), cpp_extension.CUDA_HOME, str(Path(nvcc).parents[1]) if nvcc else None]
         complete = (
             home
-            for home in map(Path, [one for one in homes if one] + ["/usr/local/cuda"])
+            for home in map(Path, [home for home in homes if home] + ["/usr/local/cuda"])
             if (home / "include" / "cuda_runtime.h").is_file()
         )
         return next(complete, None)
@@ -78,8 +78,8 @@ class Toolchain:
     @cached_property
     def standard(self) -> str:
         """The C++ standard that this torch compiles extensions with."""
-        found = re.search(r"-std=c\+\+\d\d", inspect.getsource(cpp_extension._write_ninja_file_to_build_library))
-        return found.group() if found else "-std=c++17"
+        match = re.search(r"-std=c\+\+\d\d", inspect.getsource(cpp_extension._write_ninja_file_to_build_library))
+        return match.group() if match else "-std=c++17"
 
     @cached_property
     def identity(self) -> str:
