@@ -1,4 +1,4 @@
-"""One evaluator for all tests of evaluation: short limits, so that what hangs costs seconds."""
+"""One evaluator for all tests of evaluation. Its limits are short, so that a program that hangs costs seconds."""
 
 from __future__ import annotations
 
@@ -22,15 +22,16 @@ def limits() -> LimitsConfig:
 
 
 OF_TIMES = {"clocks", "bursts", "neighbours"}
+"""Kinds of findings that load on the machine can cause."""
 
 
 class PatientEvaluator(Evaluator):
-    """Judges again, twice at most, what is doubted for its times alone: other tests and their engines run beside."""
+    """Judges a program again, twice at most, if it is doubted for its times alone: other tests load the machine."""
 
     def evaluate(self, task: Task | str, source: str, **options: Any) -> Verdict:
         for _ in range(3):
             verdict = super().evaluate(task, source, **options)
-            if verdict.outcome is not Outcome.SUSPECT or {one.kind for one in verdict.deciding} - OF_TIMES:
+            if verdict.outcome is not Outcome.SUSPECT or {finding.kind for finding in verdict.deciding} - OF_TIMES:
                 break
             self._verdicts = {key: kept for key, kept in self._verdicts.items() if kept is not verdict}
         return verdict
@@ -38,7 +39,7 @@ class PatientEvaluator(Evaluator):
 
 @pytest.fixture(scope="session", params=["cpu", pytest.param("auto", marks=pytest.mark.cuda, id="cuda")])
 def evaluator(request) -> Iterator[Evaluator]:
-    """Of the CPU, and of the GPU where there is one: the same tests hold for both."""
+    """An evaluator for the CPU, and one for the GPU if there is one: the same tests hold for both."""
     with PatientEvaluator(arch=request.param, limits=LIMITS) as made:
         made.start()
         yield made

@@ -1,4 +1,4 @@
-"""Honest programs get the verdict they deserve, whatever the form of their inputs, outputs and state."""
+"""Honest programs are judged `ok`, and other functions `wrong`, whatever the form of their inputs and outputs."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_a_verdict_survives_json_and_parquet(evaluator) -> None:
     ids=["import", "no Model", "forward", "get_inputs", "get_init_inputs", "sizes"],
 )
 @pytest.mark.parametrize("extra", ["", "# torch.compile("], ids=["plain", "to build"])
-def test_a_broken_task_is_nobodys_fault_but_ours(evaluator, task, extra) -> None:
+def test_a_broken_task_is_our_failure(evaluator, task, extra) -> None:
     verdict = evaluator.evaluate(task, model("return x[0]", name="ModelNew") + extra)
     assert verdict.outcome is Outcome.INFRA
     assert "test/honest" in verdict.message
@@ -168,6 +168,6 @@ def test_an_evaluation_outlives_its_zygote(evaluator) -> None:
     ("options", "words"),
     [({"arch": "Z80"}, "Z80"), ({"preset": "slow"}, "slow"), ({"baselines": ("cuda_graph",)}, "cuda_graph")],
 )
-def test_an_evaluator_that_cannot_be_is_refused_by_name(options, words) -> None:
+def test_an_option_that_does_not_exist_is_refused_by_name(options, words) -> None:
     with pytest.raises(ValueError, match=words):
         Evaluator(**{"arch": "cpu", **options})

@@ -1,4 +1,4 @@
-"""Digests name what matters and nothing else; records survive their storage formats."""
+"""Digests depend on what a program does, not on its layout. Records survive their storage formats."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_with_beat_exemplars_what_the_prompt_shows_is_worth_one_however_it_is_dr
 
 
 def traced() -> Verdict:
-    """As a GPU gives them: with its clocks, and the kernels that ran."""
+    """A verdict of a GPU, with its clocks and the kernels that ran."""
     full = verdicts()[0]
     clocks = (ClockSample(0.5, 1980, 2619, 41, ""), ClockSample(0.75, 1755, 2619, 52, "power thermal"))
     kernels = (

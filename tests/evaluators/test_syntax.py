@@ -1,4 +1,4 @@
-"""Programs are read the same from any thread."""
+"""Programs can be parsed from any thread."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SOURCE = Path(__file__).read_text()
 
 
 class Cyclic:
-    """Found by the garbage collector alone, whose finaliser lets another thread run while a tree is being built."""
+    """Only the garbage collector frees it. Its finaliser lets another thread run while a tree is being built."""
 
     def __init__(self) -> None:
         self.itself = self
@@ -35,7 +35,7 @@ def eager_switches() -> Iterator[None]:
 
 
 def test_threads_parse_at_the_same_time(eager_switches: None) -> None:
-    """`ast.parse` itself fails here under Python 3.11 now and then (SystemError)."""
+    """`ast.parse` itself sometimes fails here under Python 3.11 (SystemError)."""
     expected, trees, errors = ast.dump(parse_source(SOURCE)), [], []
 
     def parse() -> None:

@@ -1,4 +1,4 @@
-"""What differs between two processes is found before the candidate is there, and is not there for it to find."""
+"""The difference between two processes is measured before the candidate is loaded, and leaves it nothing to find."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def device(monkeypatch) -> CpuDevice:
 
 @pytest.fixture
 def pair(device: CpuDevice, limits: LimitsConfig, tmp_path) -> Iterator[RunnerPair]:
-    """Two processes, of which the candidate's is slower by 1 ms a call, with inputs and outputs bound."""
+    """Two processes with inputs and outputs bound. In the candidate's, a call takes 1 ms longer."""
     zygote, slot = ZygoteHandle(device), device.acquire(10.0)
     runners = [
         RunnerHandle(zygote, device, slot, side, runner_limits(limits), {"SIDE": str(tmp_path / name)})
@@ -84,7 +84,7 @@ def offsets(pair: RunnerPair, task: Task) -> list[float]:
     return calibrate(pair, program, program.init_inputs(1), pair.device, 10.0)
 
 
-def test_a_slower_process_is_told_by_the_reference_alone(pair) -> None:
+def test_the_reference_alone_shows_that_a_process_is_slower(pair) -> None:
     found = offsets(pair, TASK)
     assert len(found) >= 6
     assert median(found) == pytest.approx(1e-3, rel=0.2)
@@ -103,8 +103,8 @@ def test_a_reference_that_fails_in_either_process_is_our_failure(pair) -> None:
         offsets(pair, Task("test/waits", 1, "waits", source))
 
 
-def test_a_candidate_is_judged_after_calibration_as_without(device, limits) -> None:
-    # As long as the reference to the byte, which Python's bytecode cache would take for the same file.
+def test_calibration_changes_no_judgement(device, limits) -> None:
+    # It has as many bytes as the reference. Python's bytecode cache would take it for the same file.
     candidate = SOURCE.replace("class Model(", "class ModelNew(").replace("FACTOR = 1\n", "FACTOR = 2\n")
     reference = SOURCE.replace("FACTOR = 1\n", "FACTOR = 1  #\n")
     assert len(candidate) == len(reference)
@@ -128,7 +128,7 @@ def test_a_candidate_is_judged_after_calibration_as_without(device, limits) -> N
     ],
 )
 def test_the_candidate_finds_no_reference_in_its_process(device, limits, finds) -> None:
-    """Nothing would be gained by it, but a program that is imported afresh should not depend on what ran before."""
+    """It would gain nothing by that, but a freshly imported program should not depend on what ran before it."""
     top = f"import torch.nn as nn\nimport sys\nassert not {finds}\n"
     candidate = SOURCE.replace("import torch.nn as nn\n", top, 1).replace("class Model(", "class ModelNew(")
     with Evaluator(arch="cpu", limits=limits) as evaluator:
@@ -137,7 +137,7 @@ def test_the_candidate_finds_no_reference_in_its_process(device, limits, finds) 
         assert verdict.outcome is Outcome.OK, verdict.message
 
 
-def test_a_reference_of_no_constant_form_is_our_failure_as_without(device, limits) -> None:
+def test_a_reference_whose_form_changes_is_our_failure_with_calibration_too(device, limits) -> None:
     source = SOURCE.replace("return x * FACTOR", "return x * FACTOR, float(x.sum())")
     with Evaluator(arch="cpu", limits=limits) as evaluator:
         evaluator.device.calibrated_seconds = 1e-2

@@ -1,4 +1,4 @@
-"""What may differ between two outputs, and what may not."""
+"""Two outputs may differ by rounding, and by nothing else."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def spoilt(tensor: torch.Tensor, value: float) -> torch.Tensor:
 
 
 def special_pairs() -> dict[str, tuple[torch.Tensor, torch.Tensor]]:
-    """(actual, expected), all but the last few a small error apart."""
+    """Pairs (actual, expected) by name. All but the last few differ by a small error."""
     plain = torch.randn(60, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     near = plain * (1 + 1e-5 * plain.flip(0))
     return {
@@ -182,7 +182,7 @@ MIXED = (torch.float32, torch.int64, torch.bool, torch.float32, torch.complex64)
 
 
 def mixed_outputs() -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-    """(actual, expected) outputs of `MIXED` dtypes that pass."""
+    """Outputs (actual, expected) of the dtypes `MIXED`, which pass."""
     random = torch.Generator().manual_seed(4)
     expected = [
         torch.randn(40, generator=random),
@@ -268,8 +268,12 @@ def test_errors_that_all_have_one_direction_are_told_from_those_that_cancel() ->
     assert not found.passes
     assert found.error == pytest.approx(1e-5, rel=0.01)
     assert "as a whole" in (found.reason or "")
-    assert compare_bias(reference * (1 - 1e-5), reference * (1 + 1e-6), expected, torch.float32).passes  # as the own is
-    assert compare_bias(reference[:2] * (1 - 1e-5), reference[:2], expected[:2], torch.float32).passes  # too few
+    assert compare_bias(
+        reference * (1 - 1e-5), reference * (1 + 1e-6), expected, torch.float32
+    ).passes  # no worse than the reference
+    assert compare_bias(
+        reference[:2] * (1 - 1e-5), reference[:2], expected[:2], torch.float32
+    ).passes  # too few elements
 
 
 @pytest.mark.parametrize("scale", [1e-30, 1e30, 1e200])

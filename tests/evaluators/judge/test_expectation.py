@@ -1,4 +1,4 @@
-"""Outputs are held against float64 where that explains the reference, and against the reference itself elsewhere."""
+"""Outputs are compared with float64 if that explains the reference, and with the reference itself otherwise."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def program_of(forward: str, init: str = "pass", inputs: str = "[torch.randn(64,
 
 
 def expected_of(program: TaskProgram, seed: int = 3) -> tuple[list[Tensor], list[Tensor], Any, bool, Expectation]:
-    """(the reference's outputs, the expected ones, the reference's errors, whether they are known, the expectation)."""
+    """(the reference's outputs, the expected ones, its errors, whether these are measured, the expectation)."""
     values = program.inputs(1)
     with torch.no_grad(), program.seeded(seed):
         _, given = nesting.flatten(program.model(2, [])(*values))
@@ -54,7 +54,7 @@ def test_integers_are_held_against_the_reference() -> None:
 
 def test_each_output_has_an_expectation_of_its_own() -> None:
     given, expected, own, known, _ = expected_of(program_of("return torch.tanh(x @ x), x > 0"))
-    assert not known  # of all of them
+    assert not known  # not those of all outputs
     assert [one.dtype for one in expected] == [torch.float64, torch.bool]
     assert expected[1] is given[1]
     assert own[0] != unknown_errors(torch.float32)
@@ -140,7 +140,7 @@ CANCELLING = program_of(
 
 
 def cancelled(seed: int, digits: float) -> tuple[Tensor, Tensor, list[Any], Expectation]:
-    """The reference's output and one that is off by so many units in the last place of the terms that cancel."""
+    """The reference's output, and one that is off by some units in the last place of the terms that cancel."""
     values = CANCELLING.inputs(seed)
     with torch.no_grad():
         given = CANCELLING.model(seed, [])(*values)
@@ -154,7 +154,7 @@ def cancelled(seed: int, digits: float) -> tuple[Tensor, Tensor, list[Any], Expe
 
 
 def verdicts(digits: float) -> list[tuple[bool, bool]]:
-    """Whether that output passes at first, and whether it does at second look."""
+    """Whether that output passes at first, and whether it passes when it is compared again."""
     found = []
     for seed in range(400):
         given, other, values, expectation = cancelled(seed, digits)
@@ -169,7 +169,7 @@ def verdicts(digits: float) -> list[tuple[bool, bool]]:
 
 def test_what_rounding_explains_passes_at_second_look() -> None:
     found = verdicts(3.0)
-    assert not all(first for first, _ in found)  # by the reference's luck alone, some sound outputs are wrong
+    assert not all(first for first, _ in found)  # the reference is accurate by chance, so some sound outputs fail
     assert all(second for _, second in found)
 
 
@@ -210,7 +210,7 @@ LAST_INPUT = program_of(
 
 @pytest.mark.parametrize("program", [STATEFUL, LAST_INPUT])
 def test_there_is_no_second_look_at_a_reference_that_keeps_a_state(program) -> None:
-    """Its drift would pass for rounding, and a lower precision with it."""
+    """Its drift would be taken for rounding, and then a lower precision would pass, too."""
     values = program.inputs(5)
     expectation = Expectation(program, program.model(1, []))
     runner = program.model(1, [])

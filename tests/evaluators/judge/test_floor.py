@@ -1,4 +1,4 @@
-"""Only what a call must have written counts: never more than an honest program writes."""
+"""Only bytes that a call must have written count: never more than an honest program writes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ def written(forward: Callable[..., object], *, integers: bool = False) -> int:
 def test_what_is_computed_anew_must_be_written() -> None:
     assert written(lambda x: x.exp()) == 4 * SIZE
     assert written(lambda x: x.double().exp()) == 8 * SIZE
-    assert written(lambda x: (x * 5).exp().bfloat16()) == pytest.approx(2 * SIZE, rel=0.02)  # some are equal by chance
+    assert written(lambda x: (x * 5).exp().bfloat16()) == pytest.approx(
+        2 * SIZE, rel=0.02
+    )  # some numbers are equal by chance
     assert written(lambda x: (x.t() @ x).t()) == 4 * SIZE
     assert written(lambda x: x * 3 + 1, integers=True) == 8 * SIZE
 

@@ -1,4 +1,4 @@
-"""Other values keep an input's form."""
+"""Inputs with other values keep their form."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_positive_inputs_become_normal_and_then_larger() -> None:
     assert torch.equal(wide, 4 * given[0])
     assert third == "64 times larger"
     assert torch.equal(far, 64 * given[0])
-    assert float(given[0].amin()) >= 0  # the task's own are left alone
+    assert float(given[0].amin()) >= 0  # the task's own inputs are unchanged
 
 
 def test_inputs_that_are_negative_somewhere_only_become_larger() -> None:

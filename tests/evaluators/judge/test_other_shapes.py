@@ -17,7 +17,7 @@ def specialised(extra: str = "") -> str:
 def test_a_program_for_the_tasks_shape_alone_is_ok_and_says_so(evaluator) -> None:
     verdict = evaluator.evaluate(SHAPED, specialised())
     assert verdict.outcome is Outcome.OK, verdict.message
-    assert [(one.kind, one.severity) for one in verdict.guard] == [("shapes", "hint")]
+    assert [(finding.kind, finding.severity) for finding in verdict.guard] == [("shapes", "hint")]
     assert verdict.guard[0].message.startswith("fails at n = 100: ")
     assert verdict.correctness.error <= verdict.correctness.tolerance  # of the task's own shape
     general = evaluator.evaluate(SHAPED, reference_of(SHAPED))
@@ -33,14 +33,14 @@ def test_a_program_that_raises_at_another_shape_keeps_its_verdict(evaluator) -> 
     assert verdict.speedup is not None
 
 
-def test_a_shape_that_the_reference_refuses_is_not_asked_of_anybody(evaluator) -> None:
+def test_a_shape_that_the_reference_refuses_is_required_of_no_candidate(evaluator) -> None:
     task = task_of(model("return torch.tanh(x[0].view(160, 160))"))
     verdict = evaluator.evaluate(task, model("return torch.tanh(x[0]).view(160, -1)", name="ModelNew"))
     assert verdict.outcome is Outcome.OK, verdict.message
     assert verdict.guard == ()
 
 
-def test_an_odd_shape_is_tried_where_the_preset_asks_for_two(evaluator, monkeypatch) -> None:
+def test_an_odd_shape_is_tried_if_the_preset_asks_for_two(evaluator, monkeypatch) -> None:
     forward = "y = torch.tanh(x[0]) * x[0].shape[0] + 1; return y if y.shape[1] % 2 == 0 else y * 2"
     source = model(forward, name="ModelNew")
     assert evaluator.evaluate(SHAPED, source).guard == ()

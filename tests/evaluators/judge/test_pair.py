@@ -1,4 +1,4 @@
-"""Sets of tensors in one region neither overlap nor leave gaps in what is compared and poisoned."""
+"""Sets of tensors in one region do not overlap, and all their bytes are compared and poisoned."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A close call is made on several pairs of processes, and whatever any of them shows counts."""
+"""A close call is made on several pairs of processes, and the findings of all of them count."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SECONDS = Estimate(1e-5, 1e-5, 1e-5, 16)
 
 @pytest.fixture
 def slot(limits: LimitsConfig, monkeypatch, tmp_path) -> Iterator[MeasuringSlot]:
-    """Of a device on which processes differ by a hundredth."""
+    """The slot of a device on which processes differ by 1 %."""
     monkeypatch.setattr(CpuDevice, "spread", lambda self, seconds: 0.01)
     made = MeasuringSlot(CpuDevice(), limits, BuildCache(tmp_path), require_shapes=False)
     yield made
@@ -35,7 +35,7 @@ def judgement(value: float, *findings: Finding) -> Judgement:
 
 
 def judge(slot: MeasuringSlot, monkeypatch, *answers: Judgement) -> tuple[Judgement, int]:
-    """What the slot makes of the pairs' judgements, and how many pairs it asked."""
+    """The slot's judgement, given those of single pairs of processes, and the number of pairs it asked."""
     queue = [replace(answer, containment=("rlimits",)) for answer in answers]
     monkeypatch.setattr(slot._processes, "judge", lambda *_, **__: queue.pop(0))
     program = TaskProgram(find_task("level1/softmax"))
@@ -44,7 +44,7 @@ def judge(slot: MeasuringSlot, monkeypatch, *answers: Judgement) -> tuple[Judgem
     return found, len(answers) - len(queue)
 
 
-def test_the_median_of_three_pairs_stands_where_it_is_close(slot, monkeypatch) -> None:
+def test_the_median_of_three_pairs_decides_a_close_call(slot, monkeypatch) -> None:
     found, asked = judge(slot, monkeypatch, judgement(1.04), judgement(1.0), judgement(1.01))
     assert asked == 3
     assert found.speedup.value == 1.01
@@ -54,19 +54,19 @@ def test_the_median_of_three_pairs_stands_where_it_is_close(slot, monkeypatch) -
 
 
 @pytest.mark.parametrize("value", [0.5, 0.9, 1.1, 4.0])
-def test_one_pair_is_enough_where_it_is_not(slot, monkeypatch, value) -> None:
+def test_one_pair_is_enough_for_a_clear_call(slot, monkeypatch, value) -> None:
     found, asked = judge(slot, monkeypatch, judgement(value), judgement(1.0), judgement(1.0))
     assert asked == 1
     assert found.speedup.value == value
-    assert found.speedup.high - found.speedup.low > 0.03 * value  # processes differ, seen or not
+    assert found.speedup.high - found.speedup.low > 0.03 * value  # processes differ, even if one pair does not show it
 
 
-def test_one_pair_is_enough_where_processes_are_alike(slot, monkeypatch) -> None:
+def test_one_pair_is_enough_if_processes_are_alike(slot, monkeypatch) -> None:
     monkeypatch.setattr(CpuDevice, "spread", lambda self, seconds: 0.001)
     assert judge(slot, monkeypatch, judgement(1.0), judgement(1.0))[1] == 1
 
 
-def test_what_fails_at_times_has_failed(slot, monkeypatch) -> None:
+def test_a_program_that_fails_in_one_pair_has_failed(slot, monkeypatch) -> None:
     wrong = Judgement(Outcome.WRONG, "relative error 1")
     found, asked = judge(slot, monkeypatch, judgement(1.0), judgement(1.0), wrong)
     assert asked == 3
@@ -74,13 +74,13 @@ def test_what_fails_at_times_has_failed(slot, monkeypatch) -> None:
     assert found.speedup is None
 
 
-def test_evidence_of_a_later_pair_counts(slot, monkeypatch) -> None:
+def test_findings_of_a_later_pair_count(slot, monkeypatch) -> None:
     hint, doubt = Finding("shapes", "hint", "first"), Finding("clocks", "suspect", "third")
     found, _ = judge(slot, monkeypatch, judgement(1.0, hint), judgement(1.0), judgement(1.0, doubt))
     assert sorted(finding.message for finding in found.findings) == ["first", "third"]
 
 
-def test_a_hint_does_not_stand_for_a_suspicion_of_its_kind(slot, monkeypatch) -> None:
+def test_a_hint_does_not_replace_a_suspicion_of_its_kind(slot, monkeypatch) -> None:
     hint, doubt = Finding("flags", "hint", "set back"), Finding("flags", "suspect", "set in a call")
     found, _ = judge(slot, monkeypatch, judgement(1.0, hint), judgement(1.0, doubt), judgement(1.0))
     assert sorted(finding.severity for finding in found.findings) == ["hint", "suspect"]

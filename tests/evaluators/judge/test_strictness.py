@@ -1,4 +1,4 @@
-"""What an evaluator may be asked for beyond a preset: other shapes as a requirement, and the paper's second opinion."""
+"""Options beyond the presets: other shapes as a requirement, and the paper's second opinion."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ _SHORT = Preset("paper", 2, 1, (PairBudget(14),), paper=True)
 
 
 def program(seconds: float, factor: str = "x.shape[0]") -> str:
-    """The task's function; a call takes `seconds`, those of the reference 0.02."""
+    """A candidate whose call takes `seconds`. The reference's takes 0.02."""
     return SOURCE % ("ModelNew", seconds, factor)
 
 
 class SecondDevice:
-    """Stands for an evaluator on a second GPU: answers with what it is told to have measured."""
+    """Stands for an evaluator on a second GPU, and answers as it is told: no machine of the tests has two."""
 
     def __init__(self) -> None:
         self.answer: float | None = None
@@ -66,14 +66,14 @@ def strict(request, limits, second_device) -> Iterator[Evaluator]:
 
 @pytest.fixture
 def short_paper(monkeypatch) -> None:
-    """The paper's protocol in a second, on a machine whose other load must not decide."""
-    for known in presets.PRESETS.values():
-        monkeypatch.setitem(known, "paper", _SHORT)
+    """The paper's protocol in one second, with no limit on variance, which other load on the machine may cause."""
+    for by_name in presets.PRESETS.values():
+        monkeypatch.setitem(by_name, "paper", _SHORT)
     monkeypatch.setattr(paper, "MAX_VARIANCE", 100.0)
 
 
 def confirmations(findings: tuple[Finding, ...]) -> list[Finding]:
-    return [one for one in findings if one.kind == "confirmation"]
+    return [finding for finding in findings if finding.kind == "confirmation"]
 
 
 def test_failing_at_another_shape_is_wrong_where_shapes_are_required(strict) -> None:
@@ -83,7 +83,7 @@ def test_failing_at_another_shape_is_wrong_where_shapes_are_required(strict) -> 
     assert verdict.speedups == {}
     general = strict.evaluate(TASK, program(0.001))
     assert general.outcome is Outcome.OK, general.message
-    assert [one.kind for one in general.guard] == ["text"]  # it reads a clock
+    assert [finding.kind for finding in general.guard] == ["text"]  # it reads a clock
 
 
 def test_an_ordinary_speedup_needs_no_second_opinion(strict, second_device, short_paper) -> None:
@@ -107,7 +107,7 @@ def test_a_great_speedup_stands_when_a_second_device_confirms_it(strict, second_
     assert "not confirmed" in hint.message
 
     second_device.answer = alone.speedup
-    for attempt in range(3):  # what else the host does may change what is measured here meanwhile
+    for attempt in range(3):  # other load on the machine may change the measurement
         source = program(0.00411 + attempt * 1e-5)
         confirmed = strict.evaluate(TASK, source, preset="paper")
         assert second_device.asked[-1] == (TASK.id, source)
@@ -144,12 +144,12 @@ def test_a_rejected_speedup_is_not_the_best_so_far(strict, second_device, short_
     strict.evaluate(task, program(0.0199), preset="paper")
     assert strict.evaluate(task, program(0.002), preset="paper").outcome is Outcome.SUSPECT
     second_device.asked.clear()
-    strict.evaluate(task, program(0.0079), preset="paper")  # 2.5x, and 1.0x is the best that stands
+    strict.evaluate(task, program(0.0079), preset="paper")  # 2.5x, and the best confirmed speed-up is 1.0x
     assert len(second_device.asked) == 1
 
 
 def test_buckets_that_differ_make_a_result_suspect(strict, short_paper, monkeypatch) -> None:
-    monkeypatch.setattr(paper, "MAX_VARIANCE", 0.0)  # no machine is as steady
+    monkeypatch.setattr(paper, "MAX_VARIANCE", 0.0)  # no machine is so steady
     verdict = strict.evaluate(TASK, program(0.0102), preset="paper")
     assert verdict.outcome is Outcome.SUSPECT
-    assert [one.kind for one in verdict.guard if one.severity != "hint"] == ["variance"]
+    assert [finding.kind for finding in verdict.guard if finding.severity != "hint"] == ["variance"]

@@ -1,4 +1,4 @@
-"""Bursts are as long as the speed of both programs deserves."""
+"""The length of a burst depends on how long a call of both programs takes."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from evaluators.records import Outcome
 from tests.evaluators.sources import model, reference_of, task_of
 
 
-def test_bursts_of_what_is_much_slower_are_short(evaluator, monkeypatch) -> None:
-    """A reference so short is called several times in a row, which would take long beside this one."""
+def test_bursts_of_a_much_slower_program_are_short(evaluator, monkeypatch) -> None:
+    """A reference as short as this one is called many times in a burst, which would take long with this candidate."""
     task = task_of(model("return torch.tanh(x[0])"))
-    asked, calls = [], evaluator.device.calls  # first of a calibration, where there is one
+    asked, calls = [], evaluator.device.calls  # the calibration asks first, if there is one
     monkeypatch.setattr(evaluator.device, "calls", lambda seconds, most: asked.append(seconds) or calls(seconds, most))
     slow = "return torch.tanh(sum(torch.sin(x[0]) for _ in range(300)) * 0 + x[0])"
     slower = evaluator.evaluate(task, model(slow, name="ModelNew"))

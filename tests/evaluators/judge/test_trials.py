@@ -1,4 +1,4 @@
-"""Trials show errors that the task's own inputs hide, and none that an honest program does not make."""
+"""Trials show errors that the task's own inputs hide, and honest programs pass them."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from tests.evaluators.sources import HIDDEN_STATE, model, reference_of, task_of
 RELU = task_of(model("return torch.relu(x[0]) * 3"), "[torch.rand(n, n)]")
 
 
-def test_leaving_out_what_the_tasks_own_inputs_never_need_is_wrong(evaluator) -> None:
+def test_a_program_that_does_only_what_the_tasks_own_inputs_need_is_wrong(evaluator) -> None:
     assert evaluator.evaluate(RELU, reference_of(RELU)).outcome is Outcome.OK
     verdict = evaluator.evaluate(RELU, model("return x[0] * 3", name="ModelNew"))
     assert verdict.outcome is Outcome.WRONG
     assert verdict.message.endswith(" on inputs that are normally distributed")
-    assert verdict.correctness.trials == 3  # the task's own two passed before
+    assert verdict.correctness.trials == 3  # two on the task's own inputs passed before
     assert verdict.speedups == {}
 
 
-def test_a_bound_that_only_larger_values_reach_is_wrong(evaluator) -> None:
-    task = task_of(model("return x[0].clamp(-9, 9)"))  # of 25600 normal numbers, none is beyond
+def test_a_program_that_leaves_out_a_bound_is_wrong_even_if_only_larger_values_reach_it(evaluator) -> None:
+    task = task_of(model("return x[0].clamp(-9, 9)"))  # none of 25600 normal numbers is beyond
     verdict = evaluator.evaluate(task, model("return x[0] * 1", name="ModelNew"))
     assert verdict.outcome is Outcome.WRONG
     assert verdict.message.endswith(" on inputs that are 4 times larger")
 
 
 @pytest.mark.parametrize("forward", ["return torch.sqrt(x[0])", "return torch.log(x[0] + 1e-3)", "return x[0] ** 0.3"])
-def test_inputs_that_the_reference_cannot_take_are_not_asked_of_anybody(evaluator, forward) -> None:
+def test_inputs_that_the_reference_does_not_take_are_required_of_no_candidate(evaluator, forward) -> None:
     task = task_of(model(forward), "[torch.rand(n, n) + 0.1]")
     verdict = evaluator.evaluate(task, reference_of(task))
     assert verdict.outcome is Outcome.OK, verdict.message
@@ -43,7 +43,7 @@ ROUNDED = "y = {exact}; m, e = torch.frexp(y); return torch.ldexp(torch.round(m 
 
 
 @pytest.mark.parametrize(("bits", "outcome"), [(17, Outcome.WRONG), (20, Outcome.OK)])
-def test_no_digits_may_be_missing_where_nothing_is_summed(evaluator, bits, outcome) -> None:
+def test_no_digits_may_be_missing_if_nothing_is_summed(evaluator, bits, outcome) -> None:
     task = task_of(model("return torch.tanh(x[0])"))
     source = model(ROUNDED.format(exact="torch.tanh(x[0])", bits=bits), name="ModelNew")
     verdict = evaluator.evaluate(task, source)
@@ -61,14 +61,14 @@ def split(x):
 
 
 @pytest.mark.parametrize(("terms", "outcome"), [(2, Outcome.WRONG), (3, Outcome.OK)])
-def test_a_product_of_numbers_cut_short_is_told_from_a_whole_one(evaluator, terms, outcome) -> None:
+def test_a_product_of_shortened_numbers_is_wrong(evaluator, terms, outcome) -> None:
     task = task_of(model("return x[0] @ x[1]"), "[torch.randn(n, n), torch.randn(n, n)]")
     source = model("return sum(a @ b for a in split(x[0]) for b in split(x[1]))", name="ModelNew")
     verdict = evaluator.evaluate(task, source + TERMS.format(terms=terms))
     assert verdict.outcome is outcome, verdict.message
 
 
-def test_a_sum_may_be_as_far_off_as_its_order_makes_it(evaluator) -> None:
+def test_a_sum_may_have_the_error_that_its_order_explains(evaluator) -> None:
     task = task_of(model("return x[0].cumsum(1)"))
     source = model(ROUNDED.format(exact="x[0].cumsum(1)", bits=17), name="ModelNew")
     verdict = evaluator.evaluate(task, source)
@@ -84,7 +84,7 @@ NOISY = (
 )
 
 
-def test_noise_within_the_tolerance_is_noted(evaluator) -> None:
+def test_noise_within_the_tolerance_is_recorded(evaluator) -> None:
     task = task_of(model("return torch.tanh(x[0])"))
     noisy = evaluator.evaluate(task, model(NOISY.format(size=1e-6), name="ModelNew"))
     assert noisy.outcome is Outcome.OK, noisy.message
@@ -96,14 +96,14 @@ def test_noise_within_the_tolerance_is_noted(evaluator) -> None:
     assert loud.outcome is Outcome.WRONG
 
 
-def test_random_numbers_of_the_tasks_seed_are_no_noise(evaluator) -> None:
+def test_random_numbers_under_the_tasks_seed_are_deterministic(evaluator) -> None:
     task = task_of(model("return x[0] + torch.rand_like(x[0])"))
     verdict = evaluator.evaluate(task, model("return torch.rand_like(x[0]) + x[0]", name="ModelNew"))
     assert verdict.outcome is Outcome.OK, verdict.message
     assert verdict.correctness.deterministic is True
 
 
-def test_where_the_reference_keeps_a_state_nothing_is_said_of_determinism(evaluator) -> None:
+def test_determinism_is_unknown_if_the_reference_keeps_a_state(evaluator) -> None:
     verdict = evaluator.evaluate(HIDDEN_STATE, reference_of(HIDDEN_STATE) + "# once more\nk = 1\n")
     assert verdict.outcome is Outcome.OK, verdict.message
     assert verdict.correctness.deterministic is None

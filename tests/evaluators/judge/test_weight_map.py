@@ -1,4 +1,4 @@
-"""Weights are found by their values under two seeds, and only where no doubt is left."""
+"""Weights are found by their values under two seeds, and only if there is no doubt about any number."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def draw(seed: int, dtype: torch.dtype = torch.float32) -> dict[str, torch.Tenso
 
 
 def joined(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """What an honest program may make of it."""
+    """The state of an honest program that holds the reference's weights in another layout."""
     both = torch.stack([state["a.weight"], state["b.weight"]], dim=1)
     return {
         "rows": both.reshape(48, 16).t().contiguous(),
@@ -38,13 +38,13 @@ def test_new_weights_are_the_same_function_of_the_old_on_both_sides(dtype) -> No
     found, state = weight_map(dtype=dtype), draw(3, dtype)
     assert found.missing == ()
     given = found.translate(state, joined(draw(2, dtype)))
-    expected = joined(state)  # of the state as `translate` left it
+    expected = joined(state)  # `translate` has changed the state
     assert set(given) >= {"rows", "reversed", "again"}
     assert all(torch.equal(one, expected[name]) for name, one in given.items())
     assert not torch.equal(state["a.weight"], draw(2, dtype)["a.weight"])
 
 
-def test_weights_of_enough_digits_stay_as_drawn() -> None:
+def test_weights_without_equal_numbers_stay_as_drawn() -> None:
     state = draw(3)
     weight_map().translate(state, joined(draw(2)))
     assert all(torch.equal(one, draw(3)[name]) for name, one in state.items())
@@ -61,11 +61,11 @@ def test_weights_of_enough_digits_stay_as_drawn() -> None:
         (lambda one: {}, {"a.weight", "b.weight", "bias", "scale"}),
     ],
 )
-def test_what_is_not_there_number_by_number_is_missing(change, missing) -> None:
+def test_a_tensor_is_missing_unless_all_its_numbers_are_found(change, missing) -> None:
     assert set(weight_map(lambda state: change(joined(state))).missing) == missing
 
 
-def test_numbers_that_were_right_under_one_seed_alone_are_missing() -> None:
+def test_numbers_that_are_right_under_only_one_seed_are_missing() -> None:
     first, second = draw(1), draw(2)
     assert set(WeightMap((first, second), (first, first)).missing) == {"a.weight", "b.weight", "bias"}
 
@@ -87,18 +87,18 @@ def test_equal_initial_values_get_equal_new_ones() -> None:
     assert torch.equal(given["both"], state["copy"])
 
 
-def test_numbers_of_sixteen_bytes_are_not_compared() -> None:
+def test_numbers_of_sixteen_bytes_cannot_be_compared() -> None:
     assert is_comparable(draw(1))
     assert not is_comparable({"a": torch.zeros(2, dtype=torch.complex128)})
 
 
 def ordered(seed: int) -> dict[str, torch.Tensor]:
-    """A state with structure: an order, and rows of which each is one-hot."""
+    """A state with structure: a permutation, and rows each of which is one-hot."""
     order = torch.randperm(64, generator=torch.Generator().manual_seed(seed))
     return {"order": order, "chosen": torch.nn.functional.one_hot(order, 64).float(), "bias": draw(seed)["bias"]}
 
 
-def test_structure_is_handed_over_in_whole() -> None:
+def test_a_tensor_with_structure_is_handed_over_as_a_whole() -> None:
     first, second = (
         {"p": one["order"], "q": one["chosen"].t(), "b": one["bias"].flip(0)} for one in map(ordered, (1, 2))
     )
@@ -112,7 +112,7 @@ def test_structure_is_handed_over_in_whole() -> None:
     assert torch.equal(given["b"], state["bias"].flip(0))
 
 
-def test_structure_that_is_there_in_other_form_stays_as_it_is() -> None:
+def test_a_tensor_with_structure_in_another_layout_stays_as_it_is() -> None:
     def backwards(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         return {"p": state["order"].flip(0), "q": state["chosen"].flip(0), "b": state["bias"].flip(0)}
 
@@ -127,7 +127,7 @@ def test_structure_that_is_there_in_other_form_stays_as_it_is() -> None:
     assert not torch.equal(state["bias"], ordered(2)["bias"])
 
 
-def test_without_numbers_whole_tensors_are_found_and_no_others() -> None:
+def test_without_a_search_by_number_only_whole_tensors_are_found() -> None:
     def made(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         return {"x": state["a.weight"].t().contiguous(), "y": state["b.weight"].view(8, 48), "scale": state["scale"]}
 
@@ -138,7 +138,7 @@ def test_without_numbers_whole_tensors_are_found_and_no_others() -> None:
     }  # fmt: skip
 
 
-def test_a_dtype_of_which_the_reference_has_no_number_is_no_source() -> None:
+def test_a_dtype_without_numbers_in_the_reference_is_no_source() -> None:
     first, second = ({**draw(seed), "none": torch.empty(0, dtype=torch.int64)} for seed in (1, 2))
     candidate = ({**draw(seed), "count": torch.tensor([seed])} for seed in (1, 2))
     assert WeightMap((first, second), tuple(candidate)).missing == ()

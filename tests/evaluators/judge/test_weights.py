@@ -1,4 +1,4 @@
-"""New weights reach a program under whatever names it holds them, whatever else is in its state."""
+"""A program gets new weights whatever their names and layout are, and whatever else its state holds."""
 
 from __future__ import annotations
 
@@ -69,9 +69,9 @@ def made(more: str, forward: str, name: str) -> str:
 
 @pytest.mark.parametrize("name", ["linear", "layer"])
 @pytest.mark.parametrize("padding", PADDED)
-def test_what_was_folded_is_caught_whatever_else_the_state_holds(evaluator, padding, name) -> None:
+def test_folded_weights_are_caught_whatever_else_the_state_holds(evaluator, padding, name) -> None:
     verdict = evaluator.evaluate(TASK, made(f"{COLUMN}; {PADDED[padding]}", FOLDED, name))
-    if (padding, name) == ("same dtype", "layer") and not evaluator.device.own_memory:  # too much to look through
+    if (padding, name) == ("same dtype", "layer") and not evaluator.device.own_memory:  # too many numbers to search
         assert verdict.outcome is Outcome.SUSPECT
         assert [finding.kind for finding in verdict.deciding] == ["weights"]
     else:
@@ -89,7 +89,7 @@ def test_an_honest_state_may_hold_anything(evaluator, unusual) -> None:
 
 
 @pytest.mark.parametrize("claim", CLAIMS)
-def test_a_state_that_cannot_be_is_the_programs_own_failure(evaluator, claim) -> None:
+def test_an_impossible_state_is_the_programs_own_failure(evaluator, claim) -> None:
     verdict = evaluator.evaluate(TASK, CLAIMING.format(state=CLAIMS[claim]))
     assert verdict.outcome is Outcome.RUNTIME_ERROR
     assert "wrote to the judge's pipe" in verdict.message
@@ -99,7 +99,7 @@ def test_a_state_that_cannot_be_is_the_programs_own_failure(evaluator, claim) ->
 # Names and layouts
 
 
-def test_state_of_other_names_is_drawn_under_the_same_seed(evaluator) -> None:
+def test_a_state_of_other_names_is_ok(evaluator) -> None:
     renamed = model("return 2 * torch.tanh(x[0] @ self.other)", WEIGHT.replace("self.w", "self.other"), "ModelNew")
     assert evaluator.evaluate(TWICE, renamed).outcome is Outcome.OK
 
@@ -112,7 +112,7 @@ def test_state_of_other_names_is_drawn_under_the_same_seed(evaluator) -> None:
         ("; self.h = nn.ParameterList(self.w.detach().chunk(2, 1)); del self.w", "x[0] @ torch.cat([*self.h], 1)"),
     ],
 )  # fmt: skip
-def test_state_of_another_layout_is_ok(evaluator, init, product) -> None:
+def test_a_state_of_another_layout_is_ok(evaluator, init, product) -> None:
     verdict = evaluator.evaluate(TWICE, model(f"return 2 * torch.tanh({product})", WEIGHT + init, "ModelNew"))
     assert verdict.outcome is Outcome.OK, (verdict.message, verdict.guard)
 
@@ -126,7 +126,7 @@ def test_state_of_another_layout_is_ok(evaluator, init, product) -> None:
         ("; self.kept = self.w.detach().clone(); self.v = self.w; self.v.data.zero_(); del self.w", Outcome.SUSPECT),
     ],
 )  # fmt: skip
-def test_weights_kept_apart_from_those_in_the_state_are_found_out(evaluator, init, outcome) -> None:
+def test_weights_that_are_kept_outside_of_the_state_are_found_out(evaluator, init, outcome) -> None:
     scale = " / 1.5" if "1.5" in init else ""
     candidate = model(f"return 2 * torch.tanh(x[0] @ (self.kept.to(x[0].device){scale}))", WEIGHT + init, "ModelNew")
     verdict = evaluator.evaluate(TWICE, candidate)
@@ -134,7 +134,7 @@ def test_weights_kept_apart_from_those_in_the_state_are_found_out(evaluator, ini
     assert "weights" in verdict.message or "weights" in [finding.kind for finding in verdict.guard]
 
 
-def test_a_state_of_another_size_each_time_is_an_error(evaluator) -> None:
+def test_a_state_that_changes_its_size_is_an_error(evaluator) -> None:
     hook = "lambda *_: sizes.append(0) or {'other': torch.zeros(len(sizes))}"
     init = WEIGHT.replace("self.w", "self.other") + f"; self._register_state_dict_hook({hook})"
     lies = "sizes = []\n" + model("return 2 * torch.tanh(x[0] @ self.other)", init, "ModelNew")

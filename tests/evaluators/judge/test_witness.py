@@ -1,4 +1,4 @@
-"""Which kernels a candidate brought, and how long a call kept the GPU busy."""
+"""A trace tells the candidate's own kernels from others, and how long a call kept the GPU busy."""
 
 from __future__ import annotations
 
@@ -84,8 +84,8 @@ def test_a_triton_kernel_of_the_source_is_own(name) -> None:
         "cutlass_80_tensorop_s1688gemm_256x64_16x4_nn_align4",
         "ampere_sgemm_128x64_tn",
         "triton_poi_fused_x",
-        "_Z5twicef",  # a function of the device, not a kernel
-        "scaled",  # the beginning of one
+        "_Z5twicef",  # a device function, not a kernel
+        "scaled",  # only the beginning of a kernel's name
         "relu",
         "forward",
         "",
@@ -93,12 +93,12 @@ def test_a_triton_kernel_of_the_source_is_own(name) -> None:
         "[memset]",
     ],
 )
-def test_what_libraries_bring_is_not_own(name) -> None:
+def test_a_kernel_of_a_library_is_not_own(name) -> None:
     assert not is_own(name, CUDA)
     assert not is_own(name, TRITON)
 
 
-def test_an_inductor_kernel_is_own_where_it_is_written_out() -> None:
+def test_an_inductor_kernel_is_own_if_the_source_defines_it() -> None:
     written = "@triton.jit\ndef triton_poi_fused_x(in_ptr0, out_ptr0, xnumel):\n    pass\n"
     assert is_own("triton_poi_fused_x", written)
     assert not is_own("triton_poi_fused_x", "@torch.compile\ndef triton_poi_fused_x(x):\n    return x\n")
@@ -131,7 +131,7 @@ def test_a_library_kernel_is_not_own_because_of_a_name_in_the_source() -> None:
 
 
 class Runner:
-    """Stands for a runner on a GPU, which no machine without one has."""
+    """Stands for a runner on a GPU, so that this can be tested on a machine without one."""
 
     def __init__(self, records: Any, *libraries: Path) -> None:
         self.records = records
@@ -224,7 +224,7 @@ ORDERED = [("[begin]", 7, 0.0, 100e-6), ("[end]", 7, 150e-6, 151e-6)]
         ([("k", 9, 0.0, 200e-6)], 150e-6),
     ],
 )
-def test_what_ran_outside_of_a_calls_time_is_counted(kernels, outside) -> None:
+def test_kernels_outside_of_a_calls_time_are_counted(kernels, outside) -> None:
     trace = trace_of(Runner([*ORDERED, *kernels]), "", 1.0)
     assert trace.outside_seconds == pytest.approx(outside)
     assert {use.name for use in trace.kernels} <= {"k", "l"}

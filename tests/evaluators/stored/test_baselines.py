@@ -1,4 +1,4 @@
-"""A baseline is measured once for a task, its sizes and the versions; one that fails is absent, and says why."""
+"""A baseline is measured once for a task, its sizes and the versions. If it fails, it is absent, with a reason."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ REFUSING = Task(
         super().__setattr__(name, value)
 """,
 )
-# Built without delay and slow to construct in the measuring slot: a builder's runner has a compiler's limit.
+# Constructing it takes longer than the measuring slot allows, but not longer than a builder does.
 HANGING = Task(
     "test/hanging",
     1,
@@ -121,7 +121,7 @@ def test_the_seconds_of_eager_are_stored_and_read_back(tmp_path) -> None:
     assert BaselineStore(tmp_path).get(TASK, "torch_compile", VERSIONS).eager_seconds == 2.5e-4
     [path] = (tmp_path / "baselines").iterdir()
     entry = json.loads(path.read_text())
-    del entry["eager_seconds"]  # as a store that is older than the field has it
+    del entry["eager_seconds"]  # a store that is older than this field does not have it
     path.write_text(json.dumps(entry))
     assert BaselineStore(tmp_path).get(TASK, "torch_compile", VERSIONS) == replace(SPEEDUP, eager_seconds=None)
 
@@ -169,7 +169,7 @@ def test_a_store_that_was_interrupted_while_it_wrote_measures_again(tmp_path) ->
     store = BaselineStore(tmp_path)
     store.put(TASK, "torch_compile", VERSIONS, SPEEDUP)
     [path] = store.folder.iterdir()
-    path.rename(path.with_suffix(".partial"))  # as a killed writer leaves it
+    path.rename(path.with_suffix(".partial"))  # a killed writer leaves it like this
     assert store.get(TASK, "torch_compile", VERSIONS) is None
     store.put(TASK, "torch_compile", VERSIONS, SPEEDUP)
     assert store.get(TASK, "torch_compile", VERSIONS) == SPEEDUP

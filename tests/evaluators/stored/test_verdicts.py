@@ -1,4 +1,4 @@
-"""Verdicts of earlier runs are taken over where they would be measured alike, and nowhere else."""
+"""Verdicts of earlier runs are reused only if they would be measured alike."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def verdict_of(outcome: Outcome = Outcome.OK, about: Mapping[str, str] = ABOUT, 
 
 @pytest.fixture
 def published(tmp_path: Path) -> Callable[..., str]:
-    """Writes verdicts as a report publishes them; gives the folder."""
+    """Writes verdicts as a report publishes them, and returns the folder."""
 
     def write(*verdicts: Verdict, name: str = "earlier") -> str:
         (tmp_path / name).mkdir()
@@ -51,36 +51,36 @@ def published(tmp_path: Path) -> Callable[..., str]:
     return write
 
 
-def known(folder: str, about: Mapping[str, str] = ABOUT, baselines: tuple[str, ...] = ("eager",)) -> list[Verdict]:
+def reusable(folder: str, about: Mapping[str, str] = ABOUT, baselines: tuple[str, ...] = ("eager",)) -> list[Verdict]:
     return list(read_reusable_verdicts([folder], about, baselines).values())
 
 
-def test_a_verdict_that_is_taken_over_says_where_from_and_cost_nothing(published: Callable[..., str]) -> None:
-    (taken,) = known(published(verdict_of()))
-    assert taken.evaluator[REUSED_FROM] == "earlier"
-    assert (taken.speedups, taken.cost) == (verdict_of().speedups, {})
-    again = published(taken, name="later")
-    assert [one.evaluator[REUSED_FROM] for one in known(again)] == ["earlier"], "where it was measured"
+def test_a_reused_verdict_names_its_folder_and_costs_nothing(published: Callable[..., str]) -> None:
+    (reused,) = reusable(published(verdict_of()))
+    assert reused.evaluator[REUSED_FROM] == "earlier"
+    assert (reused.speedups, reused.cost) == (verdict_of().speedups, {})
+    again = published(reused, name="later")
+    assert [verdict.evaluator[REUSED_FROM] for verdict in reusable(again)] == ["earlier"], "where it was measured"
 
 
 @pytest.mark.parametrize("outcome", list(Outcome))
-def test_only_what_was_right_or_wrong_is_taken_over(published: Callable[..., str], outcome: Outcome) -> None:
-    assert bool(known(published(verdict_of(outcome)))) == (outcome in (Outcome.OK, Outcome.WRONG))
+def test_only_right_and_wrong_programs_are_reused(published: Callable[..., str], outcome: Outcome) -> None:
+    assert bool(reusable(published(verdict_of(outcome)))) == (outcome in (Outcome.OK, Outcome.WRONG))
 
 
 @pytest.mark.parametrize("other", [{"driver": "590"}, {"gpu": "NVIDIA H100"}, {"arch": "H100"}, {"torch": "2.12"}])
 def test_other_versions_are_measured_anew(published: Callable[..., str], other: dict[str, str]) -> None:
-    assert not known(published(verdict_of()), {**ABOUT, **other})
+    assert not reusable(published(verdict_of()), {**ABOUT, **other})
 
 
-def test_what_was_believed_without_the_guard_is_measured_anew(published: Callable[..., str]) -> None:
-    assert not known(published(verdict_of(about={**ABOUT, "guard": "off"})))
+def test_verdicts_without_the_guard_are_not_reused(published: Callable[..., str]) -> None:
+    assert not reusable(published(verdict_of(about={**ABOUT, "guard": "off"})))
 
 
 def test_a_baseline_that_is_missing_is_measured_with_the_program(published: Callable[..., str]) -> None:
     folder = published(verdict_of())
-    assert known(folder, baselines=("eager", "torch_compile"))
-    assert not known(folder, baselines=("eager", "cuda_graph"))
+    assert reusable(folder, baselines=("eager", "torch_compile"))
+    assert not reusable(folder, baselines=("eager", "cuda_graph"))
 
 
 def test_of_several_folders_the_last_counts(published: Callable[..., str]) -> None:
@@ -88,20 +88,20 @@ def test_of_several_folders_the_last_counts(published: Callable[..., str]) -> No
         published(verdict_of(speedups={"eager": replace(ESTIMATE, value=value)}), name=str(value))
         for value in (1.95, 2.05)
     ]
-    (taken,) = read_reusable_verdicts(folders, ABOUT, ("eager",)).values()
-    assert taken.speedup == 2.05
+    (reused,) = read_reusable_verdicts(folders, ABOUT, ("eager",)).values()
+    assert reused.speedup == 2.05
 
 
 def test_a_folder_without_verdicts_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="nothing"):
-        known(str(tmp_path / "nothing"))
+        reusable(str(tmp_path / "nothing"))
 
 
 def test_an_evaluator_measures_no_program_again_that_a_run_has_judged(tmp_path: Path, limits) -> None:
     with Evaluator("cpu", limits=limits) as first:
         judged = [first.evaluate(TASK, source) for source in (ONCE, THRICE)]
-    assert [one.outcome for one in judged] == [Outcome.OK, Outcome.WRONG], judged
-    for step, verdict in enumerate(judged):  # as a run directory has them
+    assert [verdict.outcome for verdict in judged] == [Outcome.OK, Outcome.WRONG], judged
+    for step, verdict in enumerate(judged):  # in the layout of a run directory
         folder = tmp_path / "run" / "verdicts" / "phase=1-sft" / f"step={step:06d}"
         folder.mkdir(parents=True)
         pq.write_table(verdict_table([verdict]), folder / "verdicts.parquet")

@@ -1,4 +1,4 @@
-"""Tasks load from every format, and what does not load says so in one line."""
+"""Tasks load from every format. If one does not load, the error says so in one line."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ BAD_LINES = {
 
 
 @pytest.mark.parametrize("name", BAD_LINES)
-def test_a_bad_line_is_named_in_one(tmp_path, name) -> None:
+def test_a_bad_line_is_named_in_one_line(tmp_path, name) -> None:
     path = tmp_path / "tasks.jsonl"
     path.write_text("\n" + BAD_LINES[name] + "\n")
     with pytest.raises(TaskError) as error:
@@ -99,7 +99,7 @@ def test_a_bad_file_is_named_in_one_line(tmp_path, name, content) -> None:
     assert "\n" not in str(error.value)
 
 
-def test_what_is_not_there_comes_with_a_remedy(tmp_path) -> None:
+def test_a_missing_source_is_named_with_a_remedy(tmp_path) -> None:
     for source in (tmp_path, tmp_path / "missing", tmp_path / "missing.jsonl"):
         with pytest.raises(TaskError, match=str(source)):
             load_tasks(str(source))

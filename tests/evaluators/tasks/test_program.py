@@ -1,4 +1,4 @@
-"""Sizes are overridden by name, wherever they stand, and nothing else of the source changes."""
+"""Sizes are overridden by name in every kind of assignment, and nothing else in the source changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Other shapes change what `get_inputs` decides on its own, and nothing else."""
+"""Other shapes change sizes that `get_inputs` alone decides, and nothing else."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ def test_a_bundled_task_runs_at_its_variants_or_its_reference_refuses(identity) 
         ran += 1
         assert [one.shape for one in nesting.flatten(given)[1]] != shapes
         assert nesting.tensor_specs(spec)
-        # A model that was made for the task's own sizes, as a runner's was, gives the same there.
+        # A model for the task's own sizes, such as a runner's, has outputs of the same form there.
         with torch.no_grad(), other.seeded(1):
             again = nesting.flatten(plain.model(1, arguments)(*given))[0]
         assert nesting.difference(spec, again) is None

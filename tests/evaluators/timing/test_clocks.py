@@ -1,4 +1,4 @@
-"""Ratios cancel what both sides share, and time that only one clock saw is told from noise."""
+"""Ratios cancel load that both sides share, and time that only one clock saw is told from noise."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ durations = st.floats(1e-6, 1e-2)
 
 
 def burst(own: list[float], *, overhead: float = 3e-4, hidden: float = 0.0, warm: int = 0) -> Burst:
-    """Of calls that the runner's clock saw; `hidden` seconds of the burst it did not see."""
+    """A burst of calls with the times `own` by the runner's clock, which did not see `hidden` seconds of the burst."""
     return Burst(sum(own) + overhead + hidden, tuple(own), warm)
 
 
 def noisy_pairs(count: int, hidden: float = 0.0, jitter: float = 5e-5, call: float = 2e-5) -> list[Pair]:
-    """Both sides take `call` seconds a call; the way to the runner and back varies by `jitter` seconds."""
+    """Pairs of bursts of calls of `call` seconds. The way to the runner and back varies by `jitter` seconds."""
     random = np.random.default_rng(3)
 
     def side(hidden: float) -> Burst:
@@ -34,7 +34,7 @@ def noisy_pairs(count: int, hidden: float = 0.0, jitter: float = 5e-5, call: flo
 
 
 def examined(clock: Clock, pairs: list[Pair]) -> tuple[float, Finding | None]:
-    """The share that is hidden, and what the guard says of it."""
+    """The hidden share, and the guard's finding on it."""
     hidden = clock.hidden(pairs)
     return hidden.share.value, next(iter(ClocksAgree().examine(SimpleNamespace(hidden=hidden))), None)
 
@@ -43,21 +43,21 @@ def examined(clock: Clock, pairs: list[Pair]) -> tuple[float, Finding | None]:
 
 
 @given(durations, st.floats(1, 1e4), st.integers(0, CALLS - 1))
-def test_an_interrupted_call_does_not_change_what_is_typical(call, factor, place) -> None:
+def test_an_interrupted_call_does_not_change_the_typical_call(call, factor, place) -> None:
     own = [call] * CALLS
     own[place] *= factor
     assert burst(own).typical == pytest.approx(call, rel=1e-9)
 
 
 @given(st.lists(durations, min_size=1, max_size=40))
-def test_what_is_typical_is_between_the_quartiles(own) -> None:
+def test_the_typical_call_is_between_the_quartiles(own) -> None:
     ordered, cut = sorted(own), len(own) // 4
     typical = burst(own).typical
     assert ordered[cut] * (1 - 1e-9) <= typical <= ordered[len(own) - cut - 1] * (1 + 1e-9)
     assert burst(own[::-1]).typical == typical
 
 
-def test_what_is_typical_follows_every_call_of_the_middle() -> None:
+def test_the_typical_call_follows_every_call_of_the_middle() -> None:
     # A median would jump from one step of a coarse clock to the next.
     own = [1.0, 1.0, 1.0, 1.0, 2.0, 2.0, 2.0, 2.0]
     assert burst(own).typical == pytest.approx(1.5)
@@ -83,7 +83,7 @@ def test_ratios_of_events_are_the_reference_over_the_candidate(reference, candid
 
 @given(st.floats(2e-6, 1e-3), st.floats(0, 4e-7))
 def test_a_constant_offset_of_a_process_cancels(call, offset) -> None:
-    """Every call of the candidate's process takes longer, as the reference did there."""
+    """Every call in the candidate's process takes longer, and so did the reference's there."""
     pair = (burst([call] * CALLS), burst([call + offset] * CALLS))
     assert EventClock().ratios([pair], offset) == pytest.approx([1.0], rel=1e-6)
 
@@ -115,7 +115,7 @@ def test_noise_on_the_way_to_a_runner_is_no_finding(call, jitter) -> None:
 
 
 def test_a_little_hidden_in_a_short_call_is_below_what_events_can_tell() -> None:
-    # 4 µs a call beside 2 µs: two hundred per cent, but sides differ by that much without anybody's doing.
+    # 4 µs a call beside 2 µs: that is 200 %, but two honest sides differ by as much.
     share, finding = examined(EventClock(), noisy_pairs(20, hidden=CALLS * 4e-6, jitter=0.0, call=2e-6))
     assert share > 1.5
     assert finding is None
@@ -124,19 +124,19 @@ def test_a_little_hidden_in_a_short_call_is_below_what_events_can_tell() -> None
 @pytest.mark.parametrize(
     ("hidden", "is_found"), [(2e-5, False), (1e-4, True)], ids=["as noise hides", "more than noise hides"]
 )
-def test_a_small_share_of_a_long_call_is_a_finding_where_no_noise_explains_it(hidden, is_found) -> None:
+def test_a_small_share_of_a_long_call_is_a_finding_if_no_noise_explains_it(hidden, is_found) -> None:
     share, finding = examined(EventClock(), noisy_pairs(20, hidden=CALLS * hidden, jitter=0.0, call=1e-3))
     assert share == pytest.approx(hidden / 1e-3, abs=0.03)
     assert (finding is not None) == is_found
 
 
-def test_what_no_noise_explains_is_no_finding_beside_much_longer_work() -> None:
+def test_hidden_time_is_no_finding_beside_much_longer_work() -> None:
     share, finding = examined(EventClock(), noisy_pairs(20, hidden=CALLS * 2e-4, jitter=0.0, call=1e-2))
     assert share == pytest.approx(0.02, abs=0.01)
     assert finding is None
 
 
-def test_what_hides_from_both_sides_alike_is_no_finding() -> None:
+def test_time_that_is_hidden_on_both_sides_is_no_finding() -> None:
     pairs = [(burst([1e-5] * CALLS, hidden=1e-2), burst([1e-5] * CALLS, hidden=1e-2)) for _ in range(20)]
     assert examined(EventClock(), pairs) == (pytest.approx(0.0, abs=1e-6), None)
 
@@ -150,7 +150,7 @@ def test_a_runner_that_claims_to_take_no_time_is_no_error(question) -> None:
 
 
 @given(st.floats(1e-4, 1e-2), st.floats(1e-4, 1e-2))
-def test_the_judges_ratios_leave_the_way_to_the_runner_out(reference, candidate) -> None:
+def test_the_judges_ratios_leave_out_the_way_to_the_runner(reference, candidate) -> None:
     pairs = [(burst([reference] * 4), burst([candidate] * 4))] * 5
     assert JudgeClock().ratios(pairs) == pytest.approx([reference / candidate] * 5, rel=1e-6)
     assert examined(JudgeClock(), pairs) == (pytest.approx(0.0, abs=1e-9), None)

@@ -1,4 +1,4 @@
-"""Intervals cover what they claim."""
+"""Intervals contain the true value as often as they claim."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_one_odd_pair_of_processes_does_not_decide() -> None:
 
 
 @pytest.mark.parametrize("processes", [1, 3, 5])
-def test_the_interval_holds_what_differs_between_processes(processes) -> None:
+def test_the_interval_contains_the_difference_between_processes(processes) -> None:
     random = np.random.default_rng(3)
     spread, within, held = 0.01, 0.004, 0
     for _ in range(600):
@@ -92,7 +92,7 @@ def test_the_interval_holds_what_differs_between_processes(processes) -> None:
 
 
 @pytest.mark.parametrize(("measured", "calibrations"), [(16, 10), (24, 10), (40, 10), (24, 3)])
-def test_the_interval_holds_what_the_calibration_does_not_know(measured, calibrations) -> None:
+def test_the_interval_contains_the_uncertainty_of_the_calibration(measured, calibrations) -> None:
     random = np.random.default_rng(measured + calibrations)
     held, widths, trials = 0, [], 1000
     for _ in range(trials):

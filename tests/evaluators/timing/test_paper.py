@@ -1,4 +1,4 @@
-"""CUDA-L1's protocol: what is discarded, which way a figure is rounded, and when a second opinion is due."""
+"""CUDA-L1's protocol: when a result is discarded, how it is rounded, and when it needs a second opinion."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ speedups = st.floats(1e-3, 1e4)
 
 @given(st.integers(BUCKETS, 120))
 def test_buckets_hold_every_ratio_once_and_in_order(n) -> None:
-    # A bucket of value 1 stands out only where it holds the ratio: each is in exactly one of seven.
+    # A bucket differs from 0 only if it holds the ratio 1, and exactly one of seven does.
     owners = [
         [index for index, value in enumerate(bucket_means([float(i == place) for i in range(n)])) if value]
         for place in range(n)
@@ -55,7 +55,7 @@ def test_a_steady_result_is_kept_and_one_that_drifts_is_discarded() -> None:
 
 @pytest.mark.parametrize(("variance", "discarded"), [(0.0049, False), (0.0051, True)])
 def test_the_variance_allowed_is_the_papers(variance, discarded) -> None:
-    step = (variance * 7 / 2) ** 0.5  # two of seven buckets off by it, one either way
+    step = (variance * 7 / 2) ** 0.5  # two of seven buckets are off by this, in opposite directions
     _, finding = paper_estimate([2.0, 2.0, 2.0 - step, 2.0, 2.0 + step, 2.0, 2.0])
     assert (finding is not None) == discarded
 
@@ -91,7 +91,7 @@ def test_two_devices_agree_within_a_tenth_whoever_is_first(one, other) -> None:
     assert not agree(one, 1.13 * one)
 
 
-def test_what_is_too_good_needs_a_second_opinion() -> None:
+def test_a_result_that_is_too_good_needs_a_second_opinion() -> None:
     assert needs_confirmation(3.01)
     assert not needs_confirmation(3.0)
     assert needs_confirmation(2.5, best_so_far=1.2)
