@@ -45,6 +45,14 @@ class Checks:
         worst = failing[0] if failing else worst_of(self.comparisons)
         return Correctness(self._trials, worst.error, worst.tolerance, deterministic)
 
+    def expect(self, values: list[Any], seed: int) -> tuple[list[Tensor], Errors, bool]:
+        """The expected outputs of a call that both sides have just made, the reference's own errors, and whether these
+        were measured (`Expectation.of`)."""
+        with self._pair.costs("float64_reference"):
+            expected = self.expectation.of(values, seed, self._pair.outputs(0))
+            self._device.synchronize()
+        return expected
+
     def check_values(
         self,
         expected: Sequence[Tensor],

@@ -1,6 +1,6 @@
 """The calls that are checked and not timed. They come before every timed call.
 
-Some are on the task's own inputs. Others are on inputs and weights that show errors which the task's own hide.
+They are on the task's own inputs, then on unusual ones (`evaluators.judge.unusual_trials`).
 """
 
 from __future__ import annotations
@@ -8,25 +8,21 @@ from __future__ import annotations
 import math
 import secrets
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from evaluators.guard.floor import LEAST_SECONDS
 from evaluators.host.device import Device
 from evaluators.judge.checks import Checks, same_bits
-from evaluators.judge.expectation import Errors, Expectation
+from evaluators.judge.expectation import Errors
 from evaluators.judge.floor import bytes_written
-from evaluators.judge.inputs import distributions, rounding_alike
 from evaluators.judge.pair import Round, RunnerPair
+from evaluators.judge.unusual_trials import UnusualTrials
 from evaluators.judge.weights import Weights
 from evaluators.tasks import TaskProgram
 from evaluators.timing.presets import Preset
 
-_LARGER = 2.0  # times the weights that a task draws
-_MOST_WORSE = 16.0  # times the reference's own error on its own inputs
 _FEW_TERMS, _CLOSE_FLOOR = 32, 16.0  # of few numbers only few rounding errors add up; the floor in machine epsilons
 _AFTER_NEW_WEIGHTS = " (after its weights were changed, as by load_state_dict)"
 
@@ -39,19 +35,6 @@ class CallLimits:
     start: float
     call_factor: float
     call: float
-
-
-@dataclass(frozen=True)
-class _Unusual:
-    """A trial on other inputs or weights than the task's own.
-
-    `where`: the end of the message of its failure. `sound_only`: it counts only if the reference is about as exact
-    there as on its own inputs. `check_bias`: errors must not all have one direction, either.
-    """
-
-    where: str
-    sound_only: bool = False
-    check_bias: bool = False
 
 
 class Trials:
@@ -79,6 +62,7 @@ class Trials:
         self.reference_seconds, self.candidate_seconds = limits.start, math.inf
         self._program, self._pair, self._device = program, pair, device
         self._weights, self._checks, self._preset, self._limits = weights, checks, preset, limits
+        self._unusual = UnusualTrials(program, pair, device, weights, checks)
         self._first_outputs: list[Tensor] | None = None  # until `written_bytes` is known; empty afterwards
 
     def timeouts(self, calls: int) -> tuple[float, float]:
@@ -96,73 +80,13 @@ class Trials:
             self._try_own_inputs((start + call, start) if trial == 0 else self.timeouts(1))
         if self._preset.distributions:
             with self._pair.costs("distributions"):
-                self._try_distributions()
-                self._try_inputs_that_round_alike()
-                self._try_larger_weights()
-
-    def _inputs(self) -> list[Any]:
-        return self._program.inputs(secrets.randbits(48))
-
-    def _generator(self) -> torch.Generator:
-        return torch.Generator(self._device.torch_device).manual_seed(secrets.randbits(48))
-
-    # Unusual inputs and weights
-
-    def _try_distributions(self) -> None:
-        others = distributions(self._inputs(), self._generator())
-        for name, values in islice(others, self._preset.distributions):
-            self._try_unusual(values, _Unusual(f" on inputs that are {name}"))
-
-    def _try_inputs_that_round_alike(self) -> None:
-        """Shows a lower precision whose rounding errors sums average away, or the tolerance for long sums lets pass:
-        here its errors have one direction."""
-        values = rounding_alike(self._inputs())
-        if values is not None:
-            where = " on inputs whose rounding errors all have one direction"
-            self._try_unusual(values, _Unusual(where, sound_only=True, check_bias=True))
-
-    def _try_larger_weights(self) -> None:
-        """Shows that a program leaves out what is small under the task's own weights: here it is not small."""
-        if self._weights.are_new:
-            self._checks.expectation = Expectation(self._program, self._weights.draw(_LARGER))
-            where = " with matrices that are twice as large"
-            self._try_unusual(self._inputs(), _Unusual(where, sound_only=True))
-
-    def _try_unusual(self, values: list[Any], unusual: _Unusual) -> None:
-        """One call of each side. It counts only if the reference can be relied on there."""
-        seed = secrets.randbits(48)
-        self._pair.run_round([values], [seed], self.timeouts(1))
-        expected, own, is_exact = self._expect(values, seed)
-        if is_exact and self._is_telling(unusual, expected, own):
-            self._checks.check_values(expected, own, unusual.where, (values, seed))
-            if unusual.check_bias:
-                self._checks.check_bias(expected, unusual.where)
-
-    def _is_telling(self, unusual: _Unusual, expected: list[Tensor], own: Errors) -> bool:
-        """Whether the reference says anything about the candidate there.
-
-        It does not if it overflows. For `sound_only` it does not, either, if an output holds nothing but zeros, or if
-        its errors are much larger than on the task's own inputs.
-        """
-        if not all(bool(torch.isfinite(output).all()) for output in expected):
-            return False
-        if not unusual.sound_only:
-            return True
-        least = torch.finfo(torch.float32).eps
-        for output, errors, usual in zip(expected, own, self.own_errors, strict=True):
-            if any(here > _MOST_WORSE * max(there, least) for here, there in zip(errors, usual, strict=True)):
-                return False
-            if not bool(output.any()):
-                return False
-        return True
-
-    # The task's own inputs
+                self._unusual.run(self.own_errors, self.timeouts(1), self._preset.distributions)
 
     def _try_own_inputs(self, timeouts: tuple[float, float]) -> None:
         """One call of each side, from which the reference's own errors are learned, too."""
-        values, seed = self._inputs(), secrets.randbits(48)
+        values, seed = self._program.inputs(secrets.randbits(48)), secrets.randbits(48)
         self._record_seconds(self._pair.run_round([values], [seed], timeouts))
-        expected, own, _ = self._expect(values, seed)
+        expected, own, _ = self._checks.expect(values, seed)
         is_first = self._weights.are_new and not self._checks.comparisons
         self._checks.check_values(expected, own, _AFTER_NEW_WEIGHTS if is_first else "", (values, seed))
         self._check_few_terms(expected, own, values, seed)
@@ -171,12 +95,6 @@ class Trials:
         self._measure_output(values)
         if self.deterministic is None:
             self._repeat(values, seed, timeouts)
-
-    def _expect(self, values: list[Any], seed: int) -> tuple[list[Tensor], Errors, bool]:
-        with self._pair.costs("float64_reference"):
-            expected = self._checks.expectation.of(values, seed, self._pair.outputs(0))
-            self._device.synchronize()
-        return expected
 
     def _record_seconds(self, done: Round) -> None:
         """Remembers how long a call takes. The candidate's own clock is believed, but not beyond the judge's."""
