@@ -16,15 +16,13 @@ from pathlib import Path
 from configs.schema import LimitsConfig
 from evaluators.compile.builder import Builder
 from evaluators.compile.cache import BuildCache
-from evaluators.compile.hints import needs_build
-from evaluators.failures import Unbuilt
 from evaluators.host.open_device import open_device
+from evaluators.judge.as_built import JudgingAsBuilt
 from evaluators.judge.confirmation import Confirm, Confirmation
 from evaluators.judge.judgement import Judgement
 from evaluators.judge.slot import OUR_FAILURES, MeasuringSlot
 from evaluators.judge.verdict import make_verdict
 from evaluators.records import Artifact, BuildError, Candidate, Outcome, Task, Verdict
-from evaluators.shared.extension import ExtensionRequest
 from evaluators.stored.baselines import BaselineResult, existing_baselines
 from evaluators.stored.measuring import Baselines
 from evaluators.stored.verdicts import REUSED_FROM, read_reusable_verdicts
@@ -87,12 +85,12 @@ class Evaluator:
         if self._own_store:
             self.store.chmod(0o755)  # runners are other users
         self.builder = Builder(self.device, self.store, self.limits, cache=cache)
-        self._builds = builds
         self._slot = MeasuringSlot(self.device, self.limits, self.builder.cache, require_shapes=require_shapes)
         self._programs = TaskPrograms(self.device.torch_device)
         self._baselines = Baselines(
             baselines, self.device, self.store, self.builder, self._slot, self._programs, self.preset
         )
+        self._judging = JudgingAsBuilt(self.builder, self._slot, self._programs, may_build=builds)
         self._confirmation = Confirmation(self.device.arch, confirm)
         self._verdicts = read_reusable_verdicts(
             verdicts_of if guarded else (), self.device.versions(), self._baselines.names
@@ -199,43 +197,10 @@ class Evaluator:
     ) -> Verdict:
         judgement = _judge_text(candidate.source)
         if judgement is None:
-            judgement = self._build_and_judge(task, candidate, preset, artifact, passed_look=passed_look)
+            judgement = self._judging.judge(task, candidate, preset, artifact, passed_look=passed_look)
             if preset.paper:
                 judgement = self._confirmation.review(task, candidate.source, judgement)
         return self._verdict(task, candidate, preset, judgement)
-
-    def _build_and_judge(
-        self,
-        task: Task,
-        candidate: Candidate,
-        preset: Preset,
-        artifact: Artifact | BuildError | None,
-        *,
-        passed_look: bool,
-    ) -> Judgement:
-        """The judgement of a candidate. It is built before if it needs that, and again for every extension that it
-        turns out to ask for as it runs."""
-        start = time.perf_counter()
-        if artifact is None and needs_build(candidate.source):
-            artifact = self.builder.build(task, candidate)
-        build_seconds = time.perf_counter() - start
-        requests: list[ExtensionRequest] = []
-        while not isinstance(artifact, BuildError):
-            try:
-                program = self._programs.get(task)
-                judgement = self._slot.judge(program, candidate.source, preset, artifact, passed_look=passed_look)
-            except Unbuilt as missing:
-                if not self._builds:
-                    raise
-                requests.append(missing.request)
-                start = time.perf_counter()
-                artifact = self.builder.build(task, candidate, requests)
-                build_seconds += time.perf_counter() - start
-            else:
-                compile_seconds = artifact.seconds if artifact else 0.0
-                return replace(judgement, cost={"build": build_seconds, "compile": compile_seconds, **judgement.cost})
-        message = f"{artifact.stage}: {artifact.message}"
-        return Judgement(Outcome.BUILD_ERROR, message, cost={"build": build_seconds, "compile": artifact.seconds})
 
     def _verdict(self, task: Task, candidate: Candidate, preset: Preset, judgement: Judgement) -> Verdict:
         speedups = self._baselines.speedups(task, judgement.speedup) if judgement.speedup is not None else {}

@@ -114,7 +114,7 @@ class ReferenceCalls:
 
     def _call(self, inputs: list[Any]) -> Call:
         outputs = self.run(self.model, inputs)
-        expected, own_errors, known = self._expectation.of(inputs, self.seed, outputs)
+        expected, own_errors, known = self._expectation.expect(inputs, self.seed, outputs)
         return Call(inputs, outputs, expected, own_errors, known)
 
     def _other_values(self, inputs: list[Any]) -> Iterator[Call]:

@@ -47,9 +47,9 @@ class Checks:
 
     def expect(self, values: list[Any], seed: int) -> tuple[list[Tensor], Errors, bool]:
         """The expected outputs of a call that both sides have just made, the reference's own errors, and whether these
-        were measured (`Expectation.of`)."""
+        were measured (`Expectation.expect`)."""
         with self._pair.costs("float64_reference"):
-            expected = self.expectation.of(values, seed, self._pair.outputs(0))
+            expected = self.expectation.expect(values, seed, self._pair.outputs(0))
             self._device.synchronize()
         return expected
 
@@ -112,12 +112,12 @@ class Checks:
     ) -> Comparison:
         """Compares an output that fails by little with a tolerance that counts the rounding of its inputs.
 
-        There are inputs for which rounding alone explains such an error (`Expectation.of_rounded`).
+        There are inputs for which rounding alone explains such an error (`Expectation.expect_rounded`).
         """
         if failed.error > MAX_TOLERANCE:
             return failed
         with self._pair.costs("second_look"):
-            again = self.expectation.of_rounded(values, seed, self._pair.outputs(0, call))
+            again = self.expectation.expect_rounded(values, seed, self._pair.outputs(0, call))
             self._device.synchronize()
             return self._compare(*again, call, floor) if again else failed
 

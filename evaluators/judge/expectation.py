@@ -32,7 +32,7 @@ class Expectation:
         self._model = model.to(torch.float64)
         self.upcast_fails = False
 
-    def of(self, inputs: list[Any], seed: int, reference: list[Tensor]) -> tuple[list[Tensor], Errors, bool]:
+    def expect(self, inputs: list[Any], seed: int, reference: list[Tensor]) -> tuple[list[Tensor], Errors, bool]:
         """The expected outputs, the reference's own errors, and whether all of these were measured.
 
         `reference`: the outputs of the reference at the task's dtype, on these inputs under this seed. An expected
@@ -49,7 +49,9 @@ class Expectation:
             errors.append(own if is_measured else unknown_errors(given.dtype))
         return expected, errors, all_measured
 
-    def of_rounded(self, inputs: list[Any], seed: int, reference: list[Tensor]) -> tuple[list[Tensor], Errors] | None:
+    def expect_rounded(
+        self, inputs: list[Any], seed: int, reference: list[Tensor]
+    ) -> tuple[list[Tensor], Errors] | None:
         """The exact outputs, and the error that any sound program may have on these very inputs.
 
         That is the reference's error, or the change of the exact outputs if the inputs are rounded once more, whichever
@@ -93,7 +95,7 @@ class Expectation:
         shapes = [output.shape for output in outputs]
         return outputs if shapes == [output.shape for output in reference] else None
 
-    def terms(self, inputs: list[Any], seed: int) -> int | None:
+    def count_terms(self, inputs: list[Any], seed: int) -> int | None:
         """How many numbers of the inputs and parameters an element of the outputs depends on.
 
         Some elements are drawn at random; the largest count is returned. The count is that of the non-zero elements of

@@ -71,7 +71,7 @@ class OtherShapes:
         try:
             self._pair.bind(example, spec, self._timeout, most=1)
             self._pair.run_round([example], [0], (self._timeout, seconds))
-            expected, errors, _ = self._checks.expectation.of(example, 0, self._pair.outputs(0))
+            expected, errors, _ = self._checks.expectation.expect(example, 0, self._pair.outputs(0))
             self._checks.check_values(expected, errors, call=(example, 0))
         finally:
             self._checks.comparisons = comparisons

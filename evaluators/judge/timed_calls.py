@@ -112,7 +112,7 @@ class TimedCalls:
             if calls > 1 and len(samples.alone) < _CALLS_ALONE:
                 samples.alone.append(self._time_alone())
             ratios = self._device.clock.ratios(samples.pairs, self._offset)
-            reason = self._preset.stop(ratios, time.perf_counter() - start)
+            reason = self._preset.reason_to_stop(ratios, time.perf_counter() - start)
         samples.stopped_by = reason
         return samples
 

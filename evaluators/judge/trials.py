@@ -106,7 +106,7 @@ class Trials:
         if self._checks.would_pass(expected, own, _CLOSE_FLOOR):
             return
         with self._pair.costs("terms"):
-            terms = self._checks.expectation.terms(values, seed)
+            terms = self._checks.expectation.count_terms(values, seed)
         if terms is not None and terms <= _FEW_TERMS:
             self._checks.check_values(expected, own, "", (values, seed), floor=_CLOSE_FLOOR)
 

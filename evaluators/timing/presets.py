@@ -75,7 +75,7 @@ class Preset:
     pairs_of_processes: int = 1
     paper: bool = False
 
-    def stop(self, ratios: Sequence[float], elapsed: float) -> str | None:
+    def reason_to_stop(self, ratios: Sequence[float], elapsed: float) -> str | None:
         """Why sampling may stop now, or None."""
         reasons = (criterion.reason(ratios, elapsed) for criterion in self.criteria)
         return next(filter(None, reasons), None)

@@ -31,7 +31,7 @@ def expected_of(program: TaskProgram, seed: int = 3) -> tuple[list[Tensor], list
     with torch.no_grad(), program.seeded(seed):
         _, given = nesting.flatten(program.model(2, [])(*values))
     expectation = Expectation(program, program.model(2, []))
-    return given, *expectation.of(values, seed, given), expectation
+    return given, *expectation.expect(values, seed, given), expectation
 
 
 def test_a_floating_point_program_is_held_against_float64() -> None:
@@ -83,7 +83,7 @@ def test_a_program_that_refuses_float64_is_asked_once(tmp_path) -> None:
     assert not known
     assert expectation.upcast_fails
     for _ in range(3):
-        expectation.of(program.inputs(4), 5, given)
+        expectation.expect(program.inputs(4), 5, given)
     assert log.read_text().split() == ["torch.float32", "torch.float64"]
 
 
@@ -107,7 +107,7 @@ def test_the_inputs_and_the_judges_generator_are_left_alone() -> None:
     program = program_of("x += 1; return x * torch.rand(64, 64, dtype=x.dtype)")
     values, state = program.inputs(1), torch.get_rng_state()
     before = values[0].clone()
-    Expectation(program, program.model(2, [])).of(values, 3, [torch.zeros(64, 64)])
+    Expectation(program, program.model(2, [])).expect(values, 3, [torch.zeros(64, 64)])
     assert torch.equal(values[0], before)
     assert torch.equal(torch.get_rng_state(), state)
 
@@ -159,8 +159,8 @@ def verdicts(digits: float) -> list[tuple[bool, bool]]:
     for seed in range(400):
         given, other, values, expectation = cancelled(seed, digits)
         if bool((given > 0).any()):
-            [expected], [own], _ = expectation.of(values, 0, [given])
-            again = expectation.of_rounded(values, 0, [given])
+            [expected], [own], _ = expectation.expect(values, 0, [given])
+            again = expectation.expect_rounded(values, 0, [given])
             assert again is not None
             second = compare(other, again[0][0], again[1][0], torch.float32).passes
             found.append((compare(other, expected, own, torch.float32).passes, second))
@@ -183,7 +183,7 @@ def test_a_lower_precision_fails_at_second_look_too(dtype) -> None:
     values = program.inputs(5)
     expectation = Expectation(program, program.model(1, []))
     given = torch.tanh(values[0] @ values[0])
-    again = expectation.of_rounded(values, 0, [given])
+    again = expectation.expect_rounded(values, 0, [given])
     assert again is not None
     lower = torch.tanh((values[0].to(dtype) @ values[0].to(dtype)).float())
     assert not compare(lower, again[0][0], again[1][0], torch.float32).passes
@@ -195,7 +195,7 @@ def test_there_is_no_second_look_where_float64_explains_nothing() -> None:
     expectation = Expectation(program, program.model(1, []))
     with program.seeded(1):
         given = torch.nn.functional.dropout(values[0], 0.5)
-    assert expectation.of_rounded(values, 2, [given]) is None
+    assert expectation.expect_rounded(values, 2, [given]) is None
 
 
 STATEFUL = program_of(
@@ -217,8 +217,8 @@ def test_there_is_no_second_look_at_a_reference_that_keeps_a_state(program) -> N
     with torch.no_grad():
         for _ in range(3):
             given = runner(*values)
-            expectation.of(values, 0, [given])
-    assert expectation.of_rounded(values, 0, [given]) is None
+            expectation.expect(values, 0, [given])
+    assert expectation.expect_rounded(values, 0, [given]) is None
 
 
 def test_integers_are_the_references_at_second_look_too() -> None:
@@ -226,7 +226,7 @@ def test_integers_are_the_references_at_second_look_too() -> None:
     values = program.inputs(5)
     with torch.no_grad():
         given = list(program.model(1, [])(*values))
-    again = Expectation(program, program.model(1, [])).of_rounded(values, 0, given)
+    again = Expectation(program, program.model(1, [])).expect_rounded(values, 0, given)
     assert again is not None
     expected, errors = again
     assert expected[0].dtype is torch.float64
@@ -259,5 +259,5 @@ def test_rounding_moves_numbers_up_and_down_by_about_a_last_place(dtype) -> None
 )
 def test_the_numbers_that_an_output_depends_on_are_counted(forward, init, terms) -> None:
     program = program_of(forward, init, "[torch.rand(64, 64) + 1]")
-    found = Expectation(program, program.model(2, [])).terms(program.inputs(1), 3)
+    found = Expectation(program, program.model(2, [])).count_terms(program.inputs(1), 3)
     assert found == terms

@@ -24,10 +24,10 @@ def test_criteria_stop_at_their_limits_and_not_before() -> None:
 def test_every_preset_stops_on_any_ratios(arch, name) -> None:
     preset = preset_named(name, arch)
     noisy = [0.1, 10.0] * 1000
-    assert preset.stop(noisy, 0.0) == (None if preset.paper else "pairs")
-    assert preset.stop(noisy[:20] if not preset.paper else noisy, 1e6) == "time"
-    assert preset.stop([1.0] * 40, 0.0) == (None if preset.paper else "interval")
-    assert preset.stop([], 0.0) is None
+    assert preset.reason_to_stop(noisy, 0.0) == (None if preset.paper else "pairs")
+    assert preset.reason_to_stop(noisy[:20] if not preset.paper else noisy, 1e6) == "time"
+    assert preset.reason_to_stop([1.0] * 40, 0.0) == (None if preset.paper else "interval")
+    assert preset.reason_to_stop([], 0.0) is None
     assert preset.trials >= 2
     assert preset.name == name
 
@@ -38,8 +38,8 @@ def test_thorough_asks_for_more_than_fast(arch) -> None:
     assert thorough.trials > fast.trials
     assert thorough.distributions > fast.distributions
     agreeing = [0.998, 1.003] * 10
-    assert thorough.stop(agreeing, 0.0) is None
-    assert fast.stop(agreeing, 0.0) == "interval"
+    assert thorough.reason_to_stop(agreeing, 0.0) is None
+    assert fast.reason_to_stop(agreeing, 0.0) == "interval"
 
 
 def test_an_unknown_preset_is_named() -> None:
