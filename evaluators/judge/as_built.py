@@ -1,4 +1,4 @@
-"""Judges candidates that have to be built: before they run, and again for what they turn out to ask for as they run.
+"""Judges candidates that have to be built: before they run, and again for extensions that they ask for as they run.
 
 Building takes place here, outside of the measuring slot, so that no device waits for a compiler.
 """

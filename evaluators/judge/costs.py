@@ -1,4 +1,4 @@
-"""Seconds of a judgement by kind of work, so that a report can say what a verdict costs."""
+"""Seconds of a judgement by kind of work, so that a report can show the cost of a verdict."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Starts fresh processes for one candidate at a time: one that only runs it, or a pair that is measured.
 
-The processes live no longer than one judgement, so that no candidate meets what another left behind.
+The processes live no longer than one judgement, so that no candidate meets the remains of another.
 """
 
 from __future__ import annotations

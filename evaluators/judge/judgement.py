@@ -9,7 +9,7 @@ from evaluators.records import Correctness, Estimate, Finding, Outcome, Timing, 
 
 @dataclass(frozen=True)
 class Judgement:
-    """What the judge found out about one candidate.
+    """The judge's results on one candidate.
 
     `speedup` is over eager. `cost`: seconds by stage. `containment`: the means of the sandbox that were active in the
     candidate's process.

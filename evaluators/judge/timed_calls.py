@@ -81,7 +81,7 @@ class TimedCalls:
         Raises RunnerFailure for a wrong output or a program that fails, InfraError for the reference.
         """
         self._offset = median(offsets)
-        if self._weights.are_new:  # what a program prepared from the weights of the trials is wrong now
+        if self._weights.are_new:  # results prepared from the weights of the trials are wrong now
             self._checks.expectation = Expectation(self._program, self._weights.draw())
         # A timed output is compared with the reference's at the task's dtype: both carry rounding errors.
         self._errors = [(2 * rms, 2 * largest) for rms, largest in self._trials.own_errors]

@@ -38,10 +38,10 @@ class CallLimits:
 
 
 class Trials:
-    """The trials of one candidate. They leave behind what they learned for the later stages.
+    """The trials of one candidate on the task's own inputs, and then on unusual ones. Later stages use their results.
 
     `own_errors`: the reference's, on the task's own inputs. `deterministic`: whether the candidate gives the same bits
-    twice; None if the reference does not, or if nothing was tried. `written_bytes`: what a call must write of its
+    twice; None if the reference does not, or if nothing was tried. `written_bytes`: those that a call must write to its
     output. `reference_seconds`: of its last call. `candidate_seconds`: of its shortest call, since the first may
     compile.
     """

@@ -79,7 +79,7 @@ class UnusualTrials:
             self._try(values, _Unusual(where, sound_only=True, check_bias=True))
 
     def _try_larger_weights(self) -> None:
-        """Shows that a program leaves out what is small under the task's own weights: here it is not small."""
+        """Shows that a program leaves out terms that are small under the task's own weights: here they are large."""
         if self._weights.are_new:
             self._checks.expectation = Expectation(self._program, self._weights.draw(_LARGER))
             where = " with matrices that are twice as large"

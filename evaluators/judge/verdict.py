@@ -1,4 +1,4 @@
-"""Makes a verdict of a judgement: the findings decide the outcome, and what was measured is labelled for the record."""
+"""Makes a verdict of a judgement: the findings decide the outcome, and the record says how it was measured."""
 
 from __future__ import annotations
 

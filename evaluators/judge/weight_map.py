@@ -44,22 +44,22 @@ class _Pairs:
     @classmethod
     def of(cls, dtype: torch.dtype, first: State, second: State) -> _Pairs:
         names = tuple(name for name, tensor in first.items() if tensor.dtype is dtype)
-        one, other = _flat(first, names), _flat(second, names)
-        keys, inverse = torch.unique(_keys(one, other), return_inverse=True)
+        values, later = _flat(first, names), _flat(second, names)
+        keys, inverse = torch.unique(_keys(values, later), return_inverse=True)
         places = torch.arange(len(inverse), device=inverse.device)
         where = torch.full_like(keys, len(inverse)).scatter_reduce_(0, inverse, places, "amin")
-        return cls(names, keys, where, inverse, _bits(one)[where] != _bits(other)[where], other[where])
+        return cls(names, keys, where, inverse, _bits(values)[where] != _bits(later)[where], later[where])
 
     def by_tensor(self, state: State) -> Iterator[tuple[str, Tensor]]:
         """Each tensor's name, and the pair of each of its numbers."""
         return zip(self.names, self.inverse.split([state[name].numel() for name in self.names]), strict=True)
 
-    def sources(self, one: Tensor, other: Tensor) -> Tensor | None:
+    def sources(self, first: Tensor, second: Tensor) -> Tensor | None:
         """The pair of each number of a candidate's tensor, given its values under both seeds.
 
         It is `_NOWHERE` for a number that no seed decides about. None if the reference lacks any other number.
         """
-        keys, drawn = _keys(one, other), _bits(one) != _bits(other)
+        keys, drawn = _keys(first, second), _bits(first) != _bits(second)
         if not len(self.keys):
             return None
         at = torch.searchsorted(self.keys, keys).clamp_max(len(self.keys) - 1)
@@ -69,8 +69,10 @@ class _Pairs:
 
 
 class WeightMap:
-    """Where the numbers of a candidate's state come from. `missing`: names of the reference's tensors that the
-    candidate's state does not hold."""
+    """Says from which numbers of the reference's state those of a candidate's state come.
+
+    `missing`: names of the reference's tensors that the candidate's state does not hold.
+    """
 
     def __init__(self, reference: Sequence[State], candidate: Sequence[State], *, by_number: bool = True) -> None:
         """Takes both states under each of two seeds. Without `by_number` only whole tensors are searched for, which is
@@ -205,11 +207,11 @@ def _bits(values: Tensor) -> Tensor:
     return _raw(values).to(torch.int64)
 
 
-def _keys(one: Tensor, other: Tensor) -> Tensor:
+def _keys(first: Tensor, second: Tensor) -> Tensor:
     """One integer for each pair of values at the same place under the two seeds: exact for up to four bytes."""
-    if one.dtype.itemsize <= 4:
-        return (_bits(one) << 32) | (_bits(other) & 0xFFFFFFFF)
-    return _bits(one) * _MIX + _bits(other)
+    if first.dtype.itemsize <= 4:
+        return (_bits(first) << 32) | (_bits(second) & 0xFFFFFFFF)
+    return _bits(first) * _MIX + _bits(second)
 
 
 def _is_structured(dtype: torch.dtype, pairs: _Pairs, numbers: Tensor) -> bool:
