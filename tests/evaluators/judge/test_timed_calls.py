@@ -12,7 +12,7 @@ from tests.evaluators.sources import model, reference_of, task_of
 
 def test_bursts_of_a_much_slower_program_are_short(evaluator, monkeypatch) -> None:
     """A reference as short as this one is called many times in a burst, which would take long with this candidate."""
-    task = task_of(model("return torch.tanh(x[0])"), top="n = 150")  # no other test has had its reference judged
+    task = task_of(model("return torch.tanh(x[0])"), top="n = 160\nother = 1")  # no other test has it
     asked, calls = [], evaluator.device.calls  # the calibration asks first, if there is one
     monkeypatch.setattr(evaluator.device, "calls", lambda seconds, most: asked.append(seconds) or calls(seconds, most))
     slow = "return torch.tanh(sum(torch.sin(x[0]) for _ in range(300)) * 0 + x[0])"
