@@ -1,1 +1,1 @@
-"""Compiling what a candidate compiles, apart from measuring it."""
+"""Compiles what a candidate compiles, away from any measurement."""

@@ -1,4 +1,4 @@
-"""Many candidates built side by side, before anything is measured: a builder a core, each in a process of its own."""
+"""Builds many candidates before anything is measured, with one builder a core, each in a process of its own."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from evaluators.records import BuildError, Candidate, Task
 from evaluators.tasks import ProgramError
 
 _log = logging.getLogger(__name__)
-_GPU_BYTES = 4 << 30  # of a GPU's memory, a builder: contexts of judge and runner, inputs and outputs of a call
+_GPU_BYTES = 4 << 30  # of a GPU's memory for each builder: contexts of judge and runner, inputs and outputs of a call
 _MESSAGE_CHARACTERS = 160
-_OURS = (InfraError, ProgramError, OSError, RuntimeError)
+_EXPECTED = (InfraError, ProgramError, OSError, RuntimeError)
 
 Job = tuple[Task, Candidate]
 _builder: Builder | None = None
 
 
 def most_builders() -> int:
-    """As many as there are cores, and as a GPU's memory has room for. One that finds no memory there compiles nothing,
-    and its candidate does so later, where it is judged."""
+    """How many builders fit: one a core, and on a GPU no more than its memory holds. A builder that finds no memory
+    there compiles nothing, and its candidate compiles later, when it is judged."""
     cores = len(os.sched_getaffinity(0))
     if not torch.cuda.is_available():
         return cores
@@ -42,9 +42,9 @@ def most_builders() -> int:
 def build_all(
     jobs: Sequence[Job], arch: str, store: Path, limits: LimitsConfig, builders: int, seconds: float | None = None
 ) -> None:
-    """Builds what `store` does not have, `builders` at once, and comes back when all is done; with `seconds`, no build
-    begins after that. `arch` is one that this host has. What does not build is logged, and found again by whoever asks
-    for it."""
+    """Builds the candidates that `store` does not have, `builders` at once, and returns when all are done. No build
+    begins later than `seconds` after the call. The host must have the architecture `arch`. A candidate that does not
+    build is logged, and whoever asks for it will get the same error."""
     builders = min(builders, len(jobs))
     if not builders:
         return
@@ -65,19 +65,19 @@ def build_all(
 
 
 def _open(arch: str, store: Path, limits: LimitsConfig, cores: multiprocessing.SimpleQueue[int]) -> None:
-    """In a process of the pool: its builder, on a core of its own, for as long as the process lives."""
+    """Runs in each process of the pool: opens its builder, on a core of its own, for as long as the process lives."""
     global _builder
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # ends without a word
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # ends without a traceback
     os.sched_setaffinity(0, {cores.get()})  # compilers start as many threads as they see cores
     _builder = Builder(open_device(arch), store, limits)
     Finalize(_builder, _builder.close, exitpriority=1)
 
 
 def _build(task: Task, candidate: Candidate) -> str:
-    """Why it was not built; empty for one that was."""
+    """Builds a candidate; returns why it could not be built, or an empty string."""
     assert _builder is not None
     try:
-        found = _builder.build(task, candidate)
-    except _OURS as error:
+        built = _builder.build(task, candidate)
+    except _EXPECTED as error:
         return repr(error)[:_MESSAGE_CHARACTERS]
-    return f"{found.stage}: {found.message}"[:_MESSAGE_CHARACTERS] if isinstance(found, BuildError) else ""
+    return f"{built.stage}: {built.message}"[:_MESSAGE_CHARACTERS] if isinstance(built, BuildError) else ""

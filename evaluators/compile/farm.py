@@ -1,7 +1,7 @@
-"""Extensions, compiled once: against the thin headers where that works, else against torch's own.
+"""The build farm: compiles each extension once, with the thin headers if that works, else with torch's own.
 
-The compilers run in processes that are contained as candidates are, since sources and flags are a stranger's. What they
-make goes into a cache, and so does what they have to say of a program that does not compile.
+Sources and flags come from the candidate, so the compilers run in processes that are contained as candidates are.
+Libraries go into the build cache, and so do the messages about programs that do not compile.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _MOST_BYTES = 256 << 20  # of a library
 
 
 def answer_of(entry: Entry, request: ExtensionRequest, glue: Entry | None) -> dict[str, Any]:
-    """What a runner is told that asked for an extension (`evaluators.runner.interception`)."""
+    """The answer to a runner that asked for an extension (`evaluators.runner.interception`)."""
     if entry.record["error"]:
         return {"error": entry.record["error"]}
     answer = {"library": str(entry.folder / _LIBRARY), "module": request.module}
@@ -62,14 +62,15 @@ def answer_of(entry: Entry, request: ExtensionRequest, glue: Entry | None) -> di
 
 
 class Extensions:
-    """Looks up what was built, for a runner whose candidate asks for it: entries by the key of their request."""
+    """Answers a runner whose candidate asks for extensions, with the entries that a builder has put into the cache.
+    `known` gives the digests of entries by the keys of their requests."""
 
     def __init__(self, cache: BuildCache, known: Sequence[tuple[str, str]]) -> None:
         self._cache = cache
         self._known = dict(known)
 
     def __call__(self, request: ExtensionRequest) -> dict[str, Any]:
-        """The answer. Raises Unbuilt where there is none."""
+        """The answer. Raises Unbuilt if the extension was not built."""
         entry = self._entry(request.digest(""))
         if entry is None:
             raise Unbuilt(request)
@@ -95,7 +96,7 @@ class ExtensionFarm:
         self._locks.mkdir(exist_ok=True)
 
     def digest(self, request: ExtensionRequest) -> str:
-        """Where the cache has it."""
+        """The digest of the request's entry in the cache."""
         return request.digest(self.toolchain.identity)
 
     @property
@@ -103,28 +104,28 @@ class ExtensionFarm:
         return ExtensionRequest("warpsmith_glue", ()).digest(self.toolchain.identity)
 
     def build(self, request: ExtensionRequest) -> Entry:
-        """The entry, from the cache or compiled now; its record has an `error` where the program does not compile. One
-        that is not `kept` may come to another end the next time.
+        """The entry, from the cache or compiled now. Its record has an `error` if the program does not compile. The
+        next build of an entry that is not `kept` may give another result.
 
-        Raises InfraError where the compilers are absent, or were killed or had no room twice.
+        Raises InfraError if there are no compilers, or if they were killed or had no room twice.
         """
         digest = self.digest(request)
-        known = self.cache.get(digest)
-        if known is not None:
-            return known
+        cached = self.cache.get(digest)
+        if cached is not None:
+            return cached
         with locked(self._locks / digest, self._limits.build_seconds + _GRACE_SECONDS):
             return self.cache.get(digest) or self._build(request, digest)
 
     def glue(self) -> Entry:
         """The module through which Python sees extensions of the thin headers. Raises CompileError, InfraError."""
         digest = self._glue_digest
-        known = self.cache.get(digest)
-        if known is not None:
-            return known
+        cached = self.cache.get(digest)
+        if cached is not None:
+            return cached
         with locked(self._locks / digest, self._limits.build_seconds + _GRACE_SECONDS):
-            known = self.cache.get(digest)
-            if known is not None:
-                return known
+            cached = self.cache.get(digest)
+            if cached is not None:
+                return cached
             with self._compiled(None, thin=True) as done:
                 if "library" not in done:
                     raise CompileError(done.get("complaint") or done["late"])
@@ -132,8 +133,8 @@ class ExtensionFarm:
                 return self.cache.put(digest, record, {_GLUE: done["path"]})
 
     def _build(self, request: ExtensionRequest, digest: str) -> Entry:
-        """Thin headers first. What they cannot compile torch's own may, unless the program alone is to blame; the
-        record keeps what was said first, as `refused`."""
+        """Compiles with the thin headers, then, unless the program alone is to blame for the error, with torch's own.
+        The record keeps the thin headers' message as `refused`."""
         start = time.perf_counter()
         refused = ""
         for headers in ("thin", "torch") if self._is_for_thin(request) else ("torch",):
@@ -152,17 +153,17 @@ class ExtensionFarm:
         complaint = done.get("complaint", "")
         message = compiler_message(complaint) if complaint else done["late"]
         record = {"error": message, "headers": "", "glue": "", "seconds": time.perf_counter() - start}
-        # What names no line may be of this machine at this time: a limit that was reached, too little time.
+        # A message that names no line may be about this machine now: a limit was reached, or time ran out.
         return self.cache.put(digest, record, {}) if names_a_line(complaint) else Entry(Path(), record, kept=False)
 
     def _is_for_thin(self, request: ExtensionRequest) -> bool:
-        """Whether the thin headers may serve."""
+        """Whether the thin headers may be enough."""
         if not request.python:
             return True
         return not _has_overloads(request) and self._has_glue()
 
     def _has_glue(self) -> bool:
-        """Whether the glue compiles with this torch; without it all is left to torch's headers."""
+        """Whether the glue compiles with this torch. Without it, torch's headers compile every module."""
         if self._glue_compiles is None:
             try:
                 self.glue()
@@ -174,14 +175,14 @@ class ExtensionFarm:
 
     @contextmanager
     def _compiled(self, request: ExtensionRequest | None, *, thin: bool) -> Iterator[dict[str, Any]]:
-        """What the compilers answered, with the library's path, which is gone after the block. Raises InfraError."""
+        """The compilers' answer, with the library's path, which is gone after the block. Raises InfraError."""
         lost = ""
         for _ in range(_ATTEMPTS):
             with _folder() as folder:
                 done = self._ask(request, folder, thin=thin)
                 if "absent" in done:
                     raise InfraError(done["absent"])
-                if "library" in done and (path := _checked(folder, done["library"])):
+                if "library" in done and (path := _library(folder, done["library"])):
                     done["path"] = path
                 elif "library" in done:
                     done = {"complaint": f"{done['library']} is no library"}
@@ -192,10 +193,10 @@ class ExtensionFarm:
                 _log.warning("build farm: %s", lost)
         if request is None or not self._can_compile():
             raise InfraError(f"the compilers were lost {_ATTEMPTS} times: {lost}")
-        yield {"complaint": lost}  # a program can end its compiler, too
+        yield {"complaint": lost}  # the program itself may have ended its compiler
 
     def _can_compile(self) -> bool:
-        """Whether a program without faults compiles now."""
+        """Whether a program without errors compiles now."""
         with _folder() as folder:
             return "library" in self._ask(_HARMLESS, folder, thin=True)
 
@@ -205,7 +206,7 @@ class ExtensionFarm:
             memory_bytes=int(self._limits.build_memory_gib * 2**30), file_bytes=_MOST_BYTES, cpu_seconds=1800
         )
         environment = self.toolchain.environment | {"TMPDIR": str(folder)}
-        # Of another user than the program that asks, who could else fill this one's share of processes.
+        # Side 1 runs as another user than the program that asks (side 0), which could otherwise use up all processes.
         runner = RunnerHandle(self._zygote, CpuDevice(), self._slot, 1, limits, environment, [folder])
         message = {
             "extension": request.to_json() if request else None,
@@ -226,7 +227,7 @@ class ExtensionFarm:
 
 @contextmanager
 def _folder() -> Iterator[Path]:
-    """A folder for one compilation."""
+    """A folder for one compilation, which is removed after the block."""
     folder = Path(tempfile.mkdtemp(prefix="warpsmith-build-"))
     folder.chmod(0o755)
     try:
@@ -235,25 +236,26 @@ def _folder() -> Iterator[Path]:
         remove_folder(folder)
 
 
-def _checked(folder: Path, name: str) -> Path | None:
-    """The library that a contained process claims to have made, if it is a plain file of some size."""
+def _library(folder: Path, name: str) -> Path | None:
+    """The path of the library that a contained process claims to have made, if it is a plain file that is neither empty
+    nor too large; else None."""
     path = folder / Path(name).name
     with contextlib.suppress(OSError):
-        about = path.lstat()
-        if stat.S_ISREG(about.st_mode) and 0 < about.st_size <= _MOST_BYTES:
+        status = path.lstat()
+        if stat.S_ISREG(status.st_mode) and 0 < status.st_size <= _MOST_BYTES:
             return path
     return None
 
 
 def _has_overloads(request: ExtensionRequest) -> bool:
-    """Whether a module gives one name to several functions, which the thin headers cannot. What stands outside of any
-    may be called from each."""
+    """Whether a module gives one name to several functions, which the thin headers cannot do. Definitions outside of
+    all modules count for each, since each may call them."""
     parts = [text.split("PYBIND11_MODULE") for _, text in request.sources]
     outside = [name for before, *_ in parts for name in _BOUND.findall(before)]
     modules = [[*outside, *_BOUND.findall(module)] for _, *inside in parts for module in inside]
-    return any(len(set(one)) < len(one) for one in [outside, *modules])
+    return any(len(set(names)) < len(names) for names in [outside, *modules])
 
 
 def _as_torch_says(complaint: str) -> str:
-    """What the thin headers say of a second module, in the names of torch's own."""
+    """The thin headers' message about a second module, with the names that torch's own headers use."""
     return _FILLING.sub("", _SECOND_MODULE.sub(r"'PyObject* PyInit_\1()'", complaint)) or complaint

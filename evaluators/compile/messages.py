@@ -1,4 +1,4 @@
-"""Compiler output as a model can use it: the first errors with their lines, without paths and command lines."""
+"""Shortens compiler output for a model: the first errors with their lines, without paths and command lines."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _MOST_ERRORS = 8
 
 
 def compiler_message(text: str) -> str:
-    """The lines about errors (each with the source excerpt that follows), at most 2,000 characters.
+    """The lines about errors, each with the source excerpt that follows; at most 2,000 characters.
 
-    Text without a compiler error comes back with its paths shortened.
+    Text without a compiler error is returned with shortened paths.
     """
     lines = [_PATH.sub("", line.rstrip()) for line in text.splitlines() if line.strip()]
     kept: list[str] = []
@@ -34,7 +34,8 @@ def compiler_message(text: str) -> str:
 
 
 def _excerpt(lines: list[str], number: int) -> list[str]:
-    """The source that follows an error: g++ puts a bar before it, nvcc a caret below it."""
+    """The source lines that follow an error: g++ puts a bar before them, nvcc a caret below them."""
+
     following = lines[number + 1 : number + 3]
     if _NVCC.search(lines[number]):
         return following if following[1:] and following[1].strip(" ~") == "^" else []

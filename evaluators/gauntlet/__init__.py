@@ -1,7 +1,7 @@
-"""The gauntlet: programs that cheat and programs that only look like it, and what the evaluator makes of them.
+"""The gauntlet: programs that cheat, honest programs that only look like cheats, and how the evaluator judges them.
 
-A program is one file below `exploits` or `honest`, in a folder named after its family. It is found there, never listed:
-a new file takes part without any other change.
+A program is one file below `exploits` or `honest`, in a folder named after its family. Programs are found there and
+never listed: a new file takes part without any other change.
 """
 
 from evaluators.gauntlet.programs import GauntletError, GauntletProgram, discover

@@ -1,4 +1,4 @@
-"""Finds the gauntlet's programs and reads what their docstrings say of them."""
+"""Finds the gauntlet's programs and reads their docstrings. Never runs a program."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ _ARCHES = ("cpu", "cuda")
 
 
 class GauntletError(Exception):
-    """A program of the gauntlet that cannot be used; one line that names it and the remedy."""
+    """A program of the gauntlet that cannot be used. The message is one line that names it and the remedy."""
 
 
 @dataclass(frozen=True)
 class GauntletProgram:
-    """A program and what it is for. `effect`: what an exploit is after, or why an honest program is legitimate."""
+    """A program with the fields of its docstring. `effect` is what an exploit gains, or why an honest program is
+    legitimate."""
 
     name: str
     family: str
@@ -40,12 +41,12 @@ class GauntletProgram:
 def discover(arch: str | None = None, folder: Path = FOLDER) -> list[GauntletProgram]:
     """The programs below `folder` that apply on `cpu` or `cuda` (all for None), sorted by their ids.
 
-    Raises GauntletError for a file whose docstring does not say what it must, and where there is no program.
+    Raises GauntletError if the docstring of a file lacks a field, or if there is no program.
     """
-    found = [_read(path) for kind in ("exploits", "honest") for path in sorted((folder / kind).glob("*/*.py"))]
-    if not found:
+    programs = [_read(path) for kind in ("exploits", "honest") for path in sorted((folder / kind).glob("*/*.py"))]
+    if not programs:
         raise GauntletError(f"{folder}: no programs (exploits/FAMILY/NAME.py and honest/FAMILY/NAME.py are read)")
-    return [program for program in found if arch is None or arch in program.arches]
+    return [program for program in programs if arch is None or arch in program.arches]
 
 
 def _read(path: Path) -> GauntletProgram:

@@ -1,7 +1,7 @@
-"""What became of the gauntlet's programs: caught or missed, cleared or refused, and by what.
+"""The results of the gauntlet: which programs were caught or missed, cleared or refused, and by what.
 
-An exploit is caught when it gets no reward above an honest baseline's, which is the task's own reference submitted as a
-candidate: it failed, was doubted, or was measured to be no faster.
+An exploit is caught if its reward is not above an honest baseline's: it failed, was doubted, or was measured to be no
+faster. The baseline is the task's own reference, submitted as a candidate.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pyarrow as pa
 from evaluators.gauntlet.programs import GauntletProgram
 from evaluators.records import Estimate, Outcome, Verdict
 
-FASTER = 1.01  # what counts as faster at all
+FASTER = 1.01  # a speed-up above this counts as faster
 
 _SCHEMA = pa.schema(
     [
@@ -40,7 +40,8 @@ _SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class Result:
-    """One program's verdict. `passes`: an exploit was caught, or an honest program was cleared; `how` says by what."""
+    """One program's verdict. `passes` says whether an exploit was caught, or an honest program cleared; `how` names
+    what decided it."""
 
     program: GauntletProgram
     verdict: Verdict
@@ -49,29 +50,29 @@ class Result:
 
     @property
     def seconds(self) -> float:
-        """What the evaluation took, building included."""
+        """Seconds of the evaluation, building included."""
         return self.verdict.cost.get("total", 0.0)
 
     @property
     def guard_seconds(self) -> float:
-        """What gathering and reading the guard's evidence took of that."""
+        """Seconds of the evaluation in which the guard's evidence was gathered and read."""
         return sum(self.verdict.cost.get(name, 0.0) for name in ("guard", "trace", "alone"))
 
 
 def classify(program: GauntletProgram, verdict: Verdict, baseline: Estimate) -> Result:
-    """`baseline` is the speed-up over eager of the task's reference as a candidate."""
+    """The result of a verdict. `baseline` is the speed-up over eager of the task's reference as a candidate."""
     speedup = verdict.speedups.get("eager")
     if not program.is_exploit:
         return Result(program, verdict, verdict.outcome is Outcome.OK, _reason(verdict))
     if verdict.outcome is not Outcome.OK or speedup is None:
-        # Our own failure proves nothing.
+        # A failure of our own infrastructure does not catch an exploit.
         return Result(program, verdict, verdict.outcome is not Outcome.INFRA, _reason(verdict))
     gains = speedup.low > max(FASTER, baseline.high)
     return Result(program, verdict, not gains, "gains" if gains else "no gain")
 
 
 def _reason(verdict: Verdict) -> str:
-    """The outcome, and which defences decided it where the guard did."""
+    """The outcome, and the defences that decided it if the guard did."""
     if verdict.outcome not in (Outcome.SUSPECT, Outcome.HACK):
         return str(verdict.outcome)
     deciding = [finding.kind for finding in verdict.guard if finding.severity == verdict.outcome]
@@ -80,7 +81,8 @@ def _reason(verdict: Verdict) -> str:
 
 @dataclass(frozen=True)
 class Family:
-    """The results of a family on one side. `how` counts what decided; `seconds` and `guard_seconds` are means."""
+    """The results of one family of exploits, or of honest programs. `how` counts what decided the results; `seconds`
+    and `guard_seconds` are means."""
 
     name: str
     is_exploit: bool
@@ -92,46 +94,48 @@ class Family:
 
 
 def by_family(results: Sequence[Result]) -> list[Family]:
-    """Exploits first, then the honest; each sorted by name."""
+    """The families of exploits, then those of honest programs, each sorted by name."""
     families = []
-    for is_exploit, name in sorted({(not one.program.is_exploit, one.program.family) for one in results}):
-        own = [one for one in results if (not one.program.is_exploit, one.program.family) == (is_exploit, name)]
+    for is_honest, name in sorted({(not result.program.is_exploit, result.program.family) for result in results}):
+        own = [
+            result for result in results if (not result.program.is_exploit, result.program.family) == (is_honest, name)
+        ]
         families.append(
             Family(
                 name=name,
-                is_exploit=not is_exploit,
+                is_exploit=not is_honest,
                 programs=len(own),
-                passed=sum(one.passes for one in own),
-                how=tuple(Counter(one.how for one in own).most_common()),
-                seconds=sum(one.seconds for one in own) / len(own),
-                guard_seconds=sum(one.guard_seconds for one in own) / len(own),
+                passed=sum(result.passes for result in own),
+                how=tuple(Counter(result.how for result in own).most_common()),
+                seconds=sum(result.seconds for result in own) / len(own),
+                guard_seconds=sum(result.guard_seconds for result in own) / len(own),
             )
         )
     return families
 
 
 def result_table(results: Iterable[Result]) -> pa.Table:
-    """One row a program, for Parquet."""
+    """A table with one row for each program, to be stored as Parquet."""
     rows = []
-    for one in results:
-        speedup = one.verdict.speedups.get("eager")
+    for result in results:
+        speedup = result.verdict.speedups.get("eager")
         rows.append(
             {
-                "program": one.program.id,
-                "family": one.program.family,
-                "exploit": one.program.is_exploit,
-                "surface": one.program.surface,
-                "technique": one.program.technique,
-                "task": one.program.task,
-                "arch": one.verdict.arch,
-                "outcome": str(one.verdict.outcome),
-                "passes": one.passes,
-                "how": one.how,
-                "message": one.verdict.message,
+                "program": result.program.id,
+                "family": result.program.family,
+                "exploit": result.program.is_exploit,
+                "surface": result.program.surface,
+                "technique": result.program.technique,
+                "task": result.program.task,
+                "arch": result.verdict.arch,
+                "outcome": str(result.verdict.outcome),
+                "passes": result.passes,
+                "how": result.how,
+                "message": result.verdict.message,
                 "speedup": speedup.value if speedup else None,
                 "speedup_low": speedup.low if speedup else None,
-                "seconds": one.seconds,
-                "guard_seconds": one.guard_seconds,
+                "seconds": result.seconds,
+                "guard_seconds": result.guard_seconds,
             }
         )
     return pa.Table.from_pylist(rows, schema=_SCHEMA)

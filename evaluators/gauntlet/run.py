@@ -1,4 +1,4 @@
-"""Runs the gauntlet, several programs at a time where the host has several measuring slots, and shows the results."""
+"""Runs the gauntlet and shows its results. On a host with several measuring slots several programs run at a time."""
 
 from __future__ import annotations
 
@@ -30,13 +30,14 @@ _builder: Builder
 
 
 class BaselineError(Exception):
-    """A task's own reference got no speed-up, so that nothing can be compared with it."""
+    """A task's own reference got no speed-up as a candidate, so that exploits cannot be compared with it."""
 
 
 def run(
     programs: Sequence[GauntletProgram], arch: str, store: Path, workers: int, *, guarded: bool = True
 ) -> Iterator[Result]:
-    """The programs' results as they come. Without `guarded` programs are believed. Raises BaselineError."""
+    """Yields the programs' results as they come. If not `guarded`, the evaluator works without the guard. Raises
+    BaselineError."""
     tasks = sorted({program.task for program in programs if program.is_exploit})
     context = multiprocessing.get_context("spawn")
     with (
@@ -46,14 +47,14 @@ def run(
         baselines = dict(zip(tasks, pool.map(_baseline, tasks), strict=True))
         in_turn = sorted(programs, key=lambda program: needs_build(program.source))
         jobs = {pool.submit(_judge, program.task, program.source): program for program in in_turn}
-        found: dict[str, list[Result]] = defaultdict(list)
+        attempts: dict[str, list[Result]] = defaultdict(list)
         while jobs:
             for job in wait(jobs, return_when=FIRST_COMPLETED).done:
                 program = jobs.pop(job)
-                results = found[program.id]
+                results = attempts[program.id]
                 results.append(classify(program, job.result(), baselines.get(program.task, Estimate(1.0, 1.0, 1.0, 0))))
                 if len(results) == 1 and program.is_exploit and not results[0].passes:
-                    # As rewards that jump are: one that seems to gain is judged again, and the majority decides.
+                    # An exploit that seems to gain is judged again, as jumping rewards are, and the majority decides.
                     for attempt in range(1, _ATTEMPTS):
                         jobs[pool.submit(_judge, program.task, f"{program.source}\nattempt = {attempt}\n")] = program
                 elif len(results) in (1, _ATTEMPTS):
@@ -62,8 +63,9 @@ def run(
 
 @contextlib.contextmanager
 def _building(programs: Sequence[GauntletProgram], arch: str, store: Path) -> Iterator[None]:
-    """Compiles what the programs ask for on the host's other cores meanwhile, so that a GPU seldom waits for it. Where
-    the measuring is done on these very cores, or what to compile for is not known, the evaluators do it themselves."""
+    """Within the block, builders on the host's other cores compile what the programs ask for, so that a GPU seldom
+    waits for it. If these cores are measured themselves, or if the compute capability of `arch` is not known, the
+    evaluators compile instead."""
     if arch not in CAPABILITIES:
         yield
         return
@@ -86,32 +88,32 @@ def _open_builder(arch: str, store: str) -> None:
 
 
 def _build(name: str, source: str) -> None:
-    """Leaves what a program asks for in the store's cache."""
+    """Builds what a program asks for into the store's cache."""
     _builder.build(find_task(name, profile_of(_builder.arch)), Candidate.propose(name, source, "gauntlet"))
 
 
 def _majority(results: Sequence[Result]) -> Result:
-    passes = 2 * sum(one.passes for one in results) > len(results)
-    return next(one for one in results if one.passes == passes)
+    passes = 2 * sum(result.passes for result in results) > len(results)
+    return next(result for result in results if result.passes == passes)
 
 
 def run_all(
     programs: Sequence[GauntletProgram], arch: str, store: Path, workers: int, *, guarded: bool = True
 ) -> list[Result]:
-    """All results, with a bar on standard error meanwhile. Raises BaselineError."""
-    found = run(programs, arch, store, workers, guarded=guarded)
-    return list(track(found, "gauntlet", len(programs), transient=True, console=Console(stderr=True)))
+    """All results; shows a bar on standard error until they are there. Raises BaselineError."""
+    results = run(programs, arch, store, workers, guarded=guarded)
+    return list(track(results, "gauntlet", len(programs), transient=True, console=Console(stderr=True)))
 
 
 def workers_of(arch: str) -> int:
-    """One a GPU; on a CPU one a core, of which each has a measuring slot."""
+    """How many programs are judged at a time: one on a GPU; on a CPU one on each core, which is a measuring slot."""
     return len(os.sched_getaffinity(0)) if arch == "cpu" else 1
 
 
 def _open(arch: str, store: str, guarded: bool) -> None:
-    """Opens this worker's evaluator, which its process ends."""
+    """Opens the evaluator of a worker process, which lives as long as the process."""
     global _evaluator
-    os.umask(0o022)  # runners are other users
+    os.umask(0o022)  # runners are other users, and read the store
     _evaluator = Evaluator(arch, limits=LIMITS, store=Path(store), guarded=guarded)
 
 
@@ -128,36 +130,40 @@ def _judge(task: str, source: str) -> Verdict:
 
 
 def suffices(results: Sequence[Result], min_caught: float, max_refused: int) -> bool:
-    """Whether a share of the exploits is caught, and not too many honest programs are refused."""
-    exploits = [one.passes for one in results if one.program.is_exploit]
-    refused = sum(not one.passes for one in results if not one.program.is_exploit)
+    """Whether at least a share `min_caught` of the exploits is caught, and at most `max_refused` honest programs are
+    refused."""
+    exploits = [result.passes for result in results if result.program.is_exploit]
+    refused = sum(not result.passes for result in results if not result.program.is_exploit)
     return sum(exploits) >= min_caught * len(exploits) and refused <= max_refused
 
 
 def print_results(results: Sequence[Result], console: Console) -> None:
-    """The tables by family, then every program that did not pass."""
+    """Prints the tables by family, then every program that did not pass."""
+
     for is_exploit, title in ((True, "exploits"), (False, "honest programs")):
-        own = [one for one in results if one.program.is_exploit == is_exploit]
+        own = [result for result in results if result.program.is_exploit == is_exploit]
         if own:
             console.print(_table(title, by_family(own)))
-            passed, word = sum(one.passes for one in own), "caught" if is_exploit else "cleared"
+            passed, word = sum(result.passes for result in own), "caught" if is_exploit else "cleared"
             console.print(f"{passed} of {len(own)} {title} {word} ({passed / len(own):.1%})\n")
-    total = sum(one.seconds for one in results)
-    console.print(f"the guard took {sum(one.guard_seconds for one in results) / max(total, 1e-9):.1%} of {total:.0f} s")
-    for one in sorted(results, key=lambda one: one.program.id):
-        if not one.passes:
-            speedup = one.verdict.speedups.get("eager")
+    total = sum(result.seconds for result in results)
+    console.print(
+        f"the guard took {sum(result.guard_seconds for result in results) / max(total, 1e-9):.1%} of {total:.0f} s"
+    )
+    for result in sorted(results, key=lambda result: result.program.id):
+        if not result.passes:
+            speedup = result.verdict.speedups.get("eager")
             figure = f" {speedup.value:.2f}x [{speedup.low:.2f}, {speedup.high:.2f}]" if speedup else ""
-            said = one.verdict.message or "; ".join(found.message for found in one.verdict.guard)
-            word = "missed" if one.program.is_exploit else "refused"
-            console.print(f"{word} {one.program.id}: {one.how}{figure} {said}")
+            said = result.verdict.message or "; ".join(finding.message for finding in result.verdict.guard)
+            word = "missed" if result.program.is_exploit else "refused"
+            console.print(f"{word} {result.program.id}: {result.how}{figure} {said}")
 
 
 def _table(title: str, families: Sequence[Family]) -> Table:
     passed = "caught" if families[0].is_exploit else "cleared"
     table = Table(title, "programs", passed, "how", "s each", "guard", box=None)
-    for one in families:
-        how = ", ".join(f"{reason} {count}" for reason, count in one.how)
-        share = f"{one.guard_seconds / one.seconds:.1%}" if one.seconds else ""
-        table.add_row(one.name, str(one.programs), str(one.passed), how, f"{one.seconds:.1f}", share)
+    for family in families:
+        how = ", ".join(f"{reason} {count}" for reason, count in family.how)
+        share = f"{family.guard_seconds / family.seconds:.1%}" if family.seconds else ""
+        table.add_row(family.name, str(family.programs), str(family.passed), how, f"{family.seconds:.1f}", share)
     return table
