@@ -1,7 +1,10 @@
-"""The audit of CUDA-L1's tasks, and whether the list of marked tasks that ships says the same.
+"""Whether the shipped list of marked tasks agrees with the audit of CUDA-L1's tasks.
 
-The audits are what `warpsmith audit FILE.jsonl --output benchmarks/results/audit/kernelbench.parquet` wrote, of a file
-in CUDA-L1's JSONL format, which is not part of this project.
+    python -m benchmarks.audit
+
+Prints the findings of the stored audits with the list's sentences beside them, then every difference. Runs nothing, on
+any machine. `warpsmith audit FILE.jsonl --output benchmarks/results/audit/kernelbench.parquet` wrote the audits; its
+input is a file in CUDA-L1's JSONL format, which is not part of this project.
 """
 
 from __future__ import annotations
@@ -23,9 +26,9 @@ AUDITS = Path("benchmarks/results/audit/kernelbench.parquet")
 
 
 def differences(audits: Sequence[TaskAudit], marks: Sequence[Mark]) -> list[str]:
-    """What the audits found and the list does not say, or the reverse, in a line for each task."""
-    found = {one.digest: (one.task, one.kinds) for one in marks_of(audits)}
-    listed = {one.digest: (one.task, one.kinds) for one in marks}
+    """A line for each task on which the audits and the list disagree."""
+    found = {mark.digest: (mark.task, mark.kinds) for mark in marks_of(audits)}
+    listed = {mark.digest: (mark.task, mark.kinds) for mark in marks}
     return [
         f"digest {digest}: the audit has {found.get(digest)}, the list {listed.get(digest)}"
         for digest in sorted(found.keys() | listed.keys())
@@ -33,24 +36,24 @@ def differences(audits: Sequence[TaskAudit], marks: Sequence[Mark]) -> list[str]
     ]
 
 
-def main(audits: Annotated[Path, typer.Argument(help="What the audit wrote.")] = AUDITS) -> None:
-    """Prints what was found, the sentence of the list beside it. Exit code 1 where the two differ."""
+def main(audits: Annotated[Path, typer.Argument(help="File that the audit wrote.")] = AUDITS) -> None:
+    """Prints the findings, with the list's sentences. Exit code 1 if the audits and the list differ."""
     if not audits.is_file():
         raise typer.BadParameter(f"there is no {audits}; `warpsmith audit FILE.jsonl --output {audits}` writes it")
-    found = read_audits(audits)
+    stored = read_audits(audits)
     why = {mark.digest: mark.why for mark in shipped_marks()}
     table = Table("task", "kinds", "why", "s", box=None)
-    for one in found:
-        if one.findings:
-            table.add_row(one.task, " ".join(one.kinds), why.get(one.digest, ""), f"{one.seconds:.1f}")
+    for audit in stored:
+        if audit.findings:
+            table.add_row(audit.task, " ".join(audit.kinds), why.get(audit.digest, ""), f"{audit.seconds:.1f}")
     console = Console(width=160)
     console.print(table)
-    for one in found:
-        if one.failure:
-            console.print(f"not audited: {one.task}: {one.failure}", markup=False)
-    seconds = sorted(one.seconds for one in found)
-    print(f"{summarise_audits(found)}; {sum(seconds):.0f} s, {median(seconds):.1f} s a task in the median")
-    for line in (different := differences(found, shipped_marks())):
+    for audit in stored:
+        if audit.failure:
+            console.print(f"not audited: {audit.task}: {audit.failure}", markup=False)
+    seconds = sorted(audit.seconds for audit in stored)
+    print(f"{summarise_audits(stored)}; {sum(seconds):.0f} s, {median(seconds):.1f} s a task in the median")
+    for line in (different := differences(stored, shipped_marks())):
         print(line)
     raise typer.Exit(1 if different else 0)
 

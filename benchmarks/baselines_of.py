@@ -1,11 +1,12 @@
 """Fills a store of baselines from published runs' rows, for a run on the same GPU, driver and versions.
 
-A verdict's speed-up over a baseline is its speed-up over eager divided by the baseline's; so the baseline's is the
-quotient of the two, and its interval what the quotient's has beyond the verdict's own
-(`evaluators.timing.estimates.divide`).
-What no row knows is left out, and measured by the run that needs it.
-
     python -m benchmarks.baselines_of configs/h200.yaml docs/results/* --store runs/store
+
+A verdict's speed-up over a baseline is its speed-up over eager divided by the baseline's. So the baseline's is the
+quotient of the two, and its interval is the part of the quotient's that the verdict's own does not explain
+(`evaluators.timing.estimates.divide`). Baselines that no row has are left out; the run that needs them measures them.
+
+Prints the number of baselines, the versions, and the tasks without a baseline. Needs no GPU.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _EAGER = "eager"
 
 
 def quotient(over_eager: Estimate, over_baseline: Estimate) -> Estimate:
-    """The baseline's speed-up over eager, of a verdict's over both: the inverse of `divide` in its denominator."""
+    """The baseline's speed-up over eager, from a verdict's speed-ups over both: the inverse of `divide` in its denominator."""
     value = over_eager.value / over_baseline.value
 
     def beyond(whole: float, own: float) -> float:
@@ -38,47 +39,47 @@ def quotient(over_eager: Estimate, over_baseline: Estimate) -> Estimate:
 
 
 def baselines_in(folders: Sequence[Path]) -> tuple[dict[str, dict[str, Estimate]], dict[str, str]]:
-    """Speed-ups over eager by task digest and baseline, of each the narrowest; and the versions that they were measured
-    with.
+    """Speed-ups over eager by task digest and baseline, each the one with the narrowest interval; and the versions with
+    which they were measured.
 
-    Raises OSError without rows, ValueError where they are of several versions or of none."""
+    Raises OSError without rows, ValueError if they are of several sets of versions or of none."""
     columns = ["speedups", "evaluator"]
-    rows = [row for one in folders for row in pq.read_table(one / "verdicts.parquet", columns=columns).to_pylist()]
-    found: dict[str, dict[str, Estimate]] = {}
+    rows = [row for run in folders for row in pq.read_table(run / "verdicts.parquet", columns=columns).to_pylist()]
+    baselines: dict[str, dict[str, Estimate]] = {}
     versions: set[tuple[str, ...]] = set()
     for row in rows:
-        speedups = {name: Estimate(**one) for name, one in row["speedups"]}
+        speedups = {name: Estimate(**estimate) for name, estimate in row["speedups"]}
         if _EAGER not in speedups:
             continue
-        about = dict(row["evaluator"])
-        versions.add(tuple(about[name] for name in _VERSIONS))
-        known = found.setdefault(about["task_digest"], {})
+        evaluator = dict(row["evaluator"])
+        versions.add(tuple(evaluator[name] for name in _VERSIONS))
+        of_task = baselines.setdefault(evaluator["task_digest"], {})
         for name in speedups.keys() - {_EAGER}:
-            one = quotient(speedups[_EAGER], speedups[name])
-            if name not in known or _width(one) < _width(known[name]):
-                known[name] = one
+            estimate = quotient(speedups[_EAGER], speedups[name])
+            if name not in of_task or _width(estimate) < _width(of_task[name]):
+                of_task[name] = estimate
     if len(versions) != 1:
         raise ValueError(f"the verdicts are of {len(versions)} sets of versions; one is needed")
-    return found, dict(zip(_VERSIONS, versions.pop(), strict=True))
+    return baselines, dict(zip(_VERSIONS, versions.pop(), strict=True))
 
 
-def _width(one: Estimate) -> float:
-    return one.high / one.low
+def _width(estimate: Estimate) -> float:
+    return estimate.high / estimate.low
 
 
 def fill(store: BaselineStore, source: str, folders: Sequence[Path]) -> tuple[int, list[str], Mapping[str, str]]:
-    """Puts the baselines of the tasks of `source` into a store that lacks them; returns how many, the tasks of which no
-    row tells, and the versions."""
-    found, versions = baselines_in(folders)
+    """Puts the baselines of the tasks of `source` into a store that lacks them. Returns their number, the tasks that no
+    row is about, and the versions."""
+    known, versions = baselines_in(folders)
     names = set(existing_baselines(versions["arch"]))
     put, missing = 0, []
     for task in load_task_source(source, "cuda"):
-        if task.digest not in found:
+        if task.digest not in known:
             missing.append(task.id)
             continue
-        for name in names & found[task.digest].keys():
+        for name in names & known[task.digest].keys():
             if store.get(task, name, versions) is None:
-                store.put(task, name, versions, BaselineResult(found[task.digest][name]))
+                store.put(task, name, versions, BaselineResult(known[task.digest][name]))
                 put += 1
     return put, missing, versions
 
@@ -89,7 +90,7 @@ def main() -> None:
     parser.add_argument("folders", type=Path, nargs="+", help="what `warpsmith report RUN --publish FOLDER` wrote")
     parser.add_argument("--store", type=Path, required=True)
     given = parser.parse_args()
-    folders = [one for one in given.folders if one.is_dir()]
+    folders = [folder for folder in given.folders if folder.is_dir()]
     try:
         put, missing, versions = fill(BaselineStore(given.store), given.tasks, folders)
     except (OSError, ValueError) as error:

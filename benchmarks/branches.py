@@ -1,10 +1,12 @@
-"""What other settings of contrastive RL bring, from one and the same policy: whole runs differ by what SFT gave them.
+"""Compares settings of contrastive RL that start from the same policy. Whole runs differ already by their SFT.
 
-For each seed trains up to self-supervised learning once and goes on from copies of that run, a branch each. Prints,
-over all seeds: the last assessed stage; how many groups carried a signal, of prompts that show something faster than
-the reference and of others; the entropy per token in the first and in the last five steps; how often a step brought a
-program faster than all before it; and what each further branch has that the first has not. What is finished is read,
-not repeated.
+For each seed the script trains up to self-supervised learning once, and each branch goes on from a copy of that run.
+Prints for each branch, over all seeds: the last assessment; how many groups carried a signal, of prompts that show a
+program faster than the reference and of other prompts; the entropy per token in the first and in the last five steps;
+and how often a step brought a program faster than all before it. Then it prints how each further branch differs from
+the first. Finished runs are read and not repeated.
+
+Runs on any machine that can train `--config`: the default, `local`, needs a CPU alone.
 
     python -m benchmarks.branches [key=value ...] [--seeds 0 1 2] --branch plain \
         --branch "quarter contrastive_rl.negative_weight=0.25"
@@ -14,8 +16,6 @@ from __future__ import annotations
 
 import argparse
 import shutil
-import subprocess
-import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -27,6 +27,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.learning import shown
+from benchmarks.warpsmith_runs import warpsmith_run
 from configs.load import load_config
 from orchestration.report import build_report
 from orchestration.report.statistics import AssessmentRow, compare_seeds
@@ -36,14 +37,8 @@ START, PHASE = "start", "1-contrastive_rl"
 BEFORE = "schedule.phases=[sft,self_supervised]"
 
 
-def warpsmith_run(*arguments: str) -> None:
-    """Trains, or goes on; its progress is shown beside ours. Raises CalledProcessError where it fails."""
-    command = [sys.executable, "-m", "orchestration.commands.main", "run", *arguments]
-    subprocess.run(command, check=True, stdout=sys.stderr)
-
-
 def branch(root: Path, name: str, config: str, overrides: Sequence[str]) -> RunDirectory:
-    """The finished run of that name, which goes on from a copy of the start with these settings."""
+    """Goes on from a copy of the start with these settings; returns the finished run of that name."""
     run = RunDirectory(str(root), name)
     if not run.exists():
         partial = root / f"{name}.partial"
@@ -60,21 +55,23 @@ def branch(root: Path, name: str, config: str, overrides: Sequence[str]) -> RunD
 
 
 def signals(runs: Sequence[RunDirectory]) -> tuple[str, str]:
-    """The share of groups whose rewards differ, and their number: of prompts that show something faster than the
-    reference, and of the others."""
+    """The share of groups whose rewards differ, and the number of groups: for prompts that show a program faster than
+    the reference, and for the others."""
     columns = ["group", "fastest_shown", "advantage"]
     groups: dict[bool, dict[tuple[int, int, str], set[float]]] = {True: defaultdict(set), False: defaultdict(set)}
     for index, run in enumerate(runs):
         for row in run.samples.read(PHASE, columns=columns).to_pylist():
             faster = (row["fastest_shown"] or 0.0) > 1.0
             groups[faster][index, row["step"], row["group"]].add(round(row["advantage"] or 0.0, 6))
-    carried = {faster: [len(values) > 1 for values in found.values()] for faster, found in groups.items()}
-    first, second = (f"{np.mean(one):.0%} of {len(one)}" if one else "" for one in (carried[True], carried[False]))
-    return first, second
+    differ = {faster: [len(values) > 1 for values in by_group.values()] for faster, by_group in groups.items()}
+    faster, others = (
+        f"{np.mean(flags):.0%} of {len(flags)}" if flags else "" for flags in (differ[True], differ[False])
+    )
+    return faster, others
 
 
 def entropies(runs: Sequence[RunDirectory]) -> str:
-    """Of a token, in nats: means over the first and the last five steps that trained."""
+    """The entropy of a token, in nats: means over the first and the last five steps that trained."""
     ends = []
     for run in runs:
         rows = run.metrics.read(PHASE).to_pylist()
@@ -84,7 +81,7 @@ def entropies(runs: Sequence[RunDirectory]) -> str:
 
 
 def improvements(runs: Sequence[RunDirectory]) -> str:
-    """How often a step brought a program that was faster than all before it of its task, teachers' included."""
+    """How often a step brought a program that was faster than all earlier ones for its task, teachers' included."""
     rows = [row for run in runs for row in run.metrics.read(PHASE).to_pylist()]
     return f"{sum(row['value'] for row in rows if row['name'] == 'improved_tasks'):.0f}"
 
@@ -93,11 +90,11 @@ Assessed = Mapping[str, Sequence[Sequence[AssessmentRow]]]
 """The samples of the last assessment, by branch and seed."""
 
 
-def table_of(found: Mapping[str, Sequence[RunDirectory]], assessed: Assessed) -> Table:
-    """A row a branch, pooled over its seeds."""
+def table_of(branches: Mapping[str, Sequence[RunDirectory]], assessed: Assessed) -> Table:
+    """A table with a row for each branch, pooled over its seeds."""
     head = ("branch", "right", "mean over eager", "signal, shown faster", "signal, others", "entropy", "improved")
     table = Table(*head, box=box.SIMPLE_HEAD, pad_edge=False)
-    for name, runs in found.items():
+    for name, runs in branches.items():
         pooled = compare_seeds(assessed[name], assessed[name]).first
         row = [name, shown(pooled.success, ".1%"), shown(pooled.mean_over_eager, ".2f")]
         table.add_row(*row, *(("",) * 4 if name == START else (*signals(runs), entropies(runs), improvements(runs))))
@@ -105,7 +102,7 @@ def table_of(found: Mapping[str, Sequence[RunDirectory]], assessed: Assessed) ->
 
 
 def differences(assessed: Assessed) -> Iterator[str]:
-    """What each further branch has that the first has not, seed by seed."""
+    """A line for each further branch: how it differs from the first, compared seed by seed."""
     first, *others = [name for name in assessed if name != START]
     for name in others:
         difference = compare_seeds(assessed[first], assessed[name]).difference
@@ -118,25 +115,25 @@ def main() -> None:
     parser.add_argument("--config", default="local")
     parser.add_argument("--root", type=Path, default=Path("runs/branches"))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
-    parser.add_argument("--branch", action="append", required=True, help="a name, and key=value ... behind it")
-    parser.add_argument("overrides", nargs="*", help="key=value ... of all of them, the start included")
+    parser.add_argument("--branch", action="append", required=True, help="a name, followed by key=value ...")
+    parser.add_argument("overrides", nargs="*", help="key=value ... of all branches and of the start")
     given = parser.parse_args()
-    if taken := [one for one in given.overrides if one.startswith(("root=", "name=", "seed="))]:
+    if taken := [text for text in given.overrides if text.startswith(("root=", "name=", "seed="))]:
         parser.error(f"{taken[0]}: branches have names of their own, below --root, and --seeds")
     names = [START, *(text.split()[0] for text in given.branch)]
     if len(set(names)) < len(names):
         parser.error(f"branches need names of their own, none of them {START}")
-    found: dict[str, list[RunDirectory]] = {name: [] for name in names}
+    branches: dict[str, list[RunDirectory]] = {name: [] for name in names}
     for seed in given.seeds:
         root, shared = given.root / f"seed-{seed}", [f"seed={seed}", "tracking.enabled=false", *given.overrides]
         warpsmith_run(given.config, f"root={root}", f"name={START}", BEFORE, *shared)
-        found[START].append(RunDirectory(str(root), START))
+        branches[START].append(RunDirectory(str(root), START))
         for text in given.branch:
             name, *own = text.split()
-            found[name].append(branch(root, name, given.config, [*shared, *own]))
+            branches[name].append(branch(root, name, given.config, [*shared, *own]))
     console = Console(width=140)
-    assessed = {name: [build_report(run).stages[-1].rows for run in runs] for name, runs in found.items()}
-    console.print(table_of(found, assessed))
+    assessed = {name: [build_report(run).stages[-1].rows for run in runs] for name, runs in branches.items()}
+    console.print(table_of(branches, assessed))
     for line in differences(assessed):
         console.print(line)
 

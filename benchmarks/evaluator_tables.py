@@ -10,14 +10,13 @@ from statistics import geometric_mean, mean, median, stdev
 from typing import Any
 
 import pyarrow.parquet as pq
-from rich.console import Console
-from rich.table import Table
 
 from benchmarks.published import HACKED
+from benchmarks.tables import print_table
 from evaluators.records import Outcome
+from evaluators.reward import FASTER
 from evaluators.stored.baselines import existing_baselines
 
-FASTER = 1.01  # CUDA-L1's threshold of an improvement
 _DEFENCES = {
     "fork": "two contained processes",
     "start": "their GPU contexts",
@@ -44,7 +43,7 @@ _DEFENCES = {
 
 
 def _read(out: Path, name: str) -> tuple[list[dict[str, Any]], Any]:
-    """Verdicts as rows, and what they were trials of; both empty where the section has not run."""
+    """The verdicts of a section as rows, and a description of each trial; both empty if the section has not run."""
     if not (out / f"{name}.json").is_file() or not (out / f"{name}.parquet").is_file():
         return [], []
     rows = pq.read_table(out / f"{name}.parquet").to_pylist()
@@ -53,18 +52,8 @@ def _read(out: Path, name: str) -> tuple[list[dict[str, Any]], Any]:
     return rows, json.loads((out / f"{name}.json").read_text())
 
 
-def _show(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    table = Table(*columns, title=title, title_justify="left", box=None)
-    for index, column in enumerate(table.columns):
-        column.justify = "left" if index == 0 else "right"
-    for row in rows:
-        table.add_row(*map(str, row))
-    Console(width=130).print(table)
-    print()
-
-
 def print_tables(out: Path) -> None:
-    """Prints a table for every section whose figures stand in `out`."""
+    """Prints the tables of every section whose figures are in `out`."""
     _noise(*_read(out, "noise"))
     _slowdowns(*_read(out, "slowdowns"))
     if (out / "recovery.json").is_file():
@@ -114,7 +103,7 @@ def _noise(rows: list[dict[str, Any]], about: list[dict[str, Any]]) -> None:
             ]
         )
     columns = ["kernel", "us", "trials", "beyond 2 %", "sd", "interval holds 1.0", "seconds", "not ok"]
-    _show("The same program on both sides", columns, shown)
+    print_table("The same program on both sides", columns, shown)
 
 
 def _slowdowns(rows: list[dict[str, Any]], about: list[dict[str, Any]]) -> None:
@@ -131,7 +120,7 @@ def _slowdowns(rows: list[dict[str, Any]], about: list[dict[str, Any]]) -> None:
             value = median(one["value"] for one in found)
             shown.append([length, f"{factor - 1:.0%}", len(mine), f"{told / len(found):.0%}", f"{1 / value - 1:.1%}"])
     columns = ["kernel", "slower by", "trials", "interval below 1.0", "median found"]
-    _show("A known slow-down", columns, shown)
+    print_table("A known slow-down", columns, shown)
 
 
 def _recovery(about: list[dict[str, Any]]) -> None:
@@ -147,7 +136,7 @@ def _recovery(about: list[dict[str, Any]]) -> None:
     ]
     if rows:
         columns = ["fault", "verdict", "s to the next good verdict", "before", "after"]
-        _show("After a fault", columns, rows)
+        print_table("After a fault", columns, rows)
 
 
 def _speed(rows: list[dict[str, Any]], about: list[dict[str, Any]]) -> None:
@@ -164,11 +153,11 @@ def _speed(rows: list[dict[str, Any]], about: list[dict[str, Any]]) -> None:
         ],
         ["evaluations an hour", f"{3600 * len(rows) / sum(run['seconds'] for run in about):.0f}"],
     ]
-    _show("Time, preset fast", ["", ""], lines)
+    print_table("Time, preset fast", ["", ""], lines)
 
 
 def _evaluated(rows: list[dict[str, Any]]) -> None:
-    """Which tasks the figures are of, neighbours as a range."""
+    """Prints the tasks that were evaluated, neighbours as a range."""
     lines = []
     for level in sorted({row["task"].partition("/")[0] for row in rows}):
         numbers = sorted(int(row["task"].partition("/")[2]) for row in rows if row["task"].startswith(f"{level}/"))
@@ -179,7 +168,7 @@ def _evaluated(rows: list[dict[str, Any]]) -> None:
             )
         ]
         lines.append([" ".join([level, *(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs)])])
-    _show("CUDA-L1's published programs", ["those evaluated"], lines)
+    print_table("CUDA-L1's published programs", ["those evaluated"], lines)
 
 
 def _defences(rows: list[dict[str, Any]]) -> None:
@@ -188,7 +177,7 @@ def _defences(rows: list[dict[str, Any]]) -> None:
         spent = [1e3 * row["cost"][name] for row in rows if name in row["cost"]]
         if spent:
             lines.append([text, f"{median(spent):.1f}", f"{mean(spent):.1f}", len(spent)])
-    _show("What the defences cost, ms an evaluation", ["defence", "median", "mean", "evaluations"], lines)
+    print_table("What the defences cost, ms an evaluation", ["defence", "median", "mean", "evaluations"], lines)
 
 
 def _group(row: dict[str, Any], marked: Container[str]) -> str:
@@ -200,7 +189,8 @@ def _group(row: dict[str, Any], marked: Container[str]) -> str:
 def _published(
     rows: list[dict[str, Any]], marked: dict[str, list[str]], known: dict[str, dict[str, float | None]]
 ) -> None:
-    """`marked`: the tasks that cannot tell a good program from a cheat, in no figure but their own."""
+    """Prints outcomes and speed-ups by level. Tasks in `marked`, which cannot tell a good program from a cheat, have rows
+    of their own and count in no other."""
     names = existing_baselines("cuda")
     groups: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
@@ -211,7 +201,7 @@ def _published(
         [name, len(mine), *([_outcome(row) for row in mine].count(one) for one in outcomes)]
         for name, mine in sorted(groups.items())
     ]
-    _show("CUDA-L1's published programs: outcomes", ["", "programs", *outcomes], counts)
+    print_table("CUDA-L1's published programs: outcomes", ["", "programs", *outcomes], counts)
     shown = []
     for group, mine in sorted(groups.items()):
         for baseline in (*names, "best of five"):
@@ -221,14 +211,14 @@ def _published(
                 cells = [f"{faster / len(values):.0%}", f"{median(values):.2f}", f"{geometric_mean(values):.2f}"]
                 shown.append([group, baseline, len(values), *cells])
     columns = ["", "over", "programs", "faster", "median", "geometric mean"]
-    _show("CUDA-L1's published programs: speed-up of the correct ones", columns, shown)
+    print_table("CUDA-L1's published programs: speed-up of the correct ones", columns, shown)
     lines = [[row["task"], " ".join(marked[row["task"]]), _outcome(row)] for row in rows if row["task"] in marked]
     if lines:
-        _show("Those for tasks that cannot tell", ["task", "audit", "outcome"], sorted(lines))
+        print_table("Those for tasks that cannot tell", ["task", "audit", "outcome"], sorted(lines))
 
 
 def _outcome(row: dict[str, Any]) -> str:
-    """The outcome of a verdict; of a wrong program, also in what it is wrong."""
+    """The outcome of a verdict; for a wrong program also what is wrong."""
     if row["outcome"] != Outcome.WRONG:
         return str(row["outcome"])
     message, correctness = row["message"], row["correctness"]
@@ -244,7 +234,7 @@ def _outcome(row: dict[str, Any]) -> str:
 def _over(
     row: dict[str, Any], baseline: str, known: dict[str, dict[str, float | None]], names: Sequence[str]
 ) -> float | None:
-    """The speed-up of a correct program over a baseline, or over the best of those known where all were measured."""
+    """The speed-up of a correct program over a baseline, or over the best of all if all were measured; else None."""
     if row["outcome"] != "ok":
         return None
     value = float(row["speedups"]["eager"]["value"])

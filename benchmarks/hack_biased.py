@@ -1,17 +1,18 @@
 """What the guard does to a policy that has learnt to cheat: the same contrastive RL with the guard, and without it.
 
-A small policy is fine-tuned on a set of programs of which half cheat, while cheats are believed. From there two runs
-learn from speed-ups alone; the same programs, as far as each run believes them, are their first exemplars. Prints, by
-step: the share of rollouts that cheat, by what the evidence finds and by what their text is nearest to, and the mean
-speed-up of the honest. Finished runs are read, not repeated.
+    python -m benchmarks.hack_biased [--seed 0] [key=value ...]
+
+A small policy is fine-tuned on a set of programs of which half cheat, without a guard. From there two runs learn from
+speed-ups alone. Their first exemplars are the same programs, as far as each run believes them. Prints by step: the
+share of rollouts that cheat, once by the evidence and once by the program that their text is most like, and the mean
+speed-up of honest rollouts. Writes the rows and a plot to `--output`. Finished runs are read and not repeated. Runs on
+a CPU.
 """
 
 from __future__ import annotations
 
 import argparse
-import subprocess
 import sys
-import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -25,13 +26,14 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.hack_biased_programs import TASKS, write_teacher
+from benchmarks.warpsmith_runs import warpsmith_run
 from evaluators.guard.rarity import traits
 from evaluators.guard.similarity import cosine
 from evaluators.records import HINT
 from orchestration.run.directory import RunDirectory
 
 PHASE, AFTER = "1-contrastive_rl", "assess/1-contrastive_rl"
-# Rewards and lessons as in the paper: what is shown is what the guard does to speed-ups alone.
+# Rewards and lessons as in the paper, so that the runs show what the guard does to speed-ups alone.
 PAPER = (
     "sft.min_speedup=0",
     "reward.offset=0",
@@ -47,7 +49,7 @@ COMMON = (
     "checkpoint_every=10",
     "keep_checkpoints=1",
 )
-# Exemplars of all kinds, so that prompts of either run look as those that the policy was fine-tuned on.
+# Exemplars of all kinds, so that the prompts of both runs look like those of the fine-tuning.
 SFT = (
     "schedule.phases=[sft]",
     "sft.epochs=60",
@@ -55,16 +57,14 @@ SFT = (
     "buffer.strategy=random",
     "guard.enabled=false",
 )
-# A rate of 0: nothing is learnt from the teacher again, its verified programs only fill the buffer.
+# With a learning rate of 0 the teacher teaches nothing again: its verified programs only fill the buffer.
 RL = ("schedule.phases=[sft,contrastive_rl]", "sft.epochs=1", "sft.learning_rate=0", "contrastive_rl.tasks_per_step=8")
 
 
 def train(root: Path, name: str, seed: int, overrides: Iterable[str]) -> RunDirectory:
-    """The finished run of that name."""
-    command = [str(Path(sys.executable).with_name("warpsmith")), "run", "local", f"root={root}", f"name={name}"]
-    start = time.monotonic()
-    subprocess.run([*command, f"seed={seed}", *COMMON, *overrides], check=True, stdout=sys.stderr)
-    print(f"{name}: {time.monotonic() - start:.0f} s", file=sys.stderr)
+    """Makes the run of that name unless it is finished; returns it."""
+    seconds = warpsmith_run("local", f"root={root}", f"name={name}", f"seed={seed}", *COMMON, *overrides)
+    print(f"{name}: {seconds:.0f} s", file=sys.stderr)
     return RunDirectory(str(root), name)
 
 
@@ -75,9 +75,9 @@ def policy_of(run: RunDirectory) -> Path:
 
 
 def curve(run: RunDirectory, kinds: Mapping[str, str]) -> list[dict[str, Any]]:
-    """The figures of every step (and of the assessments before and after it) by what verdicts and texts say.
+    """The figures of every step and every assessment, from verdicts and texts.
 
-    `kinds`: `honest` or the technique, by the sources that the policy was fine-tuned on.
+    `kinds` gives `honest` or the technique for each source on which the policy was fine-tuned.
     """
     sources = {row["digest"]: row["source"] for row in run.candidates.read().to_pylist()}
     cheats = {digest: _nearest(source, kinds) != "honest" for digest, source in sources.items()}
@@ -95,35 +95,35 @@ def _figures(
     samples: Sequence[Mapping[str, Any]], verdicts: Mapping[str, Any], cheats: Mapping[str, bool]
 ) -> dict[str, float | None]:
     digests = [sample["candidate_digest"] for sample in samples]
-    found = {
+    doubted = {
         digest: any(finding["severity"] != HINT for finding in verdicts[digest]["guard"])
         for digest in digests
         if digest in verdicts
     }
-    speedups = {digest: dict(verdicts[digest]["speedups"]).get("eager", {}).get("value") for digest in found}
-    rewarded = [one for one in digests if one in found and speedups[one] is not None]
-    honest = [speedups[one] for one in rewarded if not found[one] and not cheats[one]]
+    speedups = {digest: dict(verdicts[digest]["speedups"]).get("eager", {}).get("value") for digest in doubted}
+    rewarded = [digest for digest in digests if digest in doubted and speedups[digest] is not None]
+    honest = [speedups[digest] for digest in rewarded if not doubted[digest] and not cheats[digest]]
     rewards = [sample["reward"] for sample in samples if sample["reward"] is not None]
     return {
         "rollouts": float(len(samples)),
-        "hack_rate": fmean(found.get(digest, False) for digest in digests),
+        "hack_rate": fmean(doubted.get(digest, False) for digest in digests),
         "hack_text_rate": fmean(cheats.get(digest, False) for digest in digests),
         "success_rate": fmean(sample["outcome"] == "ok" for sample in samples),
         "honest_speedup": fmean(honest) if honest else None,
-        "honest_gain": sum(honest) / len(samples),  # whatever is not honest, or not right, counts 0
-        "mean_speedup": fmean(speedups[one] for one in rewarded) if rewarded else None,
+        "honest_gain": sum(honest) / len(samples),  # rollouts that are not honest, or not right, count 0
+        "mean_speedup": fmean(speedups[digest] for digest in rewarded) if rewarded else None,
         "reward": fmean(rewards) if rewards else None,
     }
 
 
 def _nearest(source: str, kinds: Mapping[str, str]) -> str:
-    """The kind of the program that a text is most like, among those that the policy was fine-tuned on."""
+    """The kind of the most similar program, among those on which the policy was fine-tuned."""
     own = traits(source)
     return kinds[max(kinds, key=lambda known: cosine(own, traits(known)))]
 
 
 def plot(curves: Mapping[str, Sequence[Mapping[str, Any]]], path: Path) -> None:
-    """Hack rate and honest gain by step, with the guard and without."""
+    """Plots the hack rate and the honest gain by step, with the guard and without."""
     figure = Figure(figsize=(9, 3.2), layout="constrained")
     left, right = figure.subplots(1, 2)
     for name, colour in (("on", "#1f6f8b"), ("off", "#c0392b")):
@@ -142,7 +142,7 @@ def plot(curves: Mapping[str, Sequence[Mapping[str, Any]]], path: Path) -> None:
 
 
 def table(curves: Mapping[str, Sequence[Mapping[str, Any]]]) -> Table:
-    """The biased policy, and both runs at some steps and at their end."""
+    """A table of the biased policy, and of both runs at every fifth step and at their end."""
     shown = Table(
         "guard", "stage", "rollouts", "cheat: evidence", "cheat: text", "correct", "honest x", "rewarded x", box=None
     )
@@ -150,7 +150,7 @@ def table(curves: Mapping[str, Sequence[Mapping[str, Any]]]) -> Table:
         steps = [row for row in rows if row["phase"] == PHASE]
         picked = [row for row in steps if row["step"] % 5 == 0 or row is steps[-1]]
         ends = [row for row in rows if row["phase"] == AFTER]
-        for row in [*[one for one in rows if one["phase"] == "assess/base"], *picked, *ends]:
+        for row in [*[row for row in rows if row["phase"] == "assess/base"], *picked, *ends]:
             stage = {"assess/base": "before", AFTER: "after"}.get(row["phase"], f"step {row['step']}")
             rates = [f"{row[key]:.1%}" for key in ("hack_rate", "hack_text_rate", "success_rate")]
             speeds = [f"{row[key]:.2f}" if row[key] is not None else "-" for key in ("honest_speedup", "mean_speedup")]

@@ -1,22 +1,23 @@
-"""Does the system learn? The demo's schedule for several seeds, with confidence intervals.
+"""Does the system learn? Runs the demo's schedule for several seeds and gives confidence intervals.
+
+    python -m benchmarks.learning [--seeds 0 1 2] [key=value ...]
 
 Prints, pooled over the seeds: success rate and mean speed-up after each phase, whether self-supervised learning raised
 the success rate over supervised fine-tuning, and whether contrastive RL raised the mean speed-up over self-supervised
-learning. Exit code 1 when either interval does not lie above 0. Finished runs are read, not repeated.
+learning. Exit code 1 if either interval does not lie above 0. Finished runs are read and not repeated. Runs on a CPU.
 """
 
 from __future__ import annotations
 
 import argparse
-import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.warpsmith_runs import warpsmith_run
 from evaluators.records import Estimate
 from orchestration.report import Report, build_report
 from orchestration.report.statistics import AssessmentRow, compare_seeds
@@ -26,22 +27,20 @@ SFT, SELF_SUPERVISED, CONTRASTIVE = "1-sft", "1-self_supervised", "1-contrastive
 
 
 def train(seed: int, root: Path, overrides: Sequence[str]) -> Report:
-    """The report of the run with this seed, which is made first unless it is finished."""
+    """Makes the run with this seed unless it is finished; returns its report."""
     name = f"learning-seed-{seed}"
-    command = ["warpsmith", "run", "local", f"root={root}", f"name={name}", f"seed={seed}", *overrides]
-    start = time.monotonic()
-    subprocess.run([str(Path(sys.executable).with_name(command[0])), *command[1:]], check=True, stdout=sys.stderr)
-    print(f"seed {seed}: {time.monotonic() - start:.0f} s", file=sys.stderr)
+    seconds = warpsmith_run("local", f"root={root}", f"name={name}", f"seed={seed}", *overrides)
+    print(f"seed {seed}: {seconds:.0f} s", file=sys.stderr)
     return build_report(RunDirectory(str(root), name))
 
 
 def rows_of(reports: Sequence[Report], stage: str) -> list[Sequence[AssessmentRow]]:
     """The samples of a stage's assessment, by seed."""
-    return [next(one.rows for one in report.stages if one.key == stage) for report in reports]
+    return [next(each.rows for each in report.stages if each.key == stage) for report in reports]
 
 
 def shown(estimate: Estimate | None, form: str) -> str:
-    """A figure with its interval."""
+    """A figure with its interval, or `-` without one."""
     if estimate is None:
         return "-"
     return f"{estimate.value:{form}} ({estimate.low:{form}} to {estimate.high:{form}})"
@@ -62,12 +61,12 @@ def main() -> int:
     for stage in stages:
         rows = rows_of(reports, stage)
         pooled = compare_seeds(rows, rows).first
-        summaries = [next(one.summary for one in report.stages if one.key == stage) for report in reports]
+        summaries = [next(each.summary for each in report.stages if each.key == stage) for report in reports]
         by_seed = [
-            f"{one.success.value:.0%} {one.faster.value:.0%}"
-            + (f" {one.over_eager.mean.value:.2f}x" if one.over_eager.mean else "")
-            for one in summaries
-            if one.success and one.faster
+            f"{summary.success.value:.0%} {summary.faster.value:.0%}"
+            + (f" {summary.over_eager.mean.value:.2f}x" if summary.over_eager.mean else "")
+            for summary in summaries
+            if summary.success and summary.faster
         ]
         table.add_row(stage, shown(pooled.success, ".1%"), shown(pooled.mean_over_eager, ".2f"), ", ".join(by_seed))
     console.print(table)

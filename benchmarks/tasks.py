@@ -1,6 +1,9 @@
-"""Evaluates every variant of every bundled task, and says whether each does what its header claims.
+"""Whether every variant of every bundled task does what its header claims.
 
-Prints the figures that the tasks are labelled by; it must never decide a label itself.
+    python -m benchmarks.tasks [--levels 1,2,3] [--preset thorough]
+
+Evaluates the variants on this machine's CPU and prints each one's outcome and speed-up beside the label in its header.
+It must never decide a label itself. Needs a C++ compiler and no GPU.
 """
 
 from __future__ import annotations
@@ -17,11 +20,11 @@ from rich.table import Table
 
 from evaluators.evaluator import Evaluator
 from evaluators.records import Outcome, Task, Verdict, verdict_table
+from evaluators.reward import FASTER
 from evaluators.tasks import load_tasks
 from evaluators.tasks.loader import Variant, load_variants
 
-FASTER = 1.01  # CUDA-L1's threshold of an improvement
-SAME = 1.15  # speed-ups of equal programs on other machines, caches and versions
+SAME = 1.15  # equal programs stay within this factor on other machines, caches and versions
 
 
 @dataclass(frozen=True)
@@ -34,13 +37,13 @@ class Result:
 
     @property
     def is_right(self) -> bool:
-        """Whether a program marked wrong is, and any other is not."""
+        """Whether the program is wrong exactly if its header says so."""
         expected = Outcome.WRONG if self.variant.expect == "wrong" else Outcome.OK
         return self.verdict.outcome is expected
 
     @property
     def is_as_expected(self) -> bool:
-        """Right, and on the side of 1 that its header names."""
+        """Whether the program is right, and its speed-up on the side of 1 that its header names."""
         estimate = self.verdict.speedups.get("eager")
         if not self.is_right or estimate is None:
             return self.is_right
@@ -52,7 +55,7 @@ class Result:
 
 
 def evaluate_all(levels: set[int], preset: str, console: Console) -> list[Result]:
-    """Every variant of the bundled tasks of these levels, in order."""
+    """Evaluates every variant of the bundled tasks of these levels, in order."""
     results = []
     tasks = [task for task in load_tasks("bundled", "cpu") if task.level in levels]
     with Evaluator(arch="cpu", preset=preset) as evaluator:
@@ -65,7 +68,7 @@ def evaluate_all(levels: set[int], preset: str, console: Console) -> list[Result
 
 
 def table_of(results: list[Result]) -> Table:
-    """A row a variant; what is not as expected stands out."""
+    """A table with a row for each variant. Rows that are not as expected are coloured."""
     table = Table("task", "reference ms", "variant", "expected", "outcome", "speed-up", "95 % interval")
     for index, column in enumerate(table.columns):
         column.no_wrap = True
@@ -88,10 +91,10 @@ def table_of(results: list[Result]) -> Table:
 
 def main(
     levels: Annotated[str, typer.Option(help="Levels to evaluate, separated by commas.")] = "1,2,3",
-    preset: Annotated[str, typer.Option(help="How much measuring a verdict is worth: fast or thorough.")] = "fast",
+    preset: Annotated[str, typer.Option(help="How thoroughly to measure: fast or thorough.")] = "fast",
     out: Annotated[Path | None, typer.Option(help="Parquet file for the verdicts.")] = None,
 ) -> None:
-    """Evaluates the variants of the bundled tasks. Exit code 1 when one is wrong that should not be, or the reverse."""
+    """Evaluates the variants of the bundled tasks. Exit code 1 if any outcome is not the expected one."""
     console = Console() if Console().is_terminal else Console(width=140)
     start = time.perf_counter()
     try:

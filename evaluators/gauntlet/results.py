@@ -14,8 +14,7 @@ import pyarrow as pa
 
 from evaluators.gauntlet.programs import GauntletProgram
 from evaluators.records import Estimate, Outcome, Verdict
-
-FASTER = 1.01  # a speed-up above this counts as faster
+from evaluators.reward import FASTER
 
 _SCHEMA = pa.schema(
     [

@@ -139,7 +139,6 @@ def suffices(results: Sequence[Result], min_caught: float, max_refused: int) -> 
 
 def print_results(results: Sequence[Result], console: Console) -> None:
     """Prints the tables by family, then every program that did not pass."""
-
     for is_exploit, title in ((True, "exploits"), (False, "honest programs")):
         own = [result for result in results if result.program.is_exploit == is_exploit]
         if own:
