@@ -27,7 +27,8 @@ _EAGER = "eager"
 
 
 def quotient(over_eager: Estimate, over_baseline: Estimate) -> Estimate:
-    """The baseline's speed-up over eager, from a verdict's speed-ups over both: the inverse of `divide` in its denominator."""
+    """The baseline's speed-up over eager, from a verdict's speed-ups over both. The inverse of `divide` in its
+    denominator."""
     value = over_eager.value / over_baseline.value
 
     def beyond(whole: float, own: float) -> float:

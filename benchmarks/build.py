@@ -49,8 +49,8 @@ def main(
     if unknown or ("same" in chosen and "cold" not in chosen):
         raise typer.BadParameter(f"no section {min(unknown)}" if unknown else "`same` needs the builds of `cold`")
     if chosen == ["table"]:
-        for folder in sorted(out.parent.iterdir()):
-            print_tables(folder)
+        for figures_of_machine in sorted(out.parent.iterdir()):
+            print_tables(figures_of_machine)
         return
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="warpsmith-bench-") as folder:

@@ -1,4 +1,4 @@
-"""What the build farm is compared with: torch's own way, the kernels alone, and what torch's own build computes."""
+"""The times with which `benchmarks/build.py` compares the build farm: torch's own way, and the kernels alone."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from evaluators.shared.toolchain import CompileError, Toolchain
 
 _KERNEL = re.compile(r"(template\s*<[^{};]*>\s*)?(__global__|__device__)[^;{}]*\{")
 _PREFIX = "#include <cuda_runtime.h>\n#include <cuda_fp16.h>\n#include <cfloat>\n#include <cmath>\n#include <cstdint>\n"
-# Timed without its import: what `load` takes until the library is written.
+# The time of `load` until the library is written, without importing it.
 _TORCHS = """
 import json, os, sys, time
 from torch.utils import cpp_extension
@@ -42,32 +42,33 @@ except Exception as failure:
     error = str(failure)
 print("\\n" + json.dumps({"seconds": time.perf_counter() - start, "error": error}))
 """
-_LACKING = "#pragma once\n#define C10_CUDA_BUILD_SHARED_LIBS\n"  # c10's generated header, in a torch without CUDA
+_GENERATED_HEADER = "#pragma once\n#define C10_CUDA_BUILD_SHARED_LIBS\n"  # c10's, which a torch without CUDA lacks
 _SECONDS = 600.0
 
 
 def torch_build(request: ExtensionRequest, folder: Path, toolchain: Toolchain) -> dict[str, Any]:
     """Seconds that `torch.utils.cpp_extension.load` takes, and its error (empty: none).
 
-    A torch without CUDA lacks one generated header and two libraries, for which empty ones stand: what is made is
-    complete but for what these would bring when it is loaded."""
+    A torch without CUDA lacks one generated header and two libraries. Empty ones take their place, so that the result
+    is complete except for what these would bring when it is loaded."""
     folder.mkdir(parents=True, exist_ok=True)
     environment = {**os.environ, "TORCH_CUDA_ARCH_LIST": toolchain.capability or "9.0"}
     environment["CUDA_HOME"] = str(toolchain.cuda_home or "")
     if torch.version.cuda is None:
-        stand_in = _stand_in(folder / "lacking", toolchain)
-        environment["CPATH"] = str(stand_in)
-        request = replace(request, ldflags=(*request.ldflags, f"-L{stand_in}"))
+        stand_ins = _make_stand_ins(folder / "lacking", toolchain)
+        environment["CPATH"] = str(stand_ins)
+        request = replace(request, ldflags=(*request.ldflags, f"-L{stand_ins}"))
     command = [sys.executable, "-c", _TORCHS, json.dumps(request.to_json()), str(folder), request.module]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=_SECONDS)
-    found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-    return found | {"error": compiler_message(found["error"])[:200]}
+    figures: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return figures | {"error": compiler_message(figures["error"])[:200]}
 
 
-def _stand_in(folder: Path, toolchain: Toolchain) -> Path:
+def _make_stand_ins(folder: Path, toolchain: Toolchain) -> Path:
+    """Writes the header and the libraries that a torch without CUDA lacks; returns the folder."""
     header = folder / "c10/cuda/impl/cuda_cmake_macros.h"
     header.parent.mkdir(parents=True, exist_ok=True)
-    header.write_text(_LACKING)
+    header.write_text(_GENERATED_HEADER)
     for name in ("c10_cuda", "torch_cuda"):
         command = [toolchain.cxx, "-shared", "-x", "c++", "/dev/null", "-o", str(folder / f"lib{name}.so")]
         subprocess.run(command, check=True)
@@ -75,7 +76,7 @@ def _stand_in(folder: Path, toolchain: Toolchain) -> Path:
 
 
 def floor_seconds(request: ExtensionRequest, toolchain: Toolchain, folder: Path) -> float | None:
-    """Seconds to compile the kernels alone, without any header of torch's; None where they need one."""
+    """Seconds to compile the kernels alone, without torch's headers; None if they need these, or without kernels."""
     kernels = "\n".join(_kernels(text) for name, text in request.sources if name.endswith(".cu"))
     if not kernels.strip():
         return None
@@ -95,7 +96,7 @@ def floor_seconds(request: ExtensionRequest, toolchain: Toolchain, folder: Path)
 
 def _kernels(text: str) -> str:
     """The device functions of a source, each to its closing brace."""
-    found, until = [], 0
+    functions, until = [], 0
     for match in _KERNEL.finditer(text):
         if match.start() < until:
             continue
@@ -103,6 +104,6 @@ def _kernels(text: str) -> str:
         while depth and end < len(text):
             depth += {"{": 1, "}": -1}.get(text[end], 0)
             end += 1
-        found.append(text[match.start() : end])
+        functions.append(text[match.start() : end])
         until = end
-    return "\n".join(found)
+    return "\n".join(functions)

@@ -1,9 +1,12 @@
-"""Programs of a published run that are one that their prompt shows: how many, by phase, and what is measured of them.
-
-The true speed-up of the reference again is 1. A policy writes such copies by itself, and they are judged like any
-program: nobody told the evaluator which they are.
+"""Programs of a published run that copy a program of their prompt, and the speed-ups that were measured for them.
 
     python -m benchmarks.copies docs/results/right-alone
+
+A copy of the reference has a true speed-up of 1. A policy writes such copies by itself, and the evaluator judges them
+like any program, without knowing that they are copies. So they show how far its verdicts can be trusted.
+
+Prints a row for each phase with the number of copies, then the spread of the speed-ups. Reads the rows of a published
+run, on any machine.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from orchestration.report.assemble import ASSESSMENT
 
 
 def copies(folder: Path) -> dict[str, Estimate]:
-    """The speed-ups over eager of the copies in a published run, by digest. Raises OSError without its rows."""
+    """The speed-ups over eager of the reference's copies in a published run, by digest. Raises OSError without rows."""
     samples = pq.read_table(folder / "samples.parquet", columns=["candidate_digest", "copy_of"]).to_pylist()
     copied = {row["candidate_digest"] for row in samples if row["copy_of"] == REFERENCE}
     verdicts = pq.read_table(folder / "verdicts.parquet", columns=["candidate", "outcome", "speedups"]).to_pylist()
@@ -38,8 +41,9 @@ def copies(folder: Path) -> dict[str, Estimate]:
 
 
 def by_phase(folder: Path) -> Table:
-    """A row a phase and assessment: its responses, the right ones among them, and what these are; for training phases
-    also how many different programs a step had, how long it took, and the learner's share of that."""
+    """A table with a row for each phase and assessment: its responses, the right ones among them, and how many of these
+    are copies. For training phases also the number of different programs in a step, the seconds of a step, and the
+    learner's share of these."""
     columns = ["phase", "step", "candidate_digest", "outcome", "copy_of"]
     phases: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in pq.read_table(folder / "samples.parquet", columns=columns).to_pylist():
@@ -65,7 +69,7 @@ def by_phase(folder: Path) -> Table:
 
 
 def lessons(folder: Path, least: float = 1.05) -> str:
-    """How many verified programs of teachers are faster than eager by a factor of `least`."""
+    """A sentence: how many programs of teachers are verified, and how many are over `least` times as fast as eager."""
     rows = pq.read_table(folder / "verdicts.parquet", columns=["phase", "candidate", "outcome", "speedups"]).to_pylist()
     taught = {
         row["candidate"]: dict(row["speedups"])["eager"]["value"]
@@ -81,10 +85,10 @@ def _range(values: Sequence[float], form: str) -> str:
 
 
 def summary(estimates: Sequence[Estimate]) -> str:
-    """Median, spread and extremes of the speed-ups, and how many of their intervals hold 1."""
-    values = np.array([one.value for one in estimates])
+    """A sentence with median, spread and extremes of the speed-ups, and how many of their intervals contain 1."""
+    values = np.array([estimate.value for estimate in estimates])
     low, high = np.quantile(values, [0.05, 0.95])
-    held = sum(one.low <= 1.0 <= one.high for one in estimates)
+    held = sum(estimate.low <= 1.0 <= estimate.high for estimate in estimates)
     return (
         f"{len(values)} programs that are the reference again: median {np.median(values):.4f}x, "
         f"nine of ten between {low:.3f}x and {high:.3f}x, all between {values.min():.3f}x and {values.max():.3f}x; "
@@ -94,14 +98,14 @@ def summary(estimates: Sequence[Estimate]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, help="what `warpsmith report RUN --publish FOLDER` wrote")
+    parser.add_argument("folder", type=Path, help="folder that `warpsmith report RUN --publish FOLDER` wrote")
     folder = parser.parse_args().folder
     if "copy_of" not in pq.read_schema(folder / "samples.parquet").names:
         parser.error(f"{folder} was published before copies were told; publish it again")
-    found = copies(folder)
+    estimates = list(copies(folder).values())
     Console(width=140).print(by_phase(folder))
     print(lessons(folder))
-    print(summary(list(found.values())) if found else "no program is the reference again")
+    print(summary(estimates) if estimates else "no program is the reference again")
 
 
 if __name__ == "__main__":

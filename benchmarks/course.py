@@ -1,7 +1,10 @@
-"""The course of a published run: what its contrastive RL's rollouts were, by blocks of steps; what it did to the tasks
-whose groups carried a signal, and to the others; and how fast fresh samples are after each phase, failures included.
+"""The course of a published run, from its rows.
 
-python -m benchmarks.course docs/results/coder
+    python -m benchmarks.course docs/results/coder
+
+Prints three tables: the rollouts of contrastive RL by blocks of steps; the tasks whose groups carried a signal beside
+the others, before and after that phase; and how fast fresh samples are after each phase, failures included. Reads the
+rows of a published run, on any machine.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from orchestration.report.assemble import ASSESSMENT, phase_order
 from orchestration.report.format import share, speed, speed_interval, value_of
 from orchestration.report.statistics import AssessmentRow, overall, overall_gain, summarise
 
-PHASE = "-contrastive_rl"  # behind the number of its cycle
+PHASE = "-contrastive_rl"  # follows the number of its cycle
 COLUMNS = ["phase", "step", "candidate_digest", "outcome", "copy_of", "response", "advantage"]
 
 
@@ -32,15 +35,17 @@ def speedups(folder: Path) -> dict[str, tuple[float, float]]:
 
     Raises OSError without its rows."""
     rows = pq.read_table(folder / "verdicts.parquet", columns=["candidate", "speedups"]).to_pylist()
-    values = {row["candidate"]: {name: one["value"] for name, one in row["speedups"]} for row in rows}
-    return {digest: (found["eager"], min(found.values())) for digest, found in values.items() if found}
+    values = {row["candidate"]: {name: over["value"] for name, over in row["speedups"]} for row in rows}
+    return {digest: (over["eager"], min(over.values())) for digest, over in values.items() if over}
 
 
 def by_steps(folder: Path, every: int) -> Table:
-    """A row for `every` steps of a cycle: their rollouts; shares of these that are right, right and a copy, faster than
-    eager and than the best baseline; of the right ones geometric means against both, and the median against the best;
-    of all positive advantage, the share that went to programs faster than eager; of the responses whose text is
-    published, the share that asks for torch.compile; the median seconds of a step."""
+    """A table with a row for `every` steps of a cycle.
+
+    Columns: the number of rollouts; the shares of them that are right, that are right copies, and that are faster than
+    eager and than the best baseline; for the right ones the geometric mean speed-ups over both, and the median over the
+    best; the share of all positive advantage that went to programs faster than eager; the share of the published
+    responses that use torch.compile; and the median seconds of a step."""
     rows = pq.read_table(folder / "samples.parquet", columns=COLUMNS).to_pylist()
     blocks: dict[tuple[int, int], list[dict[str, Any]]] = {}
     for row in rows:
@@ -61,8 +66,8 @@ def by_steps(folder: Path, every: int) -> Table:
             str(len(group)),
             f"{len(right) / len(group):.1%}",
             f"{sum(bool(row['copy_of']) for row in right) / len(group):.1%}",
-            *(f"{np.sum(one > FASTER) / len(group):.1%}" for one in (eager, best)),
-            *(_geometric_mean(one) for one in (eager, best)),
+            *(f"{np.sum(over > FASTER) / len(group):.1%}" for over in (eager, best)),
+            *(_geometric_mean(over) for over in (eager, best)),
             f"{np.median(best):.2f}x" if right else "",
             _for_speed(group, known),
             f"{sum('torch.compile' in text for text in texts) / len(texts):.0%} of {len(texts)}" if texts else "",
@@ -72,16 +77,18 @@ def by_steps(folder: Path, every: int) -> Table:
 
 
 def by_signal(folder: Path) -> Table:
-    """A row for the tasks of which a group of the last cycle's contrastive RL carried a signal, for those of which none
-    did, and for those that had none, as those held out: their number, their groups, those with a signal, and how many
-    fresh samples before and after the phase are right and faster than eager."""
+    """A table with a row for each kind of tasks in the last cycle's contrastive RL: tasks with a group that carried a
+    signal, tasks without such a group, and tasks without any group, such as those held out.
+
+    Columns: the number of tasks, their groups, the groups with a signal, and how many fresh samples before and after
+    the phase are right and faster than eager."""
     rows = pq.read_table(folder / "samples.parquet", columns=[*COLUMNS, "task_id", "group"]).to_pylist()
     known = speedups(folder)
     cycle = max(map(_cycle_of, rows))
     stages = {row["phase"] for row in rows}
     after = f"assess/{cycle}{PHASE}"
     before = next(
-        one for one in (f"assess/{cycle}-self_supervised", f"assess/{cycle}-sft", "assess/base") if one in stages
+        stage for stage in (f"assess/{cycle}-self_supervised", f"assess/{cycle}-sft", "assess/base") if stage in stages
     )
     groups: dict[str, dict[tuple[int, str], bool]] = {row["task_id"]: {} for row in rows}
     for row in rows:
@@ -89,8 +96,8 @@ def by_signal(folder: Path) -> Table:
             of_task, key = groups[row["task_id"]], (row["step"], row["group"])
             of_task[key] = of_task.get(key, False) or bool(row["advantage"])
     kinds: dict[str, list[str]] = {"with a signal": [], "without": [], "not drawn, or held out": []}
-    for task, found in groups.items():
-        name = "with a signal" if any(found.values()) else "without" if found else "not drawn, or held out"
+    for task, signals in groups.items():
+        name = "with a signal" if any(signals.values()) else "without" if signals else "not drawn, or held out"
         kinds[name].append(task)
     table = Table(
         "tasks", "", "groups", "signal", "before: faster", "after: faster", box=box.SIMPLE_HEAD, pad_edge=False
@@ -99,16 +106,17 @@ def by_signal(folder: Path) -> Table:
         fresh = [
             [row for row in rows if row["phase"] == stage and row["task_id"] in tasks] for stage in (before, after)
         ]
-        of_kind = [one for task in tasks for one in groups[task].values()]
+        of_kind = [signal for task in tasks for signal in groups[task].values()]
         table.add_row(
-            name, str(len(tasks)), str(len(of_kind)), str(sum(of_kind)), *(_faster(one, known) for one in fresh)
+            name, str(len(tasks)), str(len(of_kind)), str(sum(of_kind)), *(_faster(samples, known) for samples in fresh)
         )
     return table
 
 
 def by_stage(folder: Path) -> Table:
-    """A row a stage: its fresh samples on the tasks trained on; the shares of them that are right and faster than
-    eager; how fast all are, where one that is not right counts as the reference; how many times the stage before."""
+    """A table with a row for each stage: its fresh samples on the trained tasks; the shares of them that are right and
+    that are faster than eager; the speed of all of them, where a sample that is not right counts as the reference; and
+    that speed as a multiple of the stage before."""
     rows = pq.read_table(folder / "samples.parquet", columns=[*COLUMNS, "task_id"]).to_pylist()
     known = speedups(folder)
     trained = {row["task_id"] for row in rows if not row["phase"].startswith(ASSESSMENT)}
@@ -125,7 +133,7 @@ def by_stage(folder: Path) -> Table:
     for stage in sorted(stages, key=phase_order):
         own = stages[stage]
         summary = summarise(own, stage)
-        shares = (share(value_of(one)) for one in (summary.success, summary.faster))
+        shares = (share(value_of(estimate)) for estimate in (summary.success, summary.faster))
         table.add_row(
             stage, str(len(own)), *shares, _with_interval(overall(own)), _with_interval(overall_gain(before, own))
         )
@@ -138,7 +146,7 @@ def _with_interval(estimate: Estimate | None) -> str:
 
 
 def _cycle_of(row: Mapping[str, Any]) -> int:
-    """The cycle whose contrastive RL a row is of; 0 for those of another phase or of an assessment."""
+    """The number of the cycle, for a row of its contrastive RL; 0 for a row of another phase or of an assessment."""
     number = row["phase"].removesuffix(PHASE)
     return int(number) if number.isdecimal() else 0
 
@@ -160,7 +168,7 @@ def _geometric_mean(values: Sequence[float]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, help="what `warpsmith report RUN --publish FOLDER` wrote")
+    parser.add_argument("folder", type=Path, help="folder that `warpsmith report RUN --publish FOLDER` wrote")
     parser.add_argument("--every", type=int, default=5, help="steps a row")
     given = parser.parse_args()
     console = Console(width=160)

@@ -1,10 +1,13 @@
 """How far the evaluator's verdicts can be trusted, how fast they come, and what its defences cost; on one GPU.
 
-Sections: `noise` (the same program on both sides), `slowdowns` (a known one), `recovery` (after a fault), `build`,
-`published` and `baselines` (CUDA-L1's kernels; need `--programs`), `marked` (those of their tasks that cannot tell a
-good program from a cheat; the same, and no GPU), `table`. Each writes its figures to `--out`; `table` prints all that
-stand there. `noise`, `published` and `baselines` go on with `--go-on` where an earlier run of the same code stopped;
-else they start afresh.
+    python -m benchmarks.evaluator [noise slowdowns recovery] [--out FOLDER] [--go-on]
+    python -m benchmarks.evaluator build published baselines marked --programs FILE.jsonl
+
+Prints the tables of the figures in `--out` (`table` prints these alone), which its sections write: `noise` (the same
+program on both sides), `slowdowns` (a known slow-down), `recovery` (the next verdict after a fault), `build`,
+`published` and `baselines` (CUDA-L1's kernels), and `marked` (the tasks of these that cannot tell a good program from a
+cheat). The last four need `--programs`. All but `marked` and `table` need a GPU. With `--go-on`, `noise`, `published`
+and `baselines` continue where an earlier run of the same code stopped; without it they start again.
 """
 
 from __future__ import annotations
@@ -50,10 +53,11 @@ _FACTORS = (1.03, 1.10, 1.50)
 def _save(
     out: Path, name: str, verdicts: Iterable[Verdict], about: list[dict[str, Any]], *, more: bool = False
 ) -> None:
-    """Verdicts as Parquet, and beside each what it was a trial of; `more` of them than an earlier run's."""
+    """Writes verdicts as Parquet, and descriptions of the trials (`about`) as JSON beside them. `more` adds both to the
+    files of an earlier run."""
     out.mkdir(parents=True, exist_ok=True)
-    # A message's further lines quote the program, which may be somebody else's.
-    table = verdict_table([replace(one, message=one.message.partition("\n")[0]) for one in verdicts])
+    # Further lines of a message quote the program, which may be somebody else's.
+    table = verdict_table([replace(verdict, message=verdict.message.partition("\n")[0]) for verdict in verdicts])
     verdict_file, about_file = out / f"{name}.parquet", out / f"{name}.json"
     if more and verdict_file.is_file():
         table = pa.concat_tables([pq.read_table(verdict_file, schema=table.schema), table])
@@ -62,29 +66,30 @@ def _save(
     about_file.write_text(json.dumps(about))
 
 
-def _known(out: Path, name: str) -> Any:
-    """What an earlier run left in a JSON file, or an empty list."""
+def _earlier(out: Path, name: str) -> Any:
+    """The content of an earlier run's JSON file, or an empty list."""
     path = out / f"{name}.json"
     return json.loads(path.read_text()) if path.is_file() else []
 
 
 def noise(out: Path, trials: int, deadline: float) -> None:
-    """The same program on both sides, `trials` times for each kernel, each with fresh processes. Saved after each."""
-    first = 1 + max((one["trial"] for one in _known(out, "noise")), default=-1)
+    """Judges the same program on both sides, `trials` times for each kernel, with new processes for each. Saves the
+    figures after each trial."""
+    first = 1 + max((row["trial"] for row in _earlier(out, "noise")), default=-1)
     with Evaluator() as evaluator:
         evaluator.start()
         for trial in range(first, trials):
             if time.time() > deadline:
                 break
             verdicts, about = [], []
-            for kernel in (one for one in KERNELS if trial % one.every == 0):
+            for kernel in (kernel for kernel in KERNELS if trial % kernel.every == 0):
                 verdicts.append(evaluator.evaluate(kernel.task, kernel.candidate(trial)))
                 about.append({"kernel": kernel.name, "about": kernel.about, "trial": trial})
             _save(out, "noise", verdicts, about, more=True)
 
 
 def slowdowns(out: Path, trials: int, deadline: float) -> None:
-    """A program and the same with 3, 10 and 50 % of its time more, in cycles of the clock that was seen."""
+    """Judges a program against itself with 3, 10 and 50 % more time, in cycles of the clock rate that was seen."""
     verdicts, about = [], []
     with Evaluator() as evaluator:
         evaluator.start()
@@ -110,7 +115,8 @@ def _kill_runners() -> None:
 
 
 def recovery(out: Path) -> None:
-    """A good verdict, a fault, the same good program again: how long that takes, and whether it says the same."""
+    """Judges a good program, then a fault, then the good program again: how long that takes, and whether both verdicts
+    agree."""
     kernel = KERNELS[3]
     verdicts, about = [], []
     limits = LimitsConfig(start_seconds=10.0, call_seconds=2.0, gpu_memory_gib=8.0)
@@ -140,7 +146,7 @@ def recovery(out: Path) -> None:
 
 
 def build(out: Path, programs: Path, store: Path, workers: int, seconds: float) -> None:
-    """Compiles the published programs, in parallel and away from measuring."""
+    """Compiles the published programs, in parallel and while nothing is measured."""
     jobs = program_jobs(load_programs(programs))
     start = time.perf_counter()
     build_all(jobs, open_device().arch, store, LIMITS, workers, seconds)
@@ -152,37 +158,37 @@ def build(out: Path, programs: Path, store: Path, workers: int, seconds: float) 
 
 
 def published(out: Path, programs: Path, store: Path, deadline: float) -> None:
-    """Verdicts on the published programs, and a second request for each."""
-    found = load_programs(programs)
-    known = out / "published.parquet"
-    done = set(pq.read_table(known, columns=["task"])["task"].to_pylist()) if known.is_file() else set()
+    """Judges the published programs, and asks for each verdict a second time."""
+    usable = load_programs(programs)
+    earlier = out / "published.parquet"
+    done = set(pq.read_table(earlier, columns=["task"])["task"].to_pylist()) if earlier.is_file() else set()
     with Evaluator(limits=LIMITS, store=store) as evaluator:
         evaluator.start()
         start = time.perf_counter()
-        verdicts = list(measure(evaluator, [one for one in found if one.task.id not in done], deadline))
+        verdicts = list(measure(evaluator, [program for program in usable if program.task.id not in done], deadline))
         seconds = time.perf_counter() - start
         repeats = []
-        sources = {program.task.id: program for program in found}
+        sources = {program.task.id: program for program in usable}
         for verdict in verdicts:
             program = sources[verdict.task]
             again = time.perf_counter()
             evaluator.evaluate(program.task, program.candidate.source)
             repeats.append(time.perf_counter() - again)
-    about = [{"seconds": seconds, "repeats": repeats, "usable": len(found)}]
+    about = [{"seconds": seconds, "repeats": repeats, "usable": len(usable)}]
     _save(out, "published", verdicts, about, more=True)
     marked(out, programs)
 
 
 def marked(out: Path, programs: Path) -> None:
-    """Which of the tasks evaluated so far cannot tell a good program from a cheat; needs no GPU."""
+    """Lists the tasks evaluated so far that cannot tell a good program from a cheat. Needs no GPU."""
     rows = pq.read_table(out / "published.parquet", columns=["task", "evaluator"]).to_pylist()
     evaluated = {(row["task"], dict(row["evaluator"])["task_digest"]) for row in rows}
     (out / "marked.json").write_text(json.dumps(marked_tasks(load_programs(programs), evaluated)))
 
 
 def baselines(out: Path, programs: Path, store: Path, workers: int, seconds: float) -> None:
-    """Speed-ups of the other four baselines over eager, for tasks whose published program is correct. The compilers get
-    two fifths of the time at the most."""
+    """Measures the other four baselines' speed-ups over eager, for tasks whose published program is correct. The
+    compilers get at most two fifths of the time."""
     deadline = time.time() + seconds
     rows = pq.read_table(out / "published.parquet").to_pylist()
     right = {row["task"] for row in rows if row["outcome"] == Outcome.OK}
@@ -190,27 +196,27 @@ def baselines(out: Path, programs: Path, store: Path, workers: int, seconds: flo
     build_all(baseline_jobs(tasks), open_device().arch, store, LIMITS, workers, 0.4 * seconds)
     with Evaluator(limits=LIMITS, store=store) as evaluator:
         evaluator.start()
-        for found in measure_baselines(evaluator, tasks, deadline, dict(_known(out, "baselines"))):
-            (out / "baselines.json").write_text(json.dumps(found))
+        for speedups in measure_baselines(evaluator, tasks, deadline, dict(_earlier(out, "baselines"))):
+            (out / "baselines.json").write_text(json.dumps(speedups))
 
 
 @app.command()
 def main(
-    sections: Annotated[list[str] | None, typer.Argument(help="Sections to run; all that need no files.")] = None,
+    sections: Annotated[list[str] | None, typer.Argument(help="Sections; else all that need no files.")] = None,
     out: Annotated[Path, typer.Option(help="Folder of the figures.")] = Path("benchmarks/results/evaluator"),
     trials: Annotated[int, typer.Option(help="Trials of each kernel.")] = 100,
     seconds: Annotated[float, typer.Option(help="Time for each section; what does not fit is left out.")] = 3600.0,
     programs: Annotated[Path | None, typer.Option(help="Published programs, in CUDA-L1's JSONL format.")] = None,
-    go_on: Annotated[bool, typer.Option(help="Add to what stands in --out, which must be of the same code.")] = False,
+    go_on: Annotated[bool, typer.Option(help="Add to the figures in --out, which must be of the same code.")] = False,
     store: Annotated[Path, typer.Option(help="Folder of artifacts and baselines.")] = Path("/tmp/warpsmith-store"),
     workers: Annotated[int, typer.Option(help="Builds at a time.")] = max(1, (os.cpu_count() or 2) - 2),
 ) -> None:
-    """Runs sections and prints the tables of what stands in `--out`."""
+    """Runs sections and prints the tables of the figures in `--out`."""
     chosen = sections or ["noise", "slowdowns", "recovery"]
     if set(chosen) - {"table", "marked"} and not torch.cuda.is_available():
         raise typer.BadParameter("this machine has no GPU")
     store.mkdir(parents=True, exist_ok=True)
-    store.chmod(0o755)  # runners are other users
+    store.chmod(0o755)  # runners are other users, and read it
     for section in chosen:
         deadline = time.time() + seconds
         if section in ("build", "published", "marked", "baselines") and programs is None:

@@ -39,7 +39,7 @@ class ModelNew(nn.Module):
 
 @dataclass(frozen=True)
 class Kernel:
-    """A program of one GPU kernel or of four; `about` is how long it takes on an H200. Every `every`-th trial is of
+    """A program of one GPU kernel or of four. `about` is how long it takes on an H200; every `every`-th trial measures
     it."""
 
     name: str
@@ -53,7 +53,7 @@ class Kernel:
         return Task(f"kernel/{self.name}", 1, self.name, _TASK.format(result=self.result, inputs=self.inputs))
 
     def candidate(self, nonce: int, statement: str = "pass", result: str = "", top: str = "") -> str:
-        """The same program as a candidate; each `nonce` makes another one of it, so that it is measured again."""
+        """The same program as a candidate. Each `nonce` makes it another candidate, so that it is measured again."""
         return _CANDIDATE.format(nonce=nonce, statement=statement, result=result or self.result, top=top)
 
 
@@ -70,13 +70,13 @@ CYCLES = {"13 us": 18_000, "130 us": 250_000, "1 ms": 1_970_000}  # of a spinnin
 
 
 def spinning(about: str) -> Kernel:
-    """A program that takes a number of clock cycles: what is 3 % slower is known to be."""
+    """A program that takes a known number of clock cycles, so that another one is known to be 3 % slower."""
     result = f"(torch.cuda._sleep({CYCLES[about]}), torch.relu(x[0]))[1]"
     return Kernel(f"spin {about}", about, result, "[torch.randn(1024)]")
 
 
 def slowed(kernel: Kernel, nonce: int, cycles: int) -> str:
-    """The spinning program with so many cycles more."""
+    """The spinning program with `cycles` more."""
     before = CYCLES[kernel.about]
     return kernel.candidate(nonce, result=kernel.result.replace(str(before), str(before + cycles)))
 
@@ -89,7 +89,7 @@ import triton.language as tl
 def write(target, offset):
     tl.store(target + offset, 1.0)
 """
-# Lines at the top of the program, and a statement in its call. "kill -9" is done to it from outside.
+# Lines at the top of the program, and a statement in its call. The signal of "kill -9" comes from outside.
 FAULTS = {
     "illegal access": (_WRITES_OUTSIDE, "write[(1,)](x[0], 1 << 40)"),
     "out of memory": ("", "torch.empty(1 << 42, dtype=torch.uint8, device='cuda')"),

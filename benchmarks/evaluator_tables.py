@@ -81,13 +81,13 @@ def _noise(rows: list[dict[str, Any]], about: list[dict[str, Any]]) -> None:
     if not rows:
         return
     shown = []
-    names = list(dict.fromkeys(one["kernel"] for one in about))
+    names = list(dict.fromkeys(trial["kernel"] for trial in about))
     for name in [*names, "all"]:
-        mine = [row for row, one in zip(rows, about, strict=True) if name in (one["kernel"], "all")]
-        found = _eager(mine)
-        values = [one["value"] for one in found]
+        mine = [row for row, trial in zip(rows, about, strict=True) if name in (trial["kernel"], "all")]
+        speedups = _eager(mine)
+        values = [speedup["value"] for speedup in speedups]
         false_wins = sum(abs(value - 1) > 0.02 for value in values)
-        covered = sum(one["low"] <= 1 <= one["high"] for one in found)
+        covered = sum(speedup["low"] <= 1 <= speedup["high"] for speedup in speedups)
         seconds = median(row["timing"]["reference_seconds"]["value"] for row in mine if row["timing"])
         outcomes = {row["outcome"] for row in mine} - {"ok"}
         shown.append(
@@ -99,7 +99,7 @@ def _noise(rows: list[dict[str, Any]], about: list[dict[str, Any]]) -> None:
                 f"{stdev(values) if len(values) > 1 else 0:.2%}",
                 f"{covered / len(values):.0%}",
                 f"{median(row['cost']['total'] for row in mine):.2f}",
-                " ".join(f"{len([1 for row in mine if row['outcome'] == one])} {one}" for one in outcomes),
+                " ".join(f"{len([1 for row in mine if row['outcome'] == outcome])} {outcome}" for outcome in outcomes),
             ]
         )
     columns = ["kernel", "us", "trials", "beyond 2 %", "sd", "interval holds 1.0", "seconds", "not ok"]
@@ -110,15 +110,19 @@ def _slowdowns(rows: list[dict[str, Any]], about: list[dict[str, Any]]) -> None:
     if not rows:
         return
     shown = []
-    for length in dict.fromkeys(one["about"] for one in about):
-        for factor in dict.fromkeys(one["factor"] for one in about):
+    for length in dict.fromkeys(trial["about"] for trial in about):
+        for factor in dict.fromkeys(trial["factor"] for trial in about):
             mine = [
-                row for row, one in zip(rows, about, strict=True) if (one["about"], one["factor"]) == (length, factor)
+                row
+                for row, trial in zip(rows, about, strict=True)
+                if (trial["about"], trial["factor"]) == (length, factor)
             ]
-            found = _eager(mine)
-            told = sum(one["high"] < 1 for one in found)
-            value = median(one["value"] for one in found)
-            shown.append([length, f"{factor - 1:.0%}", len(mine), f"{told / len(found):.0%}", f"{1 / value - 1:.1%}"])
+            speedups = _eager(mine)
+            below = sum(speedup["high"] < 1 for speedup in speedups)
+            value = median(speedup["value"] for speedup in speedups)
+            shown.append(
+                [length, f"{factor - 1:.0%}", len(mine), f"{below / len(speedups):.0%}", f"{1 / value - 1:.1%}"]
+            )
     columns = ["kernel", "slower by", "trials", "interval below 1.0", "median found"]
     print_table("A known slow-down", columns, shown)
 
@@ -126,13 +130,13 @@ def _slowdowns(rows: list[dict[str, Any]], about: list[dict[str, Any]]) -> None:
 def _recovery(about: list[dict[str, Any]]) -> None:
     rows = [
         [
-            one["fault"],
-            one["verdict"],
-            f"{one['recovery_seconds']:.2f}",
-            f"{one['before']:.3f}" if one["before"] else "",
-            f"{one['after']:.3f}" if one["after"] else one["after_outcome"],
+            trial["fault"],
+            trial["verdict"],
+            f"{trial['recovery_seconds']:.2f}",
+            f"{trial['before']:.3f}" if trial["before"] else "",
+            f"{trial['after']:.3f}" if trial["after"] else trial["after_outcome"],
         ]
-        for one in about
+        for trial in about
     ]
     if rows:
         columns = ["fault", "verdict", "s to the next good verdict", "before", "after"]
@@ -149,7 +153,7 @@ def _speed(rows: list[dict[str, Any]], about: list[dict[str, Any]]) -> None:
         ["the slowest tenth takes at least", f"{sorted(taken)[int(0.9 * len(taken))]:.2f}"],
         [
             "an identical candidate again, longest, ms",
-            f"{1e3 * max(one for run in about for one in run['repeats']):.1f}",
+            f"{1e3 * max(seconds for run in about for seconds in run['repeats']):.1f}",
         ],
         ["evaluations an hour", f"{3600 * len(rows) / sum(run['seconds'] for run in about):.0f}"],
     ]
@@ -189,16 +193,16 @@ def _group(row: dict[str, Any], marked: Container[str]) -> str:
 def _published(
     rows: list[dict[str, Any]], marked: dict[str, list[str]], known: dict[str, dict[str, float | None]]
 ) -> None:
-    """Prints outcomes and speed-ups by level. Tasks in `marked`, which cannot tell a good program from a cheat, have rows
+    """Prints outcomes and speed-ups by level. Tasks in `marked` cannot tell a good program from a cheat; they have rows
     of their own and count in no other."""
     names = existing_baselines("cuda")
     groups: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         groups.setdefault(_group(row, marked), []).append(row)
-    found = [_outcome(row) for row in rows]
-    outcomes = sorted(set(found), key=lambda one: (one != "ok", -found.count(one), one))
+    all_outcomes = [_outcome(row) for row in rows]
+    outcomes = sorted(set(all_outcomes), key=lambda name: (name != "ok", -all_outcomes.count(name), name))
     counts = [
-        [name, len(mine), *([_outcome(row) for row in mine].count(one) for one in outcomes)]
+        [name, len(mine), *([_outcome(row) for row in mine].count(outcome) for outcome in outcomes)]
         for name, mine in sorted(groups.items())
     ]
     print_table("CUDA-L1's published programs: outcomes", ["", "programs", *outcomes], counts)
@@ -242,6 +246,6 @@ def _over(
     if baseline == "eager":
         return value
     if baseline == "best of five":
-        measured = [one for one in others.values() if one]
+        measured = [speedup for speedup in others.values() if speedup]
         return value / max([1.0, *measured]) if len(others) == len(names) - 1 else None
     return value / others[baseline] if others.get(baseline) else None

@@ -1,20 +1,21 @@
-"""How fast contrastive RL learns, by what is measured:
+"""How fast a step of contrastive RL is. The first argument says what is measured:
 
 step      a whole GRPO step (generation, log-probabilities, update, weight sync) of Warpsmith and of TRL's GRPOTrainer
           with the same settings on one GPU, one after the other, by stage (benchmarks.learner_step, learner_trl)
-overlap   steps with `contrastive_rl.max_staleness` 0 and 1, where evaluation takes as long as generation: time of a
-          step, and the share of it that each role had work. Engines and learner are real; the evaluators take a
-          constant time and reward every response, by its digest.
+overlap   steps with `contrastive_rl.max_staleness` 0 and 1, when evaluation takes as long as generation: the time of a
+          step, and the share of it in which each role had work. Engines and learner are real; the evaluators take a
+          constant time and reward every response by its digest.
 gpus      the steps of `step` on 1, 2, ... GPUs of a host, with engines and a learner rank on each, in turns; and with
-          half of the GPUs for engines, half for ranks, side by side (`contrastive_rl.max_staleness` 1)
+          half of the GPUs for engines, half for ranks, at the same time (`contrastive_rl.max_staleness` 1)
 
     python -m benchmarks.learner step --model FOLDER [--steps 10] [--output FOLDER] [key=value ...]
     python -m benchmarks.learner overlap [--model FOLDER] [--steps 10] [--output FOLDER] [key=value ...]
     python -m benchmarks.learner gpus --model FOLDER [--gpus 1,2] [--steps 10] [--output FOLDER] [key=value ...]
-    python -m benchmarks.learner table FOLDER              # prints what was written there again
+    python -m benchmarks.learner table FOLDER              # prints the tables of figures that were written there
 
-Overrides are of `configs/local.yaml`. The first steps of each run are left out (`--warm-up`). Weight sync alone is
-`benchmarks.learner_sync`, memory `benchmarks.learner_memory`.
+Overrides are of `configs/local.yaml`. The first steps of each run are left out (`--warm-up`). `step` and `gpus` need
+GPUs, and `step` needs TRL; `overlap` runs on a CPU, too. Weight sync alone is `benchmarks.learner_sync`, memory
+`benchmarks.learner_memory`.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from benchmarks.learner_step import (
     with_constant_verdicts,
 )
 from benchmarks.learner_step import with_whole_responses as with_whole
-from benchmarks.learner_sync import print_found as print_sync
+from benchmarks.learner_sync import print_figures as print_sync
 from benchmarks.learner_trl import STAGES, listed_versions, print_summary, summarise
 from configs.load import load_config
 from orchestration.commands.machine import machine_arch
@@ -61,7 +62,7 @@ SMALL = (
     "contrastive_rl.tasks_per_step=2",
     "contrastive_rl.group_size=4",
 )
-"""Of the overlap on a CPU."""
+"""Settings of the overlap on a CPU."""
 PROMPT_TOKENS, RESPONSE_TOKENS = 512, 512
 LARGE = (
     "contrastive_rl.tasks_per_step=16",
@@ -71,13 +72,13 @@ LARGE = (
     "policy.max_length=2048",
     "contrastive_rl.learning_rate=1e-6",
 )
-"""Of the overlap on a GPU."""
+"""Settings of the overlap on a GPU."""
 ROLES = ("engines", "evaluators", "learner")
 Steps = list[dict[str, float]]
 
 
 def steps_of(session: Session, cycle: int, steps: int, staleness: int, seconds: float) -> Steps:
-    """The metrics of so many steps, whose evaluation takes `seconds` for a response."""
+    """Takes `steps` steps, whose evaluation takes `seconds` for each response; returns their metrics."""
     config = session.config.contrastive_rl
     config.steps, config.max_staleness = steps, staleness
     pool = with_constant_verdicts(session, seconds)
@@ -86,20 +87,20 @@ def steps_of(session: Session, cycle: int, steps: int, staleness: int, seconds: 
     phase = RandomPrompts(context, cycle, PROMPT_TOKENS) if random else ContrastiveRl(context, cycle)
     take_steps(session, phase)
     pool.stop()
-    found: Steps = [{} for _ in range(steps)]
+    metrics: Steps = [{} for _ in range(steps)]
     for row in session.run.metrics.read(phase.key).to_pylist():
-        found[row["step"]][row["name"]] = row["value"]
-    return found
+        metrics[row["step"]][row["name"]] = row["value"]
+    return metrics
 
 
 def overlap(model: str, overrides: Sequence[str], steps: int, warm_up: int) -> dict[str, Any]:
-    """Metrics of the steps, by `max_staleness`, without those of the warm-up."""
+    """Metrics of the steps, by `max_staleness`, without the warm-up steps."""
     with tempfile.TemporaryDirectory(prefix="warpsmith-learner-") as root:
         on_gpu = torch.cuda.is_available()
         machine = (*ON_A_GPU, *LARGE, f"evaluator.arch={machine_arch()}", f"policy.model={model}") if on_gpu else SMALL
         config = load_config("local", [f"root={root}", *SETTINGS, *machine, *overrides])
         with session_without_evaluators(config) as session:
-            session.complete = lambda *_: None  # type: ignore[method-assign]  # which would write a checkpoint
+            session.complete = lambda *_: None  # type: ignore[method-assign]  # it would write a checkpoint
             if on_gpu:
                 with_whole(session)
             alone = steps_of(session, 1, warm_up + 3, 0, 0.0)[warm_up:]
@@ -113,44 +114,44 @@ def overlap(model: str, overrides: Sequence[str], steps: int, warm_up: int) -> d
     return {"generation_seconds": generation, "responses": responses, "evaluation_seconds": seconds, "steps": measured}
 
 
-def print_overlap(found: dict[str, Any], console: Console) -> None:
-    """One line a setting: medians over the steps."""
+def print_overlap(figures: dict[str, Any], console: Console) -> None:
+    """Prints a line for each setting: medians over the steps."""
     table = Table("max_staleness", "step, s", "faster", *(f"{role}, share" for role in ROLES), "staleness", box=None)
-    whole = median(step["step_seconds"] for step in found["steps"]["0"])
-    for staleness, steps in found["steps"].items():
+    whole = median(step["step_seconds"] for step in figures["steps"]["0"])
+    for staleness, steps in figures["steps"].items():
         seconds = median(step["step_seconds"] for step in steps)
         shares = [median(step[f"utilisation/{role}"] for step in steps) for role in ROLES]
         age = median(step["staleness"] for step in steps)
         table.add_row(
-            staleness, f"{seconds:.2f}", f"{whole / seconds:.2f}", *(f"{one:.0%}" for one in shares), f"{age:.1f}"
+            staleness, f"{seconds:.2f}", f"{whole / seconds:.2f}", *(f"{share:.0%}" for share in shares), f"{age:.1f}"
         )
     console.print(table)
     console.print(
-        f"{found['responses']:.0f} responses a step in {found['generation_seconds']:.2f} s; {EVALUATORS} evaluators "
-        f"take {found['evaluation_seconds']:.3f} s for each",
+        f"{figures['responses']:.0f} responses a step in {figures['generation_seconds']:.2f} s; "
+        f"{EVALUATORS} evaluators take {figures['evaluation_seconds']:.3f} s for each",
         highlight=False,
     )
 
 
-def steps_apart(arguments: argparse.Namespace, name: str, overrides: Sequence[str]) -> dict[str, Any]:
-    """What `benchmarks.learner_step` or `learner_trl` says of its steps, in a process of its own."""
+def run_script(arguments: argparse.Namespace, name: str, overrides: Sequence[str]) -> dict[str, Any]:
+    """Runs `benchmarks.learner_step` or `learner_trl` in a process of its own; returns its figures."""
     with tempfile.TemporaryDirectory(prefix="warpsmith-learner-") as folder:
-        output = Path(folder) / "found.json"
+        output = Path(folder) / "figures.json"
         options = ["--model", arguments.model, "--steps", str(arguments.steps), "--output", str(output)]
         options += ["--warm-up", str(arguments.warm_up), *overrides]
         subprocess.run([sys.executable, "-m", f"benchmarks.{name}", *options], check=True, stdout=sys.stderr)
-        found: dict[str, Any] = json.loads(output.read_text())
-        return found
+        figures: dict[str, Any] = json.loads(output.read_text())
+        return figures
 
 
 def step(arguments: argparse.Namespace) -> dict[str, Any]:
-    """What both trainers say of their steps."""
+    """The figures of both trainers."""
     sides = (("learner_step", arguments.overrides), ("learner_trl", ()))
-    return {name: steps_apart(arguments, name, overrides) for name, overrides in sides}
+    return {name: run_script(arguments, name, overrides) for name, overrides in sides}
 
 
 def several_gpus(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Steps by who stands where. What was found is kept where a later placement fails, which ends it."""
+    """The figures of the steps by placement. Saves them after each placement, so that a later failure loses none."""
     places, each = dict[str, list[str]](), 2 if torch.cuda.is_available() else 1
     for count in map(int, arguments.gpus.split(",")):
         places[f"{count}, shared"] = [f"rollout.engines={each * count}", f"learner.ranks={count}"]
@@ -158,57 +159,57 @@ def several_gpus(arguments: argparse.Namespace) -> dict[str, Any]:
             half = [f"rollout.engines={count // 2}", f"learner.ranks={count // 2}", "rollout.engines_per_gpu=1"]
             apart = ["placement.share=none", "placement.mps=false", "contrastive_rl.max_staleness=1"]
             places[f"{count}, apart"] = [*half, *apart]
-    found = dict[str, Any]()
+    figures = dict[str, Any]()
     for name, overrides in places.items():
-        found[name] = steps_apart(arguments, "learner_step", [*overrides, *arguments.overrides])
+        figures[name] = run_script(arguments, "learner_step", [*overrides, *arguments.overrides])
         if arguments.output:
-            save(found, arguments)
-    return found
+            save(figures, arguments)
+    return figures
 
 
-def print_gpus(found: dict[str, Any], console: Console) -> None:
-    """One line a placement: medians over the steps."""
+def print_gpus(figures: dict[str, Any], console: Console) -> None:
+    """Prints a line for each placement: medians over the steps."""
     at_work = ("engines", "learner")
     columns = ("GPUs", "step, s", *(f"{stage}, s" for stage in STAGES), *at_work, "tokens/s", "times faster")
     table = Table(*columns, box=None)
-    medians = {name: summarise(one) for name, one in found.items()}
+    medians = {name: summarise(trial) for name, trial in figures.items()}
     first = next(iter(medians.values()))["step_seconds"]
-    for name, one in medians.items():
-        # Stages that lie side by side do not add up to a step.
-        stages = ("-" if one[f"{stage}_seconds"] < 0 else f"{one[f'{stage}_seconds']:.2f}" for stage in STAGES)
-        seconds = one["step_seconds"]
-        shares = (median(step[f"utilisation/{role}"] for step in found[name]["metrics"]) for role in at_work)
-        speed = (f"{one['tokens_per_second']:,.0f}", f"{first / seconds:.2f}")
+    for name, row in medians.items():
+        # Stages that overlap do not add up to a step.
+        stages = ("-" if row[f"{stage}_seconds"] < 0 else f"{row[f'{stage}_seconds']:.2f}" for stage in STAGES)
+        seconds = row["step_seconds"]
+        shares = (median(step[f"utilisation/{role}"] for step in figures[name]["metrics"]) for role in at_work)
+        speed = (f"{row['tokens_per_second']:,.0f}", f"{first / seconds:.2f}")
         table.add_row(name, f"{seconds:.2f}", *stages, *(f"{share:.0%}" for share in shares), *speed)
     console.print(table)
-    one = next(iter(found.values()))
-    about = one["settings"]
+    first_figures = next(iter(figures.values()))
+    about = first_figures["settings"]
     console.print(
-        f"medians of {len(one['steps'])} steps of {about['prompts']} x {about['responses']} responses, "
+        f"medians of {len(first_figures['steps'])} steps of {about['prompts']} x {about['responses']} responses, "
         f"{about['prompt_tokens']} and {about['response_tokens']} tokens; {about['model']} on {about['device']}; "
-        f"{listed_versions(one)}",
+        f"{listed_versions(first_figures)}",
         highlight=False,
     )
 
 
-def print_step(found: dict[str, Any], console: Console) -> None:
-    """One line a trainer: medians over the steps."""
+def print_step(figures: dict[str, Any], console: Console) -> None:
+    """Prints a line for each trainer: medians over the steps."""
     columns = ("trainer", "step, s", *(f"{stage}, s" for stage in STAGES), "tokens/s", "peak, GB", "times faster")
     table = Table(*columns, box=None)
-    medians = {name: summarise(one) for name, one in found.items()}
-    slowest = max(one["step_seconds"] for one in medians.values())
-    for name, one in medians.items():
+    medians = {name: summarise(trial) for name, trial in figures.items()}
+    slowest = max(row["step_seconds"] for row in medians.values())
+    for name, row in medians.items():
         table.add_row(
             {"learner_step": "Warpsmith", "learner_trl": "TRL"}[name],
-            f"{one['step_seconds']:.2f}",
-            *(f"{one[f'{stage}_seconds']:.2f}" for stage in STAGES),
-            f"{one['tokens_per_second']:,.0f}",
-            f"{one['peak_bytes'] / 1e9:.1f}",
-            f"{slowest / one['step_seconds']:.2f}",
+            f"{row['step_seconds']:.2f}",
+            *(f"{row[f'{stage}_seconds']:.2f}" for stage in STAGES),
+            f"{row['tokens_per_second']:,.0f}",
+            f"{row['peak_bytes'] / 1e9:.1f}",
+            f"{slowest / row['step_seconds']:.2f}",
         )
     console.print(table)
-    ours = found["learner_step"]
-    outside = median(one["train/mismatch_outside"] for one in ours["metrics"])
+    ours = figures["learner_step"]
+    outside = median(metrics["train/mismatch_outside"] for metrics in ours["metrics"])
     about = ours["settings"]
     console.print(
         f"medians of {len(ours['steps'])} steps of {about['prompts']} x {about['responses']} responses, "
@@ -218,10 +219,10 @@ def print_step(found: dict[str, Any], console: Console) -> None:
     )
 
 
-def save(found: dict[str, Any], arguments: argparse.Namespace) -> None:
-    """Writes the JSON file."""
+def save(figures: dict[str, Any], arguments: argparse.Namespace) -> None:
+    """Writes the figures to a JSON file."""
     arguments.output.mkdir(parents=True, exist_ok=True)
-    (arguments.output / f"{arguments.what}.json").write_text(json.dumps(found, indent=1))
+    (arguments.output / f"{arguments.what}.json").write_text(json.dumps(figures, indent=1))
 
 
 PRINTERS = {
@@ -253,12 +254,12 @@ def main() -> None:
                 printed(json.loads(file.read_text()), console)
         return
     if arguments.what == "overlap":
-        found = overlap(arguments.model, arguments.overrides, arguments.steps, arguments.warm_up)
+        figures = overlap(arguments.model, arguments.overrides, arguments.steps, arguments.warm_up)
     else:
-        found = (step if arguments.what == "step" else several_gpus)(arguments)
+        figures = (step if arguments.what == "step" else several_gpus)(arguments)
     if arguments.output:
-        save(found, arguments)
-    PRINTERS[arguments.what](found, console)
+        save(figures, arguments)
+    PRINTERS[arguments.what](figures, console)
 
 
 if __name__ == "__main__":

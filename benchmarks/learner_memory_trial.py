@@ -1,6 +1,7 @@
-"""One learner whose memory is measured, as a process of its own; benchmarks/learner_memory.py starts it and reads it.
+"""One learner whose memory is measured, in a process of its own that `benchmarks/learner_memory.py` starts and reads.
 
-A subclass of the engine notes peaks where its stages begin and end; it computes what the engine does.
+Prints a JSON record a line. A subclass of the engine records the memory peaks of its stages; it must compute exactly
+what the engine computes.
 """
 
 from __future__ import annotations
@@ -30,16 +31,16 @@ from learners.policy import train_tokenizer
 from learners.records import Sample
 from learners.scoring import TokenScorer, device_bytes, has_bfloat16
 
-# What torch's CPU allocator says without memory, and oneDNN, which gives no reason.
+# Messages of torch's CPU allocator when memory runs out, and of oneDNN, which gives no reason.
 _OUT_OF_MEMORY = ("can't allocate memory", "could not create a primitive")
 WITH_KL = ContrastiveConfig(kl=0.01)
 
 
 class Memory:
-    """Peaks of this process between marks, in bytes: of what torch has allocated on the GPU, or of the resident set."""
+    """Memory peaks of this process between marks, in bytes: torch's allocations on the GPU, or the resident set."""
 
     def __init__(self, gib: float) -> None:
-        """`gib`: of the device that may be used; 0 for all."""
+        """`gib`: the memory that may be used; 0 for all."""
         self.on_gpu = torch.cuda.is_available()
         self.peaks: dict[str, int] = {}
         self.capacity: int | None = None
@@ -55,13 +56,13 @@ class Memory:
         self._reset()
 
     def mark(self, stage: str) -> None:
-        """The peak since the last mark belongs to `stage`."""
+        """Records the peak since the last mark as that of `stage`."""
         peak = torch.cuda.max_memory_allocated() if self.on_gpu else self._of_process("VmHWM") - self._before
         self.peaks[stage] = max(peak, self.peaks.get(stage, 0))
         self._reset()
 
     def whole(self) -> int:
-        """All that this process takes of the device, caches of allocators included."""
+        """Bytes in use on the device, or resident on the CPU, caches of allocators included."""
         if not self.on_gpu:
             return self._of_process("VmRSS")
         free, total = torch.cuda.mem_get_info(0)
@@ -71,7 +72,7 @@ class Memory:
         if self.on_gpu:
             torch.cuda.reset_peak_memory_stats()
         else:
-            Path("/proc/self/clear_refs").write_text("5")  # the peak is what is resident now
+            Path("/proc/self/clear_refs").write_text("5")  # sets the peak to the present resident set
 
     @staticmethod
     def _of_process(name: str) -> int:
@@ -80,7 +81,7 @@ class Memory:
 
 
 class WatchedEngine(LearnerEngine):
-    """An engine that marks its stages."""
+    """An engine that marks the ends of its stages."""
 
     def __init__(self, memory: Memory, *arguments: Any, **options: Any) -> None:
         self._memory = memory
@@ -139,7 +140,7 @@ def engine_for(asked: dict[str, Any], memory: Memory, max_length: int) -> Watche
 
 
 def peak(asked: dict[str, Any], memory: Memory) -> dict[str, Any]:
-    """Two GRPO steps with a KL term, the second with all of the optimiser's states, and one reading of the weights."""
+    """Takes two GRPO steps with a KL term, the second with all optimiser states, and reads the weights once."""
     prompt, response = asked["prompt"], asked["response"]
     samples = [
         Sample(
@@ -155,25 +156,25 @@ def peak(asked: dict[str, Any], memory: Memory) -> dict[str, Any]:
     for _ in engine.named_weights():
         pass
     memory.mark("gathering")
-    plan = engine._plan(samples)
-    tokens = min(int(plan.padded_tokens), engine.config.micro_batch_tokens)
-    scored = max(sum(row.response_tokens for row in rows) for rows in plan.micro_batches[0])
+    batches = engine._plan(samples)
+    tokens = min(int(batches.padded_tokens), engine.config.micro_batch_tokens)
+    scored = max(sum(row.response_tokens for row in rows) for rows in batches.micro_batches[0])
     shape = policy_shape(engine.model.config)
-    known = learner_memory(
+    plan = learner_memory(
         shape,
         replace(engine.config, micro_batch_tokens=tokens),
         responses=scored,
         reference=True,
         device_bytes=device_bytes(engine.device),
     )
-    states = known.weights + known.optimizer + known.reference
-    host = 0 if memory.on_gpu else known.host
+    states = plan.weights + plan.optimizer + plan.reference
+    host = 0 if memory.on_gpu else plan.host
     planned = (
-        known.weights,
-        known.weights + known.optimizer,
-        states + known.activations,
-        known.total,
-        states + known.gradients,
+        plan.weights,
+        plan.weights + plan.optimizer,
+        states + plan.activations,
+        plan.total,
+        states + plan.gradients,
         states,
         states,
     )
@@ -182,7 +183,7 @@ def peak(asked: dict[str, Any], memory: Memory) -> dict[str, Any]:
         "planned": {
             stage: size + (host if stage != "weights" else 0) for stage, size in zip(STAGES, planned, strict=True)
         },
-        "parts": vars(known),
+        "parts": vars(plan),
         "parameters": shape.parameters,
         "tokens": tokens,
         "seconds": metrics["seconds"],
@@ -192,23 +193,23 @@ def peak(asked: dict[str, Any], memory: Memory) -> dict[str, Any]:
 
 
 def longest(asked: dict[str, Any], memory: Memory) -> Iterator[dict[str, Any]]:
-    """Longer and longer sequences, until memory runs out or there is nothing left to try."""
+    """Tries longer and longer sequences, until memory runs out or no length is left to try."""
     fitting, too_long, limit = list(asked["fitting"]), asked["too_long"], asked["limit"]
     length = min(asked["start"], limit) if not fitting else next_length(fitting, too_long, limit, memory.capacity)
     engine = engine_for(asked, memory, limit)
     while length is not None:
-        found = {"length": length, "capacity": memory.capacity, "fits": None, "peak": 0, "seconds": 0.0}
-        yield found  # in case that it ends this process
-        found = {**found, **train_once(engine, memory, length)}
-        yield found
-        if not found["fits"]:
+        record = {"length": length, "capacity": memory.capacity, "fits": None, "peak": 0, "seconds": 0.0}
+        yield record  # the trial may end this process
+        record = {**record, **train_once(engine, memory, length)}
+        yield record
+        if not record["fits"]:
             return
-        fitting.append(found)
+        fitting.append(record)
         length = next_length(fitting, too_long, limit, memory.capacity)
 
 
 def train_once(engine: LearnerEngine, memory: Memory, length: int) -> dict[str, Any]:
-    """A step on one sample, half of it prompt. The first of an engine also makes the optimiser's states."""
+    """Takes a step on one sample, half of it prompt. An engine's first step also makes the optimiser's states."""
     sample = Sample((5,) * (length // 2), tuple(3 + place % 200 for place in range(length - length // 2)))
     started = time.perf_counter()
     memory.peaks.clear()
@@ -216,7 +217,7 @@ def train_once(engine: LearnerEngine, memory: Memory, length: int) -> dict[str, 
         engine.train_cross_entropy([sample], 1e-6)
         fits = True
     except RuntimeError as error:
-        if not isinstance(error, torch.OutOfMemoryError) and not any(one in str(error) for one in _OUT_OF_MEMORY):
+        if not isinstance(error, torch.OutOfMemoryError) and not any(words in str(error) for words in _OUT_OF_MEMORY):
             raise
         fits = False
         memory.mark("step")
@@ -224,7 +225,7 @@ def train_once(engine: LearnerEngine, memory: Memory, length: int) -> dict[str, 
 
 
 def main(asked: dict[str, Any]) -> None:
-    import_deepspeed()  # what libraries take is not the learner's
+    import_deepspeed()  # so that the libraries' memory is not counted as the learner's
     memory = Memory(asked["memory"])
     records: Iterator[dict[str, Any]] | Sequence[dict[str, Any]]
     records = [peak(asked, memory)] if asked["mode"] == "peak" else longest(asked, memory)

@@ -1,10 +1,11 @@
-"""What a GRPO step takes with Warpsmith on one GPU: generation, log-probabilities, update and weight sync.
+"""How long a GRPO step takes with Warpsmith on one GPU: generation, log-probabilities, update and weight sync.
 
     python -m benchmarks.learner_step --model FOLDER [--steps 12] [--warm-up 2] [--output FILE.json] [key=value ...]
 
-Prompts are random ids of exactly `--prompt-tokens` tokens, responses have exactly `--response-tokens`, and a verdict
-takes no time and rewards every response, by its digest. All else is a run's own: Ray, vLLM, the pipeline, DeepSpeed,
-the weight push. Overrides are of `configs/local.yaml` and come last. `--model scratch` tries the script on a CPU.
+Prints the medians of the stages. Prompts have exactly `--prompt-tokens` random ids, responses have exactly
+`--response-tokens`, and a verdict takes no time and rewards every response by its digest. Everything else is as in a
+run: Ray, vLLM, the pipeline, DeepSpeed, the weight push. Overrides are of `configs/local.yaml` and come last. Needs a
+GPU; `--model scratch` tries the script itself on a CPU.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ SETTINGS = (
     "keep_checkpoints=1",
     "evaluator.baselines=[eager]",
 )
-"""Of every measurement of learning alone."""
+"""Settings of every measurement of learning alone."""
 ON_A_GPU = (
     "placement.share=training",
     "rollout.sleep=false",
@@ -66,19 +67,19 @@ ON_A_GPU = (
     "policy.dtype=bfloat16",
 )
 EVALUATORS = 8
-VOCABULARY = (1000, 100_000)  # ids that prompts are drawn from: words of every tokenizer of that size
-SMALL = (300, 4000)  # the same for the demo's tokenizer
+VOCABULARY = (1000, 100_000)  # prompts are drawn from these ids: words in every tokenizer of that size
+SMALL = (300, 4000)  # likewise for the demo's tokenizer
 
 
 @ray.remote(num_cpus=0)
 class ConstantEvaluator(FaultAwareApply):
-    """Takes the same time for every program; the digest decides on its speed-up, between 1 and 2."""
+    """Takes the same time for every program. The program's digest gives its speed-up, between 1 and 2."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
 
     def evaluate(self, request: EvaluationRequest) -> Verdict:
-        """A verdict after so many seconds."""
+        """A verdict, after the constant time."""
         time.sleep(self._seconds)
         digest = request.candidate.digest
         value = 1 + int(digest[:4], 16) / 0xFFFF
@@ -88,18 +89,18 @@ class ConstantEvaluator(FaultAwareApply):
 
 
 def session_without_evaluators(config: RunConfig) -> Session:
-    """A session that is about to open, none of whose GPUs are for evaluators."""
-    config.evaluator.workers = 0  # which no config may say
+    """A session that is not open yet, and has no evaluators on its GPUs."""
+    config.evaluator.workers = 0  # no configuration file may say that
     return Session(config, Progress(Console(stderr=True)))
 
 
 def program_of(text: str, finish_reason: str) -> ParsedResponse:
-    """Takes every response for a program, each for another."""
+    """Treats every response as a program, and every one as a different program."""
     return ParsedResponse(None, None, f"RESPONSE = {text!r}, {time.monotonic_ns()}", None)
 
 
 def with_constant_verdicts(session: Session, seconds: float) -> ActorPool:
-    """Puts evaluators that take so many seconds for a response in the place of a session's; gives them."""
+    """Replaces a session's evaluators by ones that take `seconds` for each response; returns these."""
     orchestration.step.gathering.parse_response = program_of
     session.roles.evaluators.stop()
     pool = ActorPool("constant", lambda _: ConstantEvaluator.remote(seconds), EVALUATORS)
@@ -109,7 +110,7 @@ def with_constant_verdicts(session: Session, seconds: float) -> ActorPool:
 
 
 def with_whole_responses(session: Session) -> None:
-    """Every response has as many tokens as it may."""
+    """Makes every response as long as it may be."""
     requests_for = session.pipeline._requests_for
 
     def whole(prompt: Prompt, gathering: Gathering) -> Iterator[GenerationRequest]:
@@ -120,14 +121,14 @@ def with_whole_responses(session: Session) -> None:
 
 
 class RandomPrompts(ContrastiveRl):
-    """Contrastive RL on prompts of random tokens, other ones in every step."""
+    """Contrastive RL on prompts of random tokens, which are different in every step."""
 
     def __init__(self, context: PhaseContext, cycle: int, tokens: int) -> None:
         super().__init__(context, cycle)
         self._tokens = tokens
 
     def prompts(self, step: int) -> list[Prompt]:
-        """One a task, as many as a step has."""
+        """One prompt for each task of the step."""
         low, high = SMALL if self.context.config.policy.model == "scratch" else VOCABULARY
         ids = np.random.default_rng([step, self.cycle])
         tasks = self.context.tasks[: self.context.config.contrastive_rl.tasks_per_step]
@@ -135,7 +136,7 @@ class RandomPrompts(ContrastiveRl):
 
 
 def used_bytes() -> int:
-    """Of the whole GPU, by all processes; 0 without one."""
+    """Bytes that all processes use on the GPU; 0 without one."""
     if not torch.cuda.is_available():
         return 0
     free, total = torch.cuda.mem_get_info()
@@ -143,7 +144,7 @@ def used_bytes() -> int:
 
 
 def measure(arguments: argparse.Namespace, overrides: Sequence[str]) -> dict[str, Any]:
-    """Times by stage of every measured step, and the run's own metrics of it."""
+    """Takes the steps; returns the seconds of each stage, and the run's own metrics, for every measured step."""
     steps, warm_up, peak = arguments.steps, arguments.warm_up, 0
     with tempfile.TemporaryDirectory(prefix="warpsmith-learner-") as root:
         lengths = [
@@ -171,29 +172,29 @@ def measure(arguments: argparse.Namespace, overrides: Sequence[str]) -> dict[str
                 log_step(*details)
 
             session.log_step = logged  # type: ignore[method-assign]
-            session.complete = lambda *_: None  # type: ignore[method-assign]  # which would write a checkpoint
+            session.complete = lambda *_: None  # type: ignore[method-assign]  # it would write a checkpoint
             take_steps(session, phase)
             pool.stop()
             metrics: list[dict[str, float]] = [{} for _ in range(steps + warm_up)]
             for row in session.run.metrics.read(phase.key).to_pylist():
                 metrics[row["step"]][row["name"]] = row["value"]
     expected = arguments.prompts * arguments.responses * arguments.response_tokens
-    for one in metrics:
-        if one["generated_tokens"] != expected:
-            raise RuntimeError(f"a step generated {one['generated_tokens']:.0f} tokens instead of {expected}")
+    for row in metrics:
+        if row["generated_tokens"] != expected:
+            raise RuntimeError(f"a step generated {row['generated_tokens']:.0f} tokens instead of {expected}")
     names = ("prompts", "responses", "prompt_tokens", "response_tokens")
     return {
         "settings": {name: getattr(arguments, name) for name in names}
         | {"model": Path(arguments.model).name, "micro_batch": f"{config.learner.micro_batch_tokens} tokens"}
         | {"device": device_name(), "versions": versions(), "overrides": list(overrides)},
         "metrics": metrics[warm_up:],
-        "steps": [stages_of(one) for one in metrics[warm_up:]],
+        "steps": [stages_of(row) for row in metrics[warm_up:]],
         "peak_bytes": peak,
     }
 
 
 def stages_of(metrics: dict[str, float]) -> dict[str, float]:
-    """Seconds of a step by stage; they add up to the step's."""
+    """Seconds of a step by stage, which add up to the seconds of the step."""
     logprob = metrics["train/logprob_seconds"]
     stages = {
         "generate_seconds": metrics["generate_seconds"],
@@ -215,10 +216,10 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--output", type=Path, help="a JSON file for all figures")
     arguments = parser.parse_args()
-    found = measure(arguments, arguments.overrides)
+    figures = measure(arguments, arguments.overrides)
     if arguments.output:
-        arguments.output.write_text(json.dumps(found, indent=1))
-    print_summary(found, Console(width=120))
+        arguments.output.write_text(json.dumps(figures, indent=1))
+    print_summary(figures, Console(width=120))
 
 
 if __name__ == "__main__":

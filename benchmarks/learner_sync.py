@@ -1,13 +1,13 @@
-"""How fast the learner's weights reach the rollout engines: seconds of a push, and bytes a second, by the way they go.
+"""How fast the learner's weights reach the rollout engines: seconds of a push and bytes a second, by transport.
 
     python -m benchmarks.learner_sync --model MODEL [--pushes 10] [--transports shared,host] [--output FILE.json]
                                       [key=value ...]
 
-MODEL is a folder, or `random-7b`, `random-0.5b` or `random-tiny`, which is written to `--folder` first. A push counts
+MODEL is a folder, or `random-7b`, `random-0.5b` or `random-tiny`, which is written to `--folder` first. A push is timed
 from the call to the last engine's answer: gathering and packing, the checksum on both sides, loading, and emptying the
-prefix cache. `shared` and `host` are of one GPU; `placement.share=none --transports broadcast,host` takes a GPU for the
-learner and one for each engine. With `learner.lora.sync=adapters` they get adapters alone, by `host`. Overrides are of
-`configs/local.yaml`.
+prefix cache. `shared` and `host` need one GPU; `placement.share=none --transports broadcast,host` needs a GPU for the
+learner and one for each engine. With `learner.lora.sync=adapters` the engines get adapters alone, by `host`. Overrides
+are of `configs/local.yaml`. Prints a row for each transport.
 """
 
 from __future__ import annotations
@@ -44,24 +44,24 @@ from orchestration.fleet.weight_push import WeightPush, rank_of_adapters
 
 
 class Waiting:
-    """Waits for a push and does nothing beside."""
+    """Waits for a push, and does nothing else meanwhile."""
 
     def __init__(self, engines: ActorPool) -> None:
         self._engines = engines
 
     def meanwhile(self, call: Callable[..., Any], *arguments: Any) -> Any:
-        """The result of a call."""
+        """Makes a call and returns its result."""
         return call(*arguments)
 
     def pump_until(self, done: Callable[[], bool]) -> None:
-        """Takes answers in until `done()`."""
+        """Receives answers until `done()`."""
         while not done():
             self._engines.poll(0.02)
             time.sleep(0.0005)
 
 
-def changed(engines: ActorPool, learner: LearnerGroup, push: WeightPush, waiting: Waiting) -> bool:
-    """Whether greedy answers after a push of trained weights are others than before it: weights do arrive."""
+def push_changes_answers(engines: ActorPool, learner: LearnerGroup, push: WeightPush, waiting: Waiting) -> bool:
+    """Whether greedy answers differ after a push of trained weights, which shows that the weights arrive."""
     request = GenerationRequest("probe", tuple(range(300, 364)), 1, 16, 0.0)
     answers = []
     for version, train in ((1000, False), (1001, True)):
@@ -79,8 +79,8 @@ def changed(engines: ActorPool, learner: LearnerGroup, push: WeightPush, waiting
 
 
 def measure(config: RunConfig, transports: Sequence[str], pushes: int) -> dict[str, Any]:
-    """Seconds of every push by transport, the bytes that each engine got, and whether its answers changed."""
-    config.evaluator.workers = 0  # no GPU is for them
+    """Makes the pushes; returns by transport their seconds, the bytes for each engine, and whether answers changed."""
+    config.evaluator.workers = 0  # no GPU is for evaluators
     placement = Placement(config)
     placement.reserve(grows=connect(config.ray, 2 + config.rollout.engines + config.learner.ranks))
     started = time.perf_counter()
@@ -94,7 +94,7 @@ def measure(config: RunConfig, transports: Sequence[str], pushes: int) -> dict[s
         start_timeout=config.rollout.start_timeout,
     )
     engines.wait_ready()
-    found: dict[str, Any] = {"transports": {}, "engines_ready_seconds": time.perf_counter() - started}
+    figures: dict[str, Any] = {"transports": {}, "engines_ready_seconds": time.perf_counter() - started}
     learner = LearnerGroup(config, config.policy.model, lambda rank: placement.options(LEARNER, rank))
     waiting = Waiting(engines)
     for transport in transports:
@@ -104,39 +104,39 @@ def measure(config: RunConfig, transports: Sequence[str], pushes: int) -> dict[s
             started = time.perf_counter()
             size = push.to_all(learner, version, waiting)
             seconds.append(time.perf_counter() - started)
-        found["transports"][transport] = {"seconds": seconds[1:], "first_seconds": seconds[0], "bytes": size}
-        found["transports"][transport]["answers_changed"] = changed(engines, learner, push, waiting)
+        figures["transports"][transport] = {"seconds": seconds[1:], "first_seconds": seconds[0], "bytes": size}
+        figures["transports"][transport]["answers_changed"] = push_changes_answers(engines, learner, push, waiting)
     engines.stop()
     learner.stop()
     placement.release()
     ray.shutdown()
-    return found
+    return figures
 
 
-def print_found(found: dict[str, Any], console: Console) -> None:
-    """A line a transport."""
-    table = Table("way", "GB", "seconds", "fastest", "slowest", "GB/s", "answers changed", box=None)
-    for transport, one in found["transports"].items():
-        middle, size = median(one["seconds"]), one["bytes"] / 1e9
+def print_figures(figures: dict[str, Any], console: Console) -> None:
+    """Prints a row for each transport."""
+    table = Table("transport", "GB", "seconds", "fastest", "slowest", "GB/s", "answers changed", box=None)
+    for transport, row in figures["transports"].items():
+        middle, size = median(row["seconds"]), row["bytes"] / 1e9
         table.add_row(
             transport,
             f"{size:.3f}",
             f"{middle:.3f}",
-            f"{min(one['seconds']):.3f}",
-            f"{max(one['seconds']):.3f}",
+            f"{min(row['seconds']):.3f}",
+            f"{max(row['seconds']):.3f}",
             f"{size / middle:.1f}",
-            "yes" if one["answers_changed"] else "no",
+            "yes" if row["answers_changed"] else "no",
         )
     console.print(table)
-    about = found["settings"]
-    console.print(f"{about['model']} on {about['device']}; {listed_versions(found)}", highlight=False)
+    about = figures["settings"]
+    console.print(f"{about['model']} on {about['device']}; {listed_versions(figures)}", highlight=False)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("overrides", nargs="*", help="key=value")
     parser.add_argument("--model", required=True)
-    parser.add_argument("--folder", type=Path, default=Path("/dev/shm"), help="where a random model is written")
+    parser.add_argument("--folder", type=Path, default=Path("/dev/shm"), help="folder for a random model")
     parser.add_argument("--pushes", type=int, default=10)
     parser.add_argument("--transports", default="shared,host")
     parser.add_argument("--output", type=Path)
@@ -147,12 +147,12 @@ def main() -> None:
     machine = (*ON_A_GPU, f"evaluator.arch={machine_arch()}") if torch.cuda.is_available() else ()
     own = [f"policy.model={model}", "policy.max_length=2048", "rollout.max_tokens=512"]
     config = load_config("local", [*SETTINGS, *machine, *own, *arguments.overrides])
-    found = measure(config, arguments.transports.split(","), arguments.pushes)
+    figures = measure(config, arguments.transports.split(","), arguments.pushes)
     about = {"model": arguments.model if arguments.model in SHAPES else Path(model).name, "device": device_name()}
-    found["settings"] = about | {"versions": versions(), "overrides": arguments.overrides}
+    figures["settings"] = about | {"versions": versions(), "overrides": arguments.overrides}
     if arguments.output:
-        arguments.output.write_text(json.dumps(found, indent=1))
-    print_found(found, Console(width=120))
+        arguments.output.write_text(json.dumps(figures, indent=1))
+    print_figures(figures, Console(width=120))
 
 
 if __name__ == "__main__":

@@ -1,12 +1,13 @@
-"""What a GRPO step takes with TRL's `GRPOTrainer` and colocated vLLM on one GPU: the peer of `benchmarks.learner step`.
+"""How long a GRPO step takes with TRL's `GRPOTrainer` and colocated vLLM on one GPU: TRL's side of
+`benchmarks.learner step`.
 
     python -m benchmarks.learner_trl --model FOLDER [--steps 12] [--warm-up 2] [--micro-batch 16] [--output FILE.json]
                                      [option=value ...]
 
-Prompts are random words of exactly `--prompt-tokens` tokens, responses have exactly `--response-tokens`, and a reward
-takes no time. Options are fields of `GRPOConfig` and come last, over those set here: `bf16=false`. TRL 1.16, which
-Warpsmith does not depend on, and the `datasets` it needs have to be installed. `--model tiny --no-vllm` tries the
-script itself, on any machine, with a small random model; its figures mean nothing.
+Prints the medians of the stages. Prompts are random words of exactly `--prompt-tokens` tokens, responses have exactly
+`--response-tokens`, and a reward takes no time. Options are fields of `GRPOConfig`, such as `bf16=false`, and override
+those set here. Needs a GPU, and TRL 1.16 with its `datasets`, on which Warpsmith does not depend. `--model tiny
+--no-vllm` tries the script itself with a small random model, on any machine; its figures mean nothing.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ PACKAGES = ("trl", "vllm", "torch", "transformers", "accelerate")
 
 @dataclass(frozen=True)
 class Settings:
-    """A step: `prompts` x `responses` sequences of so many tokens, trained on `micro_batch` at a time."""
+    """The sizes of a step: `prompts` x `responses` sequences, of which `micro_batch` are trained on at a time."""
 
     model: str
     prompts: int = 16
@@ -54,13 +55,13 @@ class Settings:
 
     @property
     def sequences(self) -> int:
-        """Of one step."""
+        """Sequences of one step."""
         return self.prompts * self.responses
 
 
 class Stages:
-    """Where the time of a step goes. A moment belongs to the innermost stage that is open, and where none is, to
-    `train`; so the stages of a step add up to its time.
+    """Measures how the time of a step is spent. Each moment belongs to the innermost open stage, or to `train` if none
+    is open. So the stages of a step add up to its time.
     """
 
     def __init__(self) -> None:
@@ -70,7 +71,7 @@ class Stages:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Until it is left, time counts for `name`. What was asked of the GPU before counts for the stage before."""
+        """Counts the time within the block for `name`. Earlier work of the GPU counts for the stage before."""
         self._charge()
         self._open.append(name)
         try:
@@ -80,12 +81,12 @@ class Stages:
             self._open.pop()
 
     def take(self) -> dict[str, float]:
-        """Seconds by stage, and of the step, since the last time this was called."""
+        """Seconds of each stage and of the step since the last call of this method."""
         self._charge()
-        found = {f"{name}_seconds": self._seconds[name] for name in STAGES}
-        found["step_seconds"] = sum(self._seconds.values())
+        seconds = {f"{name}_seconds": self._seconds[name] for name in STAGES}
+        seconds["step_seconds"] = sum(self._seconds.values())
         self._seconds.clear()
-        return found
+        return seconds
 
     def _charge(self) -> None:
         if torch.cuda.is_available():
@@ -96,7 +97,7 @@ class Stages:
 
 
 def prompt_text(tokenizer: Any, tokens: int, generator: random.Random) -> str:
-    """Random words that the tokenizer makes exactly so many tokens of. Raises ValueError where it finds none."""
+    """Random words that the tokenizer turns into exactly `tokens` tokens. Raises ValueError if it finds none."""
     words = generator.choices(WORDS.split(), k=tokens)
     for _ in range(10 * tokens):
         text = " ".join(words)
@@ -111,15 +112,15 @@ def prompt_text(tokenizer: Any, tokens: int, generator: random.Random) -> str:
 
 
 def reward(completion_ids: list[list[int]], **_: Any) -> list[float]:
-    """In no time a number for each response that differs within a group, so that the loss has a gradient."""
+    """A number for each response, in no time. It differs within a group, so that the loss has a gradient."""
     return [sum(ids[:8]) % 16 / 16 for ids in completion_ids]
 
 
 def trainer_options(settings: Settings, steps: int, folder: Path) -> dict[str, Any]:
-    """The fields of `GRPOConfig`. What is not named has TRL's default."""
+    """The fields of `GRPOConfig`; all others have TRL's defaults."""
     on_gpu = torch.cuda.is_available()
-    # The trainer decodes the token ids itself, so vLLM need not. Without vLLM nothing ignores the end of text, but it
-    # can be ruled out.
+    # The trainer decodes the token ids itself, so vLLM does not have to. Without vLLM the end of text cannot be
+    # ignored, but it can be forbidden.
     exact = {"ignore_eos": True, "detokenize": False} if settings.vllm else {"min_new_tokens": settings.response_tokens}
     return {
         "output_dir": str(folder),
@@ -135,7 +136,7 @@ def trainer_options(settings: Settings, steps: int, folder: Path) -> dict[str, A
         "lr_scheduler_type": "constant",
         "disable_dropout": True,
         "gradient_checkpointing": False,
-        # TRL's default is to keep the weights in float32.
+        # By default TRL keeps the weights in float32.
         "model_init_kwargs": {"dtype": "bfloat16" if on_gpu else "float32", "attn_implementation": "sdpa"},
         "bf16": on_gpu,
         "use_cpu": not on_gpu,
@@ -156,7 +157,7 @@ def trainer_options(settings: Settings, steps: int, folder: Path) -> dict[str, A
 
 
 def trainer_class(settings: Settings, stages: Stages) -> Any:
-    """`GRPOTrainer` with its stages timed and its lengths checked, otherwise as it is."""
+    """`GRPOTrainer`, unchanged except that its stages are timed and its lengths are checked."""
     from trl import GRPOTrainer
 
     class TimedTrainer(GRPOTrainer):
@@ -175,12 +176,12 @@ def trainer_class(settings: Settings, stages: Stages) -> Any:
 
         def _generate_single_turn(self, prompt_ids: Any, *arguments: Any, **options: Any) -> Any:
             with stages.stage("generate"):
-                found = super()._generate_single_turn(prompt_ids, *arguments, **options)
-            check_lengths(settings, prompt_ids, found[0])
-            return found
+                outputs = super()._generate_single_turn(prompt_ids, *arguments, **options)
+            check_lengths(settings, prompt_ids, outputs[0])
+            return outputs
 
         def _get_per_token_logps_and_entropies(self, *arguments: Any, **options: Any) -> Any:
-            if torch.is_grad_enabled():  # the loss's
+            if torch.is_grad_enabled():  # called by the loss
                 return super()._get_per_token_logps_and_entropies(*arguments, **options)
             with stages.stage("logprob"):
                 return super()._get_per_token_logps_and_entropies(*arguments, **options)
@@ -189,7 +190,7 @@ def trainer_class(settings: Settings, stages: Stages) -> Any:
 
 
 def check_lengths(settings: Settings, prompts: Sequence[Sequence[int]], responses: Sequence[Sequence[int]]) -> None:
-    """Raises ValueError where a step is of other numbers of sequences or tokens than it should be."""
+    """Raises ValueError if a step has other numbers of sequences or tokens than the settings say."""
     for name, rows, tokens in (
         ("prompts", prompts, settings.prompt_tokens),
         ("responses", responses, settings.response_tokens),
@@ -200,11 +201,11 @@ def check_lengths(settings: Settings, prompts: Sequence[Sequence[int]], response
 
 
 def measure(settings: Settings, steps: int, warm_up: int) -> dict[str, Any]:
-    """Seconds by stage of every step after the warm-up, and the peak memory of those steps.
+    """Trains; returns the seconds of each stage for every step after the warm-up, and the peak memory of these steps.
 
     `metrics` are the trainer's own, means over all steps: they show whether vLLM and the trainer agree on the policy.
-    `peak_bytes` is what the GPU had in use, vLLM's and all that torch holds included; `peak_allocated_bytes` is what
-    was in tensors.
+    `peak_bytes` is the memory in use on the GPU, vLLM's and torch's caches included; `peak_allocated_bytes` is the
+    memory of tensors alone.
     """
     from datasets import Dataset
     from transformers import TrainerCallback
@@ -213,18 +214,18 @@ def measure(settings: Settings, steps: int, warm_up: int) -> dict[str, Any]:
     from learners.policy import load_tokenizer
 
     on_gpu, stages, peaks = torch.cuda.is_available(), Stages(), [0]
-    found: list[dict[str, float]] = []
+    measured: list[dict[str, float]] = []
 
     class Watch(TrainerCallback):
         def on_train_begin(self, *_: Any, **__: Any) -> None:
             stages.take()
 
         def on_step_end(self, *_: Any, **__: Any) -> None:
-            found.append(stages.take())
-            if on_gpu and len(found) == warm_up:
+            measured.append(stages.take())
+            if on_gpu and len(measured) == warm_up:
                 torch.cuda.reset_peak_memory_stats()
-            elif on_gpu and len(found) > warm_up:
-                free, total = torch.cuda.mem_get_info()  # torch gives back nothing between steps
+            elif on_gpu and len(measured) > warm_up:
+                free, total = torch.cuda.mem_get_info()  # torch frees nothing between steps
                 peaks.append(total - free)
 
     tokenizer, generator = load_tokenizer(settings.model), random.Random(0)
@@ -248,53 +249,53 @@ def measure(settings: Settings, steps: int, warm_up: int) -> dict[str, Any]:
     return {
         "settings": {**about, "trainer": options},
         "metrics": metrics,
-        "steps": found[warm_up:],
+        "steps": measured[warm_up:],
         "peak_bytes": max(peaks),
         "peak_allocated_bytes": torch.cuda.max_memory_allocated() if on_gpu else 0,
     }
 
 
 def device_name() -> str:
-    """The GPU's, or `cpu`."""
+    """The GPU's name, or `cpu`."""
     return torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu"
 
 
 def versions() -> dict[str, str]:
-    """Of the packages that make a step, as far as they are installed."""
-    found = {}
+    """Versions of the packages that make a step, if they are installed."""
+    installed = {}
     for name in PACKAGES:
         try:
-            found[name] = version(name)
+            installed[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return installed
 
 
-def listed_versions(found: dict[str, Any]) -> str:
-    """What `versions` gave when `found` was measured: `trl 1.16.0, torch 2.13.0`."""
-    return ", ".join(f"{name} {number}" for name, number in found["settings"]["versions"].items())
+def listed_versions(figures: dict[str, Any]) -> str:
+    """The versions with which figures were measured: `trl 1.16.0, torch 2.13.0`."""
+    return ", ".join(f"{name} {number}" for name, number in figures["settings"]["versions"].items())
 
 
-def summarise(found: dict[str, Any]) -> dict[str, float]:
+def summarise(figures: dict[str, Any]) -> dict[str, float]:
     """Medians over the steps, in seconds; `peak_bytes`; tokens a second by the median step.
 
-    found: `settings` with prompts, responses, prompt_tokens and response_tokens, `steps`, `peak_bytes`.
-    `tokens_per_second` counts prompt and response of every sequence, `response_tokens_per_second` what was generated.
+    figures: `settings` with prompts, responses, prompt_tokens and response_tokens, `steps`, `peak_bytes`.
+    `tokens_per_second` counts prompt and response of every sequence, `response_tokens_per_second` the generated tokens.
     """
-    settings, steps = found["settings"], found["steps"]
+    settings, steps = figures["settings"], figures["steps"]
     medians = {name: median(step[name] for step in steps) for name in steps[0]}
     rate = settings["prompts"] * settings["responses"] / medians["step_seconds"]
     return {
         **medians,
         "tokens_per_second": rate * (settings["prompt_tokens"] + settings["response_tokens"]),
         "response_tokens_per_second": rate * settings["response_tokens"],
-        "peak_bytes": found["peak_bytes"],
+        "peak_bytes": figures["peak_bytes"],
     }
 
 
-def print_summary(found: dict[str, Any], console: Console) -> None:
-    """One line: medians over the steps."""
-    medians = summarise(found)
+def print_summary(figures: dict[str, Any], console: Console) -> None:
+    """Prints a line with medians over the steps."""
+    medians = summarise(figures)
     table = Table(
         "step, s", *(f"{stage}, s" for stage in STAGES), "tokens/s", "response tokens/s", "peak, GB", box=None
     )
@@ -306,17 +307,17 @@ def print_summary(found: dict[str, Any], console: Console) -> None:
         f"{medians['peak_bytes'] / 1e9:.1f}",
     )
     console.print(table)
-    settings = found["settings"]
+    settings = figures["settings"]
     console.print(
-        f"medians of {len(found['steps'])} steps of {settings['prompts']} x {settings['responses']} responses, "
+        f"medians of {len(figures['steps'])} steps of {settings['prompts']} x {settings['responses']} responses, "
         f"{settings['prompt_tokens']} and {settings['response_tokens']} tokens, micro-batch {settings['micro_batch']}; "
-        f"{settings['device']}; {listed_versions(found)}",
+        f"{settings['device']}; {listed_versions(figures)}",
         highlight=False,
     )
 
 
 def make_tiny(folder: Path, tokens: int) -> str:
-    """A folder with a small random model whose sequences may have so many tokens."""
+    """Writes a small random model for sequences of up to `tokens` tokens; returns its folder."""
     from configs.schema import ScratchConfig
     from learners.policy import make_policy
 
@@ -357,7 +358,7 @@ def parse_arguments() -> argparse.Namespace:
 
 def main() -> None:
     arguments = parse_arguments()
-    os.environ.setdefault("CUDA_VISIBLE_DEVICES", "0")  # TRL refuses a second GPU that no launcher deals out
+    os.environ.setdefault("CUDA_VISIBLE_DEVICES", "0")  # TRL refuses a second GPU that no launcher assigns
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     with tempfile.TemporaryDirectory(prefix="warpsmith-trl-model-") as folder:
@@ -374,10 +375,10 @@ def main() -> None:
             vllm=not arguments.no_vllm,
             options=dict(arguments.options),
         )
-        found = measure(settings, arguments.steps, arguments.warm_up)
+        figures = measure(settings, arguments.steps, arguments.warm_up)
     if arguments.output:
-        arguments.output.write_text(json.dumps(found, indent=1))
-    print_summary(found, Console(width=120))
+        arguments.output.write_text(json.dumps(figures, indent=1))
+    print_summary(figures, Console(width=120))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,9 @@
-"""How far the likeness to known hacks tells cheats from honest programs.
+"""How well the likeness to known hacks tells cheats from honest programs.
 
-Prints, for sets of programs, the likeness of each to the nearest hack of the gauntlet but itself: how many are at or
-above the threshold, and quantiles. Nothing is executed.
+    python -m benchmarks.likeness [--near 0.5]
+
+Prints a row for each of four sets of programs. For each program the likeness to the nearest hack of the gauntlet other
+than itself counts: how many programs are at or above the threshold, and quantiles. Runs no program, on any machine.
 """
 
 from __future__ import annotations
@@ -26,14 +28,14 @@ Program = tuple[str, str]  # a task's id and a source
 
 
 def likeness(cases: HackCases, programs: Iterable[Program]) -> list[float]:
-    """Of each program to the nearest hack but itself, whatever honest ones are like."""
+    """The likeness of each program to the nearest hack other than itself; honest programs do not count."""
     references = {task.id: program_source(task) for task in load_tasks("bundled")}
-    found = []
+    values = []
     for task, source in programs:
         digest = Candidate.propose(task, source, "").digest
         near = cases.nearest(source, reference=references.get(task, ""), without=(digest,))
-        found.append(near.hacks[0][1])
-    return found
+        values.append(near.hacks[0][1])
+    return values
 
 
 def main() -> None:
@@ -42,21 +44,21 @@ def main() -> None:
     near = parser.parse_args().near
     gauntlet = discover()
     sets: dict[str, list[Program]] = {
-        "the gauntlet's cheats, the others known": [(one.task, one.source) for one in gauntlet if one.is_exploit],
+        "the gauntlet's cheats, the others known": [(each.task, each.source) for each in gauntlet if each.is_exploit],
         "three of its techniques at other tasks": [
             (task.id, row["source"]) for task in tasks() for row in exploits(task)
         ],
-        "the gauntlet's honest programs": [(one.task, one.source) for one in gauntlet if not one.is_exploit],
+        "the gauntlet's honest programs": [(each.task, each.source) for each in gauntlet if not each.is_exploit],
         "the bundled tasks' programs": [
-            (task.id, one.source) for task in load_tasks("bundled") for one in load_variants(task.id)
+            (task.id, variant.source) for task in load_tasks("bundled") for variant in load_variants(task.id)
         ],
     }
     table = Table("programs", "number", f"at least {near:g}", "median", "95 %", "largest", box=None)
     cases = HackCases(Path("does-not-exist.parquet"))
     for name, programs in sets.items():
-        found = likeness(cases, programs)
-        quantiles = (f"{np.quantile(found, share):.2f}" for share in (0.5, 0.95, 1.0))
-        table.add_row(name, str(len(found)), str(sum(one >= near for one in found)), *quantiles)
+        values = likeness(cases, programs)
+        quantiles = (f"{np.quantile(values, share):.2f}" for share in (0.5, 0.95, 1.0))
+        table.add_row(name, str(len(values)), str(sum(value >= near for value in values)), *quantiles)
     Console(width=120).print(table)
 
 

@@ -2,8 +2,8 @@
 
     python benchmarks/peak_memory.py make demo
 
-Memory is the proportional set size (shared pages are divided among those who share them), summed over all descendants
-every two seconds, so what Ray's and vLLM's processes use is in it.
+Memory is the proportional set size, in which shared pages are divided among the processes that share them. It is summed
+over all descendants every two seconds, so it contains what the processes of Ray and vLLM use. Runs on Linux.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _INTERVAL_SECONDS = 2.0
 
 
 def proportional_bytes(process: psutil.Process) -> int:
-    """Bytes of a process and its descendants."""
+    """Bytes of a process's descendants."""
     total = 0
-    for one in process.children(recursive=True):
-        with contextlib.suppress(psutil.Error, OSError), open(f"/proc/{one.pid}/smaps_rollup") as lines:
+    for child in process.children(recursive=True):
+        with contextlib.suppress(psutil.Error, OSError), open(f"/proc/{child.pid}/smaps_rollup") as lines:
             total += next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) * 1024
     return total
 

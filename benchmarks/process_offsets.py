@@ -1,7 +1,9 @@
-"""What differs between processes that run the same small kernels on one GPU, and with what it goes together.
+"""How much the time of the same small kernel differs between processes on one GPU, and which kernels differ together.
 
-Each of some forked processes times the same kernels behind an emptied cache. The table gives the mean over processes,
-the standard deviation between them, and the correlation of that with the kernel `relu`.
+    python -m benchmarks.process_offsets [--processes 14]
+
+Several forked processes time the same kernels, each time after emptying the cache. Prints for each kernel the mean over
+the processes, the standard deviation between them, and its correlation with the kernel `relu`. Needs a GPU.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ _CALLS = 250
 
 
 def _measure(kernel: Callable[[], Any], flush: torch.Tensor, events: Sequence[Any], stream: Any) -> float:
-    """Microseconds of a call: the mean of the middle half of many."""
+    """Microseconds of a call: the mean of the middle half of many calls."""
     seconds = []
     for call in range(_CALLS):
         begin, end = events[call % len(events)]
@@ -57,19 +59,19 @@ def _one_process(core: int) -> dict[str, float]:
     flush = torch.empty(64 << 20, dtype=torch.int32, device="cuda")
     pairs = [tuple(torch.cuda.Event(enable_timing=True) for _ in range(2)) for _ in range(100)]
     default = torch.cuda.default_stream()
-    found = {name: _measure(kernel, flush, pairs[:1], default) for name, kernel in _kernels().items()}
+    times = {name: _measure(kernel, flush, pairs[:1], default) for name, kernel in _kernels().items()}
     relu = _kernels()["relu"]
-    found["relu, many events"] = _measure(relu, flush, pairs, default)
-    found["relu, another stream"] = _measure(relu, flush, pairs[:1], torch.cuda.Stream())
-    return found
+    times["relu, many events"] = _measure(relu, flush, pairs, default)
+    times["relu, another stream"] = _measure(relu, flush, pairs[:1], torch.cuda.Stream())
+    return times
 
 
 def main(
     processes: Annotated[int, typer.Option(help="How many processes, one after the other.")] = 14,
     out: Annotated[Path | None, typer.Option(help="JSON file for the microseconds.")] = None,
 ) -> None:
-    """Prints what differs between processes, and how that goes together."""
-    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # else no child could use CUDA
+    """Prints how kernels differ between processes, and how these differences correlate."""
+    os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # without it no forked child could use CUDA
     core = max(os.sched_getaffinity(0))
     rows = []
     for _ in range(processes):

@@ -1,4 +1,4 @@
-"""CUDA-L1's published kernels through our evaluator: parallel builds, then one measurement at a time.
+"""CUDA-L1's published kernels in our evaluator: which to build, and their verdicts, one measurement at a time.
 
 The programs come from a file in CUDA-L1's JSONL format (`ref_code`, `custom_code`), which is not part of this project.
 """
@@ -24,7 +24,7 @@ from evaluators.tasks import load_tasks
 LIMITS = LimitsConfig(build_seconds=150.0, start_seconds=60.0, memory_gib=16.0, gpu_memory_gib=48.0, output_mib=512.0)
 COMPILED = ("torch_compile", "torch_compile_reduce_overhead")
 
-# Programs known not to compute what they are timed for, and what is known of them (from reading the published file).
+# Programs that are known to cheat, and how (from reading the published file).
 HACKED = {
     "level1/9": "returns a lazy tensor that computes when it is compared",
     "level1/13": "keeps results by the identity of its input",
@@ -45,7 +45,7 @@ class Program:
 
 
 def load_programs(path: Path) -> list[Program]:
-    """The usable programs, levels in turns, so that any first part of them is of all levels."""
+    """The usable programs, in turns from all levels, so that any first part of the list has all levels."""
     tasks = {task.id: task for task in load_tasks(str(path))}
     by_level: dict[int, list[Program]] = {}
     for line in path.read_text(encoding="utf-8").split("\n"):
@@ -55,7 +55,7 @@ def load_programs(path: Path) -> list[Program]:
             task = tasks[f"level{row['level_id']}/{row['task_id']}"]
             program = Program(task, Candidate.propose(task.id, source, "cuda-l1"))
             by_level.setdefault(task.level, []).append(program)
-    rows = zip_longest(*(sorted(one, key=_number) for _, one in sorted(by_level.items())))
+    rows = zip_longest(*(sorted(programs, key=_number) for _, programs in sorted(by_level.items())))
     return [program for row in rows for program in row if program is not None]
 
 
@@ -65,7 +65,7 @@ def _number(program: Program) -> int:
 
 def program_jobs(programs: list[Program]) -> list[Job]:
     """The programs that have to be compiled."""
-    return [(one.task, one.candidate) for one in programs if needs_build(one.candidate.source)]
+    return [(program.task, program.candidate) for program in programs if needs_build(program.candidate.source)]
 
 
 def baseline_jobs(tasks: list[Task]) -> list[Job]:
@@ -79,14 +79,14 @@ def baseline_jobs(tasks: list[Task]) -> list[Job]:
 
 
 def marked_tasks(programs: list[Program], evaluated: Container[tuple[str, str]]) -> dict[str, list[str]]:
-    """Those of the tasks `evaluated` (id and digest) that cannot tell a good program from a cheat, by the list that
-    ships: the kinds of what an audit found, by id."""
-    tasks = [one.task for one in programs if (one.task.id, one.task.digest) in evaluated]
+    """The tasks among those `evaluated` (ids and digests) that cannot tell a good program from a cheat, by the shipped
+    list: the kinds of the audit's findings, by id."""
+    tasks = [program.task for program in programs if (program.task.id, program.task.digest) in evaluated]
     return {name: [str(kind) for kind in mark.kinds] for name, mark in marked_among(tasks, shipped_marks()).items()}
 
 
 def measure(evaluator: Evaluator, programs: list[Program], deadline: float) -> Iterator[Verdict]:
-    """Verdicts on the programs, in order, until `deadline` (of `time.time`). What is not built yet is left out."""
+    """Yields verdicts on the programs that are built, in order, until `deadline` (of `time.time`)."""
     for program in programs:
         if time.time() > deadline:
             return
@@ -99,21 +99,21 @@ Speedups = dict[str, dict[str, float | None]]  # of baselines over eager, by tas
 
 
 def measure_baselines(evaluator: Evaluator, tasks: list[Task], deadline: float, known: Speedups) -> Iterator[Speedups]:
-    """Speed-ups of the baselines over eager by task, beside those `known`, after each that came to them, as far as
-    there is time and they are built. Those that need no compiler come first."""
-    found = {task: dict(speedups) for task, speedups in known.items()}
+    """Measures the baselines' speed-ups over eager that are not in `known`, until `deadline`. Yields all speed-ups by
+    task after each new one. Baselines that need no compiler come first; those that are not built are left out."""
+    measured = {task: dict(speedups) for task, speedups in known.items()}
     names = [name for name in existing_baselines(evaluator.device.arch) if name != "eager"]
     for name in sorted(names, key=COMPILED.__contains__):
         for task in tasks:
             if time.time() > deadline:
                 return
-            if name in found.get(task.id, {}):
+            if name in measured.get(task.id, {}):
                 continue
             candidate = Candidate.propose(task.id, baseline_source(task, name), f"baseline:{name}")
             if name in COMPILED and not evaluator.builder.is_built(task, candidate):
                 continue
             result = evaluator.baseline(task, name)
             if result.speedup is None and "no answer within" in result.reason:
-                continue  # perhaps of a busy machine: not for good
-            found.setdefault(task.id, {})[name] = result.speedup.value if result.speedup else None
-            yield found
+                continue  # the machine may have been busy: measure it again next time
+            measured.setdefault(task.id, {})[name] = result.speedup.value if result.speedup else None
+            yield measured

@@ -1,6 +1,6 @@
-"""A randomly initialised model of some size in a folder, as Hugging Face saves it: for figures that no weights change.
+"""Writes a randomly initialised model in Hugging Face's format, for benchmarks whose figures no weights change.
 
-Written tensor by tensor from where it is made, so that 15 GB take seconds on a GPU and no more memory than a file.
+It is made and written tensor by tensor, so that 15 GB take seconds on a GPU, and no more memory than one file.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from learners.checkpoints import write_weights
 from learners.policy import EOS, PAD, train_tokenizer
 
 SHAPES: dict[str, dict[str, Any]] = {
-    # Of Qwen2.5-Coder's models, by their published configurations.
+    # The shapes of Qwen2.5-Coder's models, by their published configurations.
     "random-7b": {
         "vocab_size": 152064,
         "hidden_size": 3584,
@@ -49,7 +49,8 @@ SHAPES: dict[str, dict[str, Any]] = {
 
 
 def write_random_model(shape: str, folder: Path, max_length: int = 32768) -> Path:
-    """Writes a model of one of `SHAPES`, in bfloat16, with a tokenizer of the bundled programs; returns the folder."""
+    """Writes a model with one of `SHAPES`, in bfloat16, and a tokenizer trained on the bundled programs; returns the
+    folder."""
     folder.mkdir(parents=True, exist_ok=True)
     texts = [program_source(task) for task in load_tasks("bundled", "cpu")]
     tokenizer = train_tokenizer(texts, 2048, 24, max_length)

@@ -1,10 +1,10 @@
-"""Which tasks of a file in CUDA-L1's format the run of `configs/h200.yaml` trains and measures on beside the bundled.
-
-Short to read, cheap to judge, and with a published program that is short enough to be written within
-`rollout.max_tokens`: prints the ids that pass, and how many fail by which rule. Nothing is computed: tensors have
-shapes alone. The file is not part of this project.
+"""Chooses the tasks of a file in CUDA-L1's format that `configs/h200.yaml` uses besides the bundled ones.
 
     python -m benchmarks.real_tasks data/cuda_l1_a100.jsonl
+
+A chosen task is short to read and cheap to judge, and its published program is short enough to be written within
+`rollout.max_tokens`. Prints the ids of the chosen tasks, and how many tasks fail each rule. Runs on any machine and
+computes nothing: tensors have shapes alone. The file is not part of this project.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ LEVELS = (1, 2)
 MOST_PROMPT = 3000  # characters of the one-shot prompt: some 900 tokens
 MOST_RESPONSE = 5000  # characters of the response with the published program: 1515 tokens at 3.3 characters each
 MOST_FLOPS = 20e9  # of a call: half a millisecond at what an H200 does in float32
-MOST_BYTES = 600e6  # of inputs, outputs and weights: 0.15 ms at its bandwidth
+MOST_BYTES = 600e6  # of inputs, outputs and weights: 0.15 ms at an H200's bandwidth
 
 TWINS = {
     "level1/44": "level1/avg_pool1d",
     "level2/22": "level2/linear_scale_residual_clamp_logsumexp_mish",
     "level2/30": "level2/matmul_group_norm_hardtanh",
 }
-"""Tasks that compute what a bundled one does, which would tell nothing were one of the two held out."""
+"""Tasks that compute the same as a bundled task. If one of the two were held out, its figures would say nothing."""
 
 
 def cost(task: Task) -> tuple[float, float]:
@@ -52,11 +52,11 @@ def cost(task: Task) -> tuple[float, float]:
     with torch.no_grad(), device, FlopCounterMode(display=False) as flops:
         outputs = model(*inputs)
     tensors = [*nesting.flatten(inputs)[1], *nesting.flatten(outputs)[1], *model.parameters()]
-    return flops.get_total_flops(), sum(one.numel() * one.element_size() for one in tensors)
+    return flops.get_total_flops(), sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
 def failing(task: Task, responses: dict[str, str], clean: set[str], marked: set[str]) -> str:
-    """The first rule that a task breaks; empty for one that passes."""
+    """The first rule that a task breaks; empty if it breaks none."""
     if task.text_digest not in clean or task.id in marked:
         return "not audited, or marked"
     if len(PromptRenderer().one_shot(task.source, "H200")) > MOST_PROMPT:
@@ -70,12 +70,14 @@ def failing(task: Task, responses: dict[str, str], clean: set[str], marked: set[
 
 
 def chosen(path: str) -> tuple[list[str], Counter[str]]:
-    """The ids that pass, and how many fail by which rule."""
+    """The ids of the chosen tasks, and how many tasks fail each rule."""
     tasks = [task for task in load_tasks(path) if task.level in LEVELS]
     (teacher,) = file_teachers(SftConfig(teachers=[path]))
     proposed = {task.id: next(teacher.proposals(task, ""), None) for task in tasks}
     responses = {
-        name: PromptRenderer().response(one.source, one.analysis, one.design) for name, one in proposed.items() if one
+        name: PromptRenderer().response(proposal.source, proposal.analysis, proposal.design)
+        for name, proposal in proposed.items()
+        if proposal
     }
     clean = {audit.digest for audit in read_audits(AUDITS) if audit.is_clean}
     marked = set(marked_among(tasks, shipped_marks()))
