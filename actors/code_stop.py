@@ -1,9 +1,8 @@
 """Ends a response behind its program: nobody reads the text that a policy would add, and it costs tokens.
 
-vLLM's scheduler stops at tokens that hold a fence, and needs no text for that: nothing is sampled that is not kept. The
-parser of answers (`prompts.parse`) then says whether the program is complete. If it is not, the request goes on from
-there, and the prefix cache holds what was computed. Never changes what is sampled before the end: not a token, not a
-log-probability.
+vLLM's scheduler stops at tokens that hold a fence, without decoding any text, so no token is sampled in vain. Then the
+parser of answers (`prompts.parse`) says whether the program is complete. If it is not, the request goes on from there,
+and the prefix cache holds the tokens so far. Never changes a token or a log-probability before the end.
 """
 
 from __future__ import annotations

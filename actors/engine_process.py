@@ -56,7 +56,7 @@ def end_actor(engine: Any, reason: str) -> NoReturn:
 
 
 def end_process(engine: Any, reason: str) -> NoReturn:
-    """Ends the engine and the actor from outside of any method, where Ray's own way out does not work."""
+    """Ends the engine and the actor from outside of its methods, where Ray's `exit_actor` does not work."""
     _log.error("rollout engine ends: %s", reason)
     engine.shutdown()
     os._exit(1)

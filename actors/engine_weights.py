@@ -164,6 +164,6 @@ class EngineWeights:
         return manifest.checksum
 
     async def _empty_prefix_cache(self) -> None:
-        """Drops what the old weights computed for prompts."""
+        """Drops the cached prompts, which the old weights computed."""
         if not await self._engine.reset_prefix_cache():
             end_actor(self._engine, "the prefix cache could not be emptied after a change of weights")

@@ -1,4 +1,4 @@
-"""What builders and evaluators are asked. Records alone, so that whoever asks need not import an actor."""
+"""Requests to builders and evaluators. Only records, so that a caller need not import an actor."""
 
 from __future__ import annotations
 
@@ -10,24 +10,23 @@ from evaluators.shared.extension import ExtensionRequest
 
 @dataclass(frozen=True)
 class BuildRequest:
-    """A candidate to compile for a task's sizes.
+    """A candidate to compile for a task's sizes, which is then judged at a preset.
 
-    `extensions`: those that it asked for as it ran, and that were not built yet. `preset`: the one that it is to be
-    judged at.
+    `extensions`: those that it asked for while it ran, and that were not built yet.
     """
 
     task: Task
     candidate: Candidate
+    preset: str
     extensions: tuple[ExtensionRequest, ...] = ()
-    preset: str = "fast"
 
 
 @dataclass(frozen=True)
 class EvaluationRequest:
     """A candidate to judge at a preset.
 
-    `artifact`: what a builder made of it (None: it compiles nothing). `extensions`: those that it asked for as it ran,
-    and that were not built yet. `passed_look`: whether a builder's look (`Evaluator.look`) found no failure.
+    `artifact`: a builder's result (None: it compiles nothing). `extensions`: those that it asked for while it ran, and
+    that were not built yet. `passed_look`: whether a builder's look (`Evaluator.look`) found no failure.
     """
 
     task: Task

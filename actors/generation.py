@@ -1,4 +1,4 @@
-"""What a rollout engine is asked, and what it answers. Records alone, so that whoever asks need not import vLLM."""
+"""Requests to a rollout engine, and its answers. Only records, so that a caller need not import vLLM."""
 
 from __future__ import annotations
 

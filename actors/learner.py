@@ -168,7 +168,7 @@ class LearnerGroup:
     ) -> Iterator[tuple[WeightManifest, Any]]:
         """The weights as `version`, part by part: each manifest, and the data for `RolloutEngine.update_weights`.
 
-        A part has at most `limit_bytes` (0: there is one part), and is valid until the next is asked for. A part that
+        A part has at most `limit_bytes` (0: there is one part), and is valid until the next is requested. A part that
         comes `ByBroadcast` has to be sent (`send_part`) while the engines wait for it. `adapters`: the adapters alone.
         """
         self._all_ranks("set_version", version)
@@ -270,6 +270,6 @@ class LearnerGroup:
 
 
 def _lost(rank: int | None, error: RayError) -> LearnerLost:
-    who = "a learner rank" if rank is None else f"learner rank {rank}"
+    name = "a learner rank" if rank is None else f"learner rank {rank}"
     reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-    return LearnerLost(f"{who} died: {reason}")
+    return LearnerLost(f"{name} died: {reason}")

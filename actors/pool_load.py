@@ -1,4 +1,7 @@
-"""Which actor of a pool has which work: who is next, and how long each was busy. Knows actors by number only."""
+"""Which actor of a pool has which work, which is to have the next item, and how long they were busy.
+
+Knows actors by number only.
+"""
 
 from __future__ import annotations
 

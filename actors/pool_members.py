@@ -26,7 +26,7 @@ class Member:
     index: int
     ping: Any = None
     deadline: float = 0.0  # of the ping, in seconds of the monotonic clock
-    is_new: bool = True  # it starts; otherwise it is asked whether it is still alive
+    is_new: bool = True  # the ping is its first; otherwise it is a probe
     needs_hook: bool = False
     failed_starts: int = 0
 
@@ -39,10 +39,10 @@ class Member:
 class Members:
     """`size` actors made by `factory(index)`; a dead or silent one is replaced by another in its place.
 
-    A new actor has `start_timeout` seconds to answer a ping, one that is asked whether it is still alive has
-    `probe_timeout`. A place whose actor failed to start `max_failed_starts` times in a row is given up. `on_restart`
-    prepares a restarted actor and must bound its own waits; if it raises, the actor counts as lost. `on_loss(actor,
-    reason)` is called for each actor that is lost, before another starts.
+    A new actor has `start_timeout` seconds to answer its first ping, and `probe_timeout` seconds for a later probe. A
+    place whose actor failed to start `max_failed_starts` times in a row is given up. `on_restart` prepares a restarted
+    actor and must bound its own waits; if it raises, the actor counts as lost. `on_loss(actor, reason)` is called for
+    each lost actor, before another starts.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""How a pool says that something failed. Imports nothing, so that whoever asks a pool can import it."""
+"""How a pool says that something failed. Only records, so that a caller need not import Ray."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ class RolloutEngine:
         return await self._weights.call_workers("join_weight_channel", address, port, size, timeout)
 
     async def sleep(self) -> None:
-        """Frees the GPU's memory except what the processes themselves take: weights move to the host, the cache is
+        """Frees the GPU's memory, except for that of the processes themselves: weights move to the host, the cache is
         dropped. Requests wait until `wake_up`. Raises TimeoutError if running requests did not end."""
         await self._weights.sleep()
 

@@ -65,7 +65,7 @@ class SeldomAskedManager(KVCacheManager):
 
 
 class AllocatesSeldom(_Base):
-    """A base class in front of one of vLLM's schedulers: the KV cache is asked once a block if that is enough."""
+    """A base class in front of one of vLLM's schedulers: it asks the KV cache only once a block, if that is enough."""
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)

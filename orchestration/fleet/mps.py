@@ -19,8 +19,8 @@ from configs.load import ConfigError
 _CONTROL = "nvidia-cuda-mps-control"
 _START_SECONDS = 10.0
 _QUIT_SECONDS = 10
-# The shell lives as long as its standard input is open, so the service ends with the process that started it, for
-# whatever reason that ends.
+# The shell lives as long as its standard input is open, so the service ends with the process that started it, also if
+# that is killed.
 _SCRIPT = f"{_CONTROL} -f & cat >/dev/null; echo quit -t {_QUIT_SECONDS} | {_CONTROL}; wait"
 
 

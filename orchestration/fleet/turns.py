@@ -46,7 +46,7 @@ class Turns:
             return
         sleeps = self._sleeps and (role != EVALUATOR or self.evaluators_wait)
         if role == ENGINE and sleeps:
-            self._on_learner_rest()  # may fail: then the turn stays where it is
+            self._on_learner_rest()  # may raise: the turn is then not passed
             self._engines.broadcast("wake_up", timeout=_SLEEP_SECONDS)
         if self.evaluators_wait:
             (self._engines.resume if role == ENGINE else self._engines.pause)()

@@ -67,7 +67,7 @@ class WeightPush:
         self._transport = transport_of(config)
         self._timeout = config.rollout.timeout
         self._limit = config.rollout.sync_bucket_mib << 20 if config.evaluator.arch != "cpu" else 0
-        self._channel: tuple[LearnerGroup, tuple[Any, ...]] | None = None  # whose, and who is in it
+        self._channel: tuple[LearnerGroup, tuple[Any, ...]] | None = None  # the learner and the engines in it
 
     def to_all(self, learner: LearnerGroup, version: int, pipeline: Waiter) -> float:
         """Pushes the weights as `version`; returns how many bytes each engine got. Other work goes on meanwhile."""
@@ -131,7 +131,7 @@ class WeightPush:
             pipeline.meanwhile(lambda: ray.get(met, timeout=self._timeout))
             if len(join.results) < len(members):
                 raise TimeoutError(f"{len(join.results)} of {len(members)} engines came")
-        except Exception as error:  # noqa: BLE001 - whoever did not come, there is another transport
+        except Exception as error:  # noqa: BLE001 - whatever failed, there is another transport
             _log.warning("no channel for weights (%s): they go through the object store", error)
             return False
         self._channel = (learner, members)

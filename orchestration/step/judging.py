@@ -71,12 +71,12 @@ class Judging:
         self._awaited[key] = [gathering]
         task = self._tasks[candidate.task_id]
         if self._builders_look or needs_build(candidate.source):
-            self.builders.submit(BuildRequest(task, candidate, preset=gathering.preset), "prepare")
+            self.builders.submit(BuildRequest(task, candidate, gathering.preset), "prepare")
         else:
             self.evaluators.submit(EvaluationRequest(task, candidate, gathering.preset), "evaluate")
 
     def advance(self) -> bool:
-        """Passes on what builders, evaluators and the reviewer have finished; whether that was anything. Never waits.
+        """Passes on the results of builders, evaluators and the reviewer; returns whether there were any. Never waits.
 
         Raises PoolExhausted if a pool has no actor left.
         """
@@ -92,7 +92,10 @@ class Judging:
         return bool(built or evaluated or reviewed)
 
     def give_up(self, digests: Collection[str], gathering: Gathering) -> None:
-        """Lets a step wait no longer for these candidates; takes back those that no step waits for and nobody has."""
+        """Ends a step's wait for these candidates.
+
+        Candidates that no other step waits for are taken back, unless an actor works on them.
+        """
         unwanted = set()
         for digest in digests:
             key = (digest, gathering.preset)
@@ -107,7 +110,7 @@ class Judging:
             del self._awaited[key]
 
     def _receive_build(self, request: BuildRequest, outcome: Any) -> None:
-        """Sends what was built on to the evaluators, unless a look was enough for a verdict."""
+        """Sends a built candidate on to the evaluators, unless the builder's look was enough for a verdict."""
         if isinstance(outcome, Unbuilt):
             self._build_more(request, outcome)
             return
@@ -122,9 +125,9 @@ class Judging:
         self.evaluators.submit(evaluation, "evaluate")
 
     def _build_more(self, request: BuildRequest | EvaluationRequest, missing: Unbuilt) -> None:
-        """Builds an extension that a candidate asked for as it ran: before all others, since it is half judged."""
+        """Builds an extension that a candidate asked for while it ran: before all others, since it is half judged."""
         extensions = (*request.extensions, missing.request)
-        rebuild = BuildRequest(request.task, request.candidate, extensions, request.preset)
+        rebuild = BuildRequest(request.task, request.candidate, request.preset, extensions)
         self.builders.submit(rebuild, "prepare", priority=-1)
 
     def _receive_verdict(self, request: EvaluationRequest, outcome: Any) -> None:

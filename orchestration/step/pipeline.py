@@ -34,7 +34,7 @@ Result = TypeVar("Result")
 class Pipeline:
     """Moves prompts through the rollout engines of a run, and the candidates in the responses through `judging`.
 
-    No group is asked for while `max_backlog` candidates wait for their verdicts. `on_progress` gets the rates of the
+    No group is sampled while `max_backlog` candidates wait for their verdicts. `on_progress` gets the rates of the
     oldest step. `turns`: whose turn it is on GPUs that roles share.
     """
 
@@ -64,10 +64,10 @@ class Pipeline:
     def run(self, gathering: Gathering) -> StepResult:
         """Samples the responses that a gathering asks for, and judges the programs in them.
 
-        A further prompt that its `on_group` gives is sampled while the others are still under way. A group or a verdict
-        that is lost for good with an actor is left out, or judged as `infra`; what is missing at the gathering's
-        deadline is given up. Raises PoolExhausted if a pool has no actor left, since nothing could be said of any
-        candidate then, or if every response is lost: then engines die of whatever they are asked.
+        A further prompt that its `on_group` gives is sampled while the others are still under way. A group that is lost
+        with its engine is left out, and a candidate whose verdict is lost is judged as `infra`. At the gathering's
+        deadline everything that is missing is given up. Raises PoolExhausted if a pool has no actor left, since no
+        candidate could be judged then, or if every request failed, since engines then die of every request.
         """
         return self.finish(self.begin(gathering))
 
@@ -136,7 +136,7 @@ class Pipeline:
         self._under_way.clear()
 
     def pump(self) -> None:
-        """Passes on what the pools have finished; waits a moment if that is nothing."""
+        """Passes on the results of the pools; waits a moment if there are none."""
         self._send_prompts()
         if self._turns is not None and self._under_way:
             has_prompts = self._has_room() and any(gathering.waiting for gathering in self._under_way)
@@ -202,7 +202,7 @@ class Pipeline:
                 self.judging.propose(candidate, gathering)
 
     def _give_up(self, gathering: Gathering) -> None:
-        """Ends a step with what it has: takes back its requests, and the candidates that nobody has begun to judge."""
+        """Ends a step as it is: takes back its requests, and the candidates that no actor works on yet."""
         requests, digests = gathering.give_up()
         for key in requests:
             self._requests.pop(key, None)

@@ -79,7 +79,7 @@ class FileTeacher:
         self.name = Path(path).stem
         self._rows: dict[str, list[Proposal]] = defaultdict(list)
         try:
-            lines = Path(path).read_text(encoding="utf-8").split("\n")  # U+2028 may stand inside a line
+            lines = Path(path).read_text(encoding="utf-8").split("\n")  # not splitlines: a line may hold U+2028
         except (OSError, UnicodeDecodeError) as error:
             raise TeacherError(f"sft.teachers: {path} cannot be read ({error})") from error
         for number, line in enumerate(lines, start=1):
