@@ -30,7 +30,8 @@ from benchmarks.learning import shown
 from benchmarks.warpsmith_runs import warpsmith_run
 from configs.load import load_config
 from orchestration.report import build_report
-from orchestration.report.statistics import AssessmentRow, compare_seeds
+from orchestration.report.comparison import compare_seeds
+from orchestration.report.statistics import AssessmentRow
 from orchestration.run.directory import RunDirectory
 
 START, PHASE = "start", "1-contrastive_rl"

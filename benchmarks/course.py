@@ -23,8 +23,9 @@ from rich.table import Table
 from evaluators.records import Estimate, Outcome
 from evaluators.reward import FASTER
 from orchestration.report.assemble import ASSESSMENT, phase_order
+from orchestration.report.comparison import overall, overall_gain
 from orchestration.report.format import share, speed, speed_interval, value_of
-from orchestration.report.statistics import AssessmentRow, overall, overall_gain, summarise
+from orchestration.report.statistics import AssessmentRow, summarise
 
 PHASE = "-contrastive_rl"  # follows the number of its cycle
 COLUMNS = ["phase", "step", "candidate_digest", "outcome", "copy_of", "response", "advantage"]

@@ -20,7 +20,8 @@ from rich.table import Table
 from benchmarks.warpsmith_runs import warpsmith_run
 from evaluators.records import Estimate
 from orchestration.report import Report, build_report
-from orchestration.report.statistics import AssessmentRow, compare_seeds
+from orchestration.report.comparison import compare_seeds
+from orchestration.report.statistics import AssessmentRow
 from orchestration.run.directory import RunDirectory
 
 SFT, SELF_SUPERVISED, CONTRASTIVE = "1-sft", "1-self_supervised", "1-contrastive_rl"

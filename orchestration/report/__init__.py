@@ -1,7 +1,7 @@
-"""Reports of a run: read from its run directory alone, shown in the terminal and as one HTML page."""
+"""Reports of a run, read from its run directory alone, and shown in the terminal or as one HTML page."""
 
 from orchestration.report.assemble import Report, Stage, build_report
 from orchestration.report.html import render_html
-from orchestration.report.terminal import print_report, render_text
+from orchestration.report.terminal import print_report
 
-__all__ = ["Report", "Stage", "build_report", "print_report", "render_html", "render_text"]
+__all__ = ["Report", "Stage", "build_report", "print_report", "render_html"]

@@ -1,4 +1,4 @@
-"""How figures are written in every report; a figure that does not exist is a dash, never NaN."""
+"""How figures are written in every report. A figure that does not exist is a dash, never NaN."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ def share(value: float | None) -> str:
 
 
 def speed_interval(estimate: Estimate | None, dash: str = "-") -> str:
-    """`1.10-1.35`, the bounds of the 95 % interval; empty without an estimate."""
+    """`1.10-1.35`, the bounds of the 95 % interval. Empty without an estimate."""
     return "" if estimate is None else f"{_short(estimate.low)}{dash}{_short(estimate.high)}"
 
 
 def share_interval(estimate: Estimate | None, dash: str = "-") -> str:
-    """`38-54%`."""
+    """`38-54%`, the bounds of the 95 % interval. Empty without an estimate."""
     return "" if estimate is None else f"{100 * estimate.low:.0f}{dash}{100 * estimate.high:.0f}%"
 
 
 def seconds(value: float) -> str:
-    """`1.24 ms`, in the unit that suits the value."""
+    """`1.24 ms`: s, ms, µs or ns, depending on the value."""
     for unit, factor in [("s", 1.0), ("ms", 1e3), ("µs", 1e6)]:
         if value * factor >= 1:
             return f"{value * factor:.3g} {unit}"
@@ -36,6 +36,7 @@ def seconds(value: float) -> str:
 
 
 def value_of(estimate: Estimate | None) -> float | None:
+    """The estimate's value, None without an estimate."""
     return None if estimate is None else estimate.value
 
 

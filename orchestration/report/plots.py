@@ -1,6 +1,6 @@
-"""The report's plots as inline SVG whose colours are CSS variables, so that they follow the page's light or dark mode.
+"""The report's plots as inline SVG. Their colours are CSS variables, so they follow the page's light or dark mode.
 
-Uses matplotlib's figures directly, never pyplot: drawing a report leaves no global state behind.
+Uses matplotlib's figures directly, never pyplot, so drawing a report leaves no global state behind.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from orchestration.report.assemble import Group, Report, Stage, StepPoint
 
 INK, MUTED, LINE, FIRST, SECOND = "#010101", "#020202", "#030303", "#040404", "#050505"
-"""Stand-ins that become CSS variables in the SVG; no plot uses them as real colours."""
+"""Placeholders that become CSS variables in the SVG. No plot uses them as real colours."""
 
 CSS_VARIABLES = {INK: "--ink", MUTED: "--muted", LINE: "--line", FIRST: "--accent", SECOND: "--second"}
 
 LETTER_WIDTH = 0.018
-"""Of a phase's name, as a share of a panel's width."""
+"""The width of a letter of a phase's name, as a share of a panel's width."""
+
+SPEED_TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 0.7, 1, 1.5, 2, 3, 5, 10, 20, 50, 100)
 
 RC: Any = {
     "svg.fonttype": "none",
@@ -46,45 +48,45 @@ RC: Any = {
 }
 
 
-def progress(report: Report) -> str:
-    """Success rate and mean speed-up of the rollouts of every training step; "" without steps."""
-    return _pair(
+def draw_progress(report: Report) -> str:
+    """Success rate and mean speed-up of the rollouts by training step; "" without steps."""
+    return _draw_panels(
         report,
         ("Success rate of rollouts", lambda point: point.success, FIRST, "share"),
         ("Mean speed-up over eager of correct rollouts", lambda point: point.mean_speedup, SECOND, "speed"),
     )
 
 
-def learning(report: Report) -> str:
+def draw_learning(report: Report) -> str:
     """Mean reward and KL divergence from the reference policy by training step; "" without either."""
-    return _pair(
+    return _draw_panels(
         report,
         ("Mean reward", lambda point: point.reward, FIRST, "number"),
         ("KL to the reference policy", lambda point: point.kl, SECOND, "number"),
     )
 
 
-def doubted(report: Report) -> str:
-    """The share of rollouts that the guard found fault with, by training step; "" where it never did."""
+def draw_doubted(report: Report) -> str:
+    """The share of rollouts with findings of the guard, by training step; "" if it found nothing."""
     if not any(point.doubted for point in report.steps):
         return ""
-    return _pair(report, ("Rollouts that the guard found fault with", lambda point: point.doubted, SECOND, "share"))
+    return _draw_panels(report, ("Rollouts with findings of the guard", lambda point: point.doubted, SECOND, "share"))
 
 
-def distribution(group: Group) -> str:
-    """Speed-ups over eager of the correct samples of every stage, on a logarithmic axis; "" without one."""
+def draw_distribution(group: Group) -> str:
+    """Speed-ups over eager of each stage's correct samples, on a logarithmic axis; "" without correct samples."""
     stages = [stage for stage in group.stages if stage.speedups]
     if not stages:
         return ""
     with matplotlib.rc_context(RC):
         figure = Figure(figsize=(9.6, 0.9 + 0.55 * len(stages)), layout="constrained")
         axes = figure.add_subplot()
-        _strips(axes, stages)
+        _draw_strips(axes, stages)
         return _svg(figure, f"distribution {group.title}".strip())
 
 
-def _strips(axes: Axes, stages: Sequence[Stage]) -> None:
-    """One row a stage: every sample as a dot, the middle half as a bar, the median as a line."""
+def _draw_strips(axes: Axes, stages: Sequence[Stage]) -> None:
+    """One row per stage: every sample as a dot, the middle half as a bar, the median as a line."""
     generator = np.random.default_rng(0)
     for row, stage in enumerate(reversed(stages)):
         speeds = np.array(stage.speedups)
@@ -99,10 +101,8 @@ def _strips(axes: Axes, stages: Sequence[Stage]) -> None:
     low, high = min(every.min(), 0.9) / 1.05, max(every.max(), 1.2) * 1.05
     axes.set_xlim(low, high)
     axes.set_ylim(-0.6, len(stages) - 0.4)
-    marks = [
-        mark for mark in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 0.7, 1, 1.5, 2, 3, 5, 10, 20, 50, 100) if low <= mark <= high
-    ]
-    axes.set_xticks(marks, [f"{mark:g}x" for mark in marks])
+    ticks = [tick for tick in SPEED_TICKS if low <= tick <= high]
+    axes.set_xticks(ticks, [f"{tick:g}x" for tick in ticks])
     axes.minorticks_off()
     axes.set_yticks(range(len(stages)), [stage.label for stage in reversed(stages)])
     axes.tick_params(length=0)
@@ -112,22 +112,23 @@ def _strips(axes: Axes, stages: Sequence[Stage]) -> None:
 
 
 Panel = tuple[str, Callable[[StepPoint], float | None], str, str]
+"""Title, figure of a step, colour, and kind of the figure: `share`, `speed` or `number`."""
 
 
-def _pair(report: Report, *panels: Panel) -> str:
-    """Panels side by side; one without any value is left out."""
+def _draw_panels(report: Report, *panels: Panel) -> str:
+    """Panels side by side. A panel without any value is left out."""
     drawn = [panel for panel in panels if any(panel[1](point) is not None for point in report.steps)]
     if not drawn:
         return ""
     with matplotlib.rc_context(RC):
         figure = Figure(figsize=(4.8 * len(drawn), 2.7), layout=ConstrainedLayoutEngine(wspace=0.06))
         for place, panel in enumerate(drawn, start=1):
-            _curve(figure.add_subplot(1, len(drawn), place), report, panel)
+            _draw_curve(figure.add_subplot(1, len(drawn), place), report, panel)
         return _svg(figure, drawn[0][0])
 
 
-def _curve(axes: Axes, report: Report, panel: Panel) -> None:
-    """A figure by step, the steps of all phases in a row, with a line and a name where a phase begins."""
+def _draw_curve(axes: Axes, report: Report, panel: Panel) -> None:
+    """A figure by step, with the steps of all phases in a row. A line and a name show where a phase begins."""
     title, figure_of, colour, kind = panel
     axes.set_title(title)
     values = [figure_of(point) for point in report.steps]
@@ -137,11 +138,12 @@ def _curve(axes: Axes, report: Report, panel: Panel) -> None:
         places = [place for place, point in enumerate(report.steps) if point.phase == phase]
         if not places:
             continue
-        known = [(place, value) for place in places if (value := values[place]) is not None]
-        axes.plot(*zip(*known, strict=True), color=colour, marker="o", markersize=3.5) if known else None
+        drawn = [(place, value) for place in places if (value := values[place]) is not None]
+        if drawn:
+            axes.plot(*zip(*drawn, strict=True), color=colour, marker="o", markersize=3.5)
         if places[0] > 0:
             axes.axvline(places[0] - 0.5, color=LINE, linewidth=1.2)
-        # A name that would run into the one before it stands a line higher.
+        # A name that would overlap the previous one stands a line higher.
         crowded = places[0] < free and not raised
         raised, free = crowded, places[0] + len(label) * LETTER_WIDTH * len(report.steps)
         height = 1.12 if crowded else 1.03
@@ -163,9 +165,9 @@ def _curve(axes: Axes, report: Report, panel: Panel) -> None:
 
 
 def _svg(figure: Figure, name: str) -> str:
-    """The figure as an SVG element that takes its colours and its fonts from the page."""
+    """The figure as an SVG element that takes its colours and its font from the page."""
     sink = io.StringIO()
-    # Element ids must differ between the figures of one page, and be the same every time a report is made.
+    # Element ids must differ between the figures of one page, and must be the same every time a report is made.
     with matplotlib.rc_context({"svg.hashsalt": name}):
         figure.savefig(sink, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     text = sink.getvalue()

@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on: a live line in a terminal, plain lines elsewhere."""
+"""Shows how a run goes on: a live line in a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SHOWN = (
 
 
 class Progress:
-    """Shows phase, step, figures and the time left of the phase. Use as a context manager."""
+    """Shows phase, step, figures and the time left in the phase. Use as a context manager."""
 
     def __init__(self, console: Console | None = None) -> None:
         self.console = console or Console()
@@ -52,28 +52,28 @@ class Progress:
             self._live = None
 
     def note(self, text: str) -> None:
-        """A line that stays."""
+        """Prints a line that stays, with the time since the start."""
         elapsed = time.strftime("%H:%M:%S", time.gmtime(time.monotonic() - self._started))
         self.console.print(f"[dim]{elapsed}[/]  {text}", highlight=False, soft_wrap=True)
 
     def stage(self, name: str) -> None:
-        """An assessment begins."""
+        """Shows that an assessment begins."""
         self._phase, self._step, self._steps, self._durations = f"assessing {name}", 0, 0, []
         self._metrics = {}
         self._refresh()
 
     def assessed(self, name: str, metrics: Mapping[str, float]) -> None:
-        """An assessment is done."""
+        """Prints the figures of a finished assessment."""
         self._metrics = dict(metrics)
         self.note(f"[bold]{'assessed ' + name:<28}[/] {self._figures()}")
 
     def rates(self, metrics: Mapping[str, float]) -> None:
-        """Figures of the step under way."""
+        """Shows figures of the current step."""
         self._metrics.update(metrics)
         self._refresh()
 
     def step(self, phase: str, step: int, steps: int, metrics: Mapping[str, float]) -> None:
-        """A training step is done. `steps` is the most that the phase takes."""
+        """Prints the figures of a finished training step. `steps`: the most steps that the phase takes."""
         if phase != self._phase:
             self._durations = []
         self._phase, self._step, self._steps, self._metrics = phase, step + 1, steps, dict(metrics)
@@ -82,7 +82,7 @@ class Progress:
         self._refresh()
 
     def report(self, report: Report) -> None:
-        """The run is over: its tables."""
+        """Prints the tables of a finished run, and ends the live line."""
         if self._live is not None:
             self._live.stop()
             self._live = None
@@ -94,7 +94,7 @@ class Progress:
         return "  ".join([*shown, f"{seconds:.1f} s"] if seconds else shown)
 
     def _time_left(self) -> str:
-        """Of the phase, from its steps so far."""
+        """The time left in the phase, estimated from its steps so far."""
         if not self._durations or self._step >= self._steps:
             return ""
         seconds = sum(self._durations) / len(self._durations) * (self._steps - self._step)

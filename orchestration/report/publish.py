@@ -1,7 +1,7 @@
-"""A run as a page of results: Markdown with tables, plots, the configuration, and the rows that all of it comes from.
+"""Publishes a run as a page of results: Markdown with tables and plots, the configuration, and the raw rows.
 
-Never publishes a task's text, a teacher's program, or a response to a task that does not ship with Warpsmith: those
-belong to others.
+Never publishes what belongs to others: a task's text, a teacher's program, or a response to a task that does not ship
+with Warpsmith.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ from evaluators.tasks import load_tasks
 from orchestration.report import format as fmt
 from orchestration.report import plots
 from orchestration.report.assemble import ASSESSMENT, Group, Report
-from orchestration.report.html import found_by_kind, light_colours
-from orchestration.report.statistics import StageSummary, compare
+from orchestration.report.comparison import compare
+from orchestration.report.html import findings_by_kind, light_colours
+from orchestration.report.statistics import StageSummary
 from orchestration.run.directory import RunDirectory
 
 FONT = "system-ui, sans-serif"
@@ -32,78 +33,76 @@ SAMPLE_COLUMNS = [
     "task_id", "group", "response", "policy_version", "finish_reason", "candidate_digest", "outcome", "reward",
     "advantage", "copy_of", "fastest_shown",
 ]  # fmt: skip
-_ABOUT = ("gpu", "processor", "torch", "cuda", "driver", "preset", "containment")
+_EVALUATOR_FACTS = ("gpu", "processor", "torch", "cuda", "driver", "preset", "containment")
 
-_TELLING = ("sft", "self_supervised", "contrastive_rl", "assessment", "learner", "rollout", "schedule")
+_SECTIONS = ("sft", "self_supervised", "contrastive_rl", "assessment", "learner", "rollout", "schedule")
+"""Sections of the configuration that say how a run learns and is measured."""
 
 Row = Sequence[str]
 
 
 def publish(report: Report, run: RunDirectory, folder: Path) -> Path:
-    """Writes `README.md` and what it links to into a folder, in place of what stood there under these names; returns
-    the page's path. Raises OSError."""
+    """Writes `README.md` and the files that it links to into a folder, and returns the page's path.
+
+    Replaces files of the same names, and removes old plots. Raises OSError.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     for stale in folder.glob("*.svg"):
         stale.unlink()
-    drawn = {name: svg for name, svg in _plots(report).items() if svg}
+    drawn = {name: svg for name, svg in _draw_plots(report).items() if svg}
     for name, svg in drawn.items():
         (folder / f"{name}.svg").write_text(_standalone(svg), encoding="utf-8")
     (folder / "config.yaml").write_text(report.config_text, encoding="utf-8")
-    (folder / "steps.csv").write_text(_steps(report), encoding="utf-8")
-    # Without messages, which quote programs.
+    (folder / "steps.csv").write_text(_steps_csv(report), encoding="utf-8")
+    # Messages are left out: they quote programs.
     verdicts = run.verdicts.read(columns=[name for name in VERDICT_SCHEMA.names if name != "message"])
     metrics = run.metrics.read()
-    for name, table in (("samples", _samples(run)), ("verdicts", verdicts), ("metrics", metrics)):
+    for name, table in (("samples", _own_samples(run)), ("verdicts", verdicts), ("metrics", metrics)):
         pq.write_table(table, folder / f"{name}.parquet", compression="zstd")
     page = folder / "README.md"
     state = run.read_state()
     changed = state.extra.get("changed", ()) if state else ()
-    page.write_text(_page(report, list(drawn), _about(verdicts), metrics, changed, _taken_over(verdicts)), "utf-8")
+    introduction = [*_setting(report, _evaluator_facts(verdicts), metrics), *_taken_over(verdicts), *_changes(changed)]
+    page.write_text(_page(report, introduction, list(drawn)), "utf-8")
     return page
 
 
-def _page(
-    report: Report,
-    drawn: Sequence[str],
-    about: Mapping[str, str],
-    metrics: pa.Table,
-    changed: Sequence[Mapping[str, Any]],
-    taken_over: Sequence[str],
-) -> str:
-    parts = [f"# {report.name}", *_setting(report, about, metrics), *taken_over, *_changes(changed)]
+def _page(report: Report, introduction: Sequence[str], plot_names: Sequence[str]) -> str:
+    parts = [f"# {report.name}", *introduction]
     if not report.stages:
         return "\n\n".join([*parts, "No stage has been assessed yet."]) + "\n"
     for group in report.groups:
         parts += [f"## {group.title or 'Stages'}", _stage_table([stage.summary for stage in group.stages])]
-        if gain := _gain(group):
+        if gain := _describe_gain(group):
             parts.append(gain)
     parts += [
-        "Ranges are 95 % confidence intervals. *Correct* are tasks with a correct sample; speed-ups are over the "
-        "correct samples. Of all samples, *copies* are correct and the reference again, *faster* and *improved* ones "
-        "correct and more than 1.01x as fast as eager and as the best baseline.",
+        "Ranges are 95 % confidence intervals. *Correct* counts the tasks with at least one correct sample. Speed-ups "
+        "are of the correct samples. The other columns are shares of all samples: *copies* are correct and copy the "
+        "reference, *faster* are correct and more than 1.01x as fast as eager, *improved* are correct and more than "
+        "1.01x as fast as the best baseline.",
         "## Over the steps",
-        *(f"![{name}]({name}.svg)" for name in drawn),
-        "The same figures, a line a step: [steps.csv](steps.csv).",
+        *(f"![{name}]({name}.svg)" for name in plot_names),
+        "The same figures, one line per step: [steps.csv](steps.csv).",
         "## What the guard found",
-        *_guard(report),
+        *_findings(report),
         "## Tasks",
-        *(part for group in report.groups for part in _tasks(group)),
-        *_marked(report),
-        *_files(report),
+        *(part for group in report.groups for part in _task_table(group)),
+        *_marked_tasks(report),
+        *_file_list(),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def _setting(report: Report, about: Mapping[str, str], metrics: pa.Table) -> list[str]:
+def _setting(report: Report, evaluator_facts: Mapping[str, str], metrics: pa.Table) -> list[str]:
+    """Policy, phases, measurement, minutes, and the commands that repeat the run."""
     config = report.config
-    seconds = _seconds(metrics)
-    spent = ", ".join(f"{name} {value / 60:.1f}" for name, value in seconds.items())
-    known = "; ".join(f"{name} {value}" for name, value in about.items())
+    minutes = ", ".join(f"{name} {value / 60:.1f}" for name, value in _seconds_by_phase(metrics).items())
+    facts = "; ".join(f"{name} {value}" for name, value in evaluator_facts.items())
     return [
         f"`{config.policy.model}`, {', '.join(config.schedule.phases)}, seed {config.seed}: {report.status}. "
         f"Stages: {report.measurement}.",
-        *([f"Judged with: {known}."] if known else []),
-        *([f"Minutes, without starts of the actors and what kills cost: {spent}."] if spent else []),
+        *([f"Judged with: {facts}."] if facts else []),
+        *([f"Minutes, without starts of the actors and work lost to kills: {minutes}."] if minutes else []),
         _fenced(
             "sh",
             f"warpsmith run config.yaml name={report.name}  # the same command again resumes",
@@ -113,24 +112,25 @@ def _setting(report: Report, about: Mapping[str, str], metrics: pa.Table) -> lis
 
 
 def _changes(changed: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What was configured otherwise before the run was resumed, of the keys that say how it learns and is measured."""
+    """The configuration keys that changed when the run was resumed, in the sections that matter for its figures."""
     lines = [
-        f"- `{one['key']}`: {one['before']} to step {one['step']} of {one['phase'] or 'the run'}, then {one['after']}"
-        for one in changed
-        if one["key"].split(".")[0] in _TELLING
+        f"- `{change['key']}`: {change['before']} to step {change['step']} of {change['phase'] or 'the run'}, "
+        f"then {change['after']}"
+        for change in changed
+        if change["key"].split(".")[0] in _SECTIONS
     ]
     return ["Changed when the run was resumed:", "\n".join(lines)] if lines else []
 
 
-def _seconds(metrics: pa.Table) -> dict[str, float]:
-    """Seconds that the steps of each phase and the assessments took, as the run measured them."""
-    found: dict[str, float] = {}
+def _seconds_by_phase(metrics: pa.Table) -> dict[str, float]:
+    """The seconds that the steps of each phase and the assessments took, as the run measured them."""
+    seconds: dict[str, float] = {}
     for row in metrics.to_pylist():
         is_assessment = row["phase"].startswith(ASSESSMENT)
         if row["name"] == ("pipeline_seconds" if is_assessment else "step_seconds"):
             name = "assessments" if is_assessment else row["phase"]
-            found[name] = found.get(name, 0.0) + row["value"]
-    return found
+            seconds[name] = seconds.get(name, 0.0) + row["value"]
+    return seconds
 
 
 def _stage_table(stages: Sequence[StageSummary]) -> str:
@@ -139,59 +139,60 @@ def _stage_table(stages: Sequence[StageSummary]) -> str:
     rows = []
     for stage in stages:
         speeds = [
-            _speed(one)
-            for side in (stage.over_eager, stage.over_best)
-            for one in (side.mean, side.median, side.geometric_mean)
+            _speed(estimate)
+            for speed_summary in (stage.over_eager, stage.over_best)
+            for estimate in (speed_summary.mean, speed_summary.median, speed_summary.geometric_mean)
         ]
         correct = f"{stage.correct}/{stage.tasks}"
         counts = [str(stage.tasks), str(stage.samples), _share(stage.success), correct]
-        shares = [_share(one) for one in (stage.copies, stage.faster, stage.improved)]
+        shares = [_share(estimate) for estimate in (stage.copies, stage.faster, stage.improved)]
         rows.append([stage.stage, *counts, *shares, *speeds])
     return _table(head, rows)
 
 
-def _gain(group: Group) -> str:
-    """What the last stage has over the first, in a sentence."""
+def _describe_gain(group: Group) -> str:
+    """How the last stage compares with the first, in one sentence. Empty for a single stage."""
     if len(group.stages) < 2:
         return ""
     first, last = group.stages[0], group.stages[-1]
-    found = compare(first.rows, last.rows)
-    said = []
-    if found.success:
-        points = (100 * value for value in (found.success.value, found.success.low, found.success.high))
-        said.append("success {:+.1f} points ({:+.1f} to {:+.1f})".format(*points))
-    for name, one in (("eager", found.mean_over_eager), ("the best baseline", found.mean_over_best)):
-        if one:
-            said.append(f"mean speed-up over {name} {one.value:+.2f} ({one.low:+.2f} to {one.high:+.2f})")
-    return f"{last.label} against {first.label}: {'; '.join(said)}." if said else ""
+    comparison = compare(first.rows, last.rows)
+    gains = []
+    if success := comparison.success:
+        points = (100 * value for value in (success.value, success.low, success.high))
+        gains.append("success {:+.1f} points ({:+.1f} to {:+.1f})".format(*points))
+    for name, speed in (("eager", comparison.mean_over_eager), ("the best baseline", comparison.mean_over_best)):
+        if speed:
+            gains.append(f"mean speed-up over {name} {speed.value:+.2f} ({speed.low:+.2f} to {speed.high:+.2f})")
+    return f"{last.label} against {first.label}: {'; '.join(gains)}." if gains else ""
 
 
-def _guard(report: Report) -> list[str]:
-    found = found_by_kind(report)
-    if not found:
-        return ["It found fault with no sample."]
+def _findings(report: Report) -> list[str]:
+    findings = findings_by_kind(report)
+    if not findings:
+        return ["Nothing."]
     stages = [f"after {stage.label}" for stage in report.stages]
     stages += [f"after {stage.label}, held out" for stage in report.held_out]
-    head = ["found", *(label for _, label in report.phases), *stages]
-    rows = [[kind, *map(str, counts)] for kind, counts in found]
-    return ["Rollouts of the training phases, and samples of the stages, by kind of finding.", _table(head, rows)]
+    head = ["kind", *(label for _, label in report.phases), *stages]
+    rows = [[kind, *map(str, counts)] for kind, counts in findings]
+    return ["Rollouts of the training phases and samples of the stages, by kind of finding.", _table(head, rows)]
 
 
-def _tasks(group: Group) -> list[str]:
-    """Per task and stage: correct of all samples, and the best speed-up over eager."""
+def _task_table(group: Group) -> list[str]:
+    """Per task and stage: correct samples of all samples, and the best speed-up over eager."""
     by_stage = [{task.task_id: task for task in stage.tasks} for stage in group.stages]
     names = sorted({name for tasks in by_stage for name in tasks})
     rows = []
     for name in names:
         tasks = [tasks.get(name) for tasks in by_stage]
-        cells = [f"{one.correct}/{one.samples} {fmt.speed(one.best)}" if one else fmt.NOTHING for one in tasks]
+        cells = [f"{task.correct}/{task.samples} {fmt.speed(task.best)}" if task else fmt.NOTHING for task in tasks]
         rows.append([name, *cells])
     title = [f"### {group.title}"] if group.title else []
     table = _table(["task", *(stage.label for stage in group.stages)], rows)
-    return [*title, "Correct of all samples, and the best speed-up over eager.", table]
+    return [*title, "Correct samples of all samples, and the best speed-up over eager.", table]
 
 
-def _marked(report: Report) -> list[str]:
+def _marked_tasks(report: Report) -> list[str]:
+    """A sentence that names the marked tasks."""
     if not report.marks:
         return []
     done = "in none of these figures" if report.config.tasks.marked == "keep" else "left out of the run"
@@ -199,31 +200,33 @@ def _marked(report: Report) -> list[str]:
     return [f"Tasks that cannot tell a good program from a cheat are {done}: {names}."]
 
 
-def _files(report: Report) -> list[str]:
+def _file_list() -> list[str]:
     return [
         "## Files",
         "- [config.yaml](config.yaml): the resolved configuration\n"
-        "- [samples.parquet](samples.parquet): a row a response, of training and of the stages (`phase`, `step`); its "
-        "text where the task ships with Warpsmith\n"
-        "- [verdicts.parquet](verdicts.parquet): a row a verdict; a sample's has its `candidate_digest`\n"
-        "- [metrics.parquet](metrics.parquet): a row a metric and step",
+        "- [samples.parquet](samples.parquet): one row per response, of training and of the stages (`phase`, `step`), "
+        "with the text of responses to tasks that ship with Warpsmith\n"
+        "- [verdicts.parquet](verdicts.parquet): one row per verdict; `candidate` is a sample's `candidate_digest`\n"
+        "- [metrics.parquet](metrics.parquet): one row per metric and step",
     ]
 
 
-def _samples(run: RunDirectory) -> pa.Table:
-    """The rollouts without prompts and tokens; the text of responses to the bundled tasks alone."""
+def _own_samples(run: RunDirectory) -> pa.Table:
+    """The rollouts without prompts and tokens, with the text of responses only for bundled tasks."""
     table = run.samples.read(columns=[*SAMPLE_COLUMNS, "response_ids"])
     lengths = pc.list_value_length(table["response_ids"])
-    ours = pc.is_in(table["task_id"], value_set=pa.array([task.id for task in load_tasks("bundled")], pa.string()))
-    texts = pc.if_else(ours, table["response"], pa.scalar(None, pa.string()))
+    is_bundled = pc.is_in(
+        table["task_id"], value_set=pa.array([task.id for task in load_tasks("bundled")], pa.string())
+    )
+    texts = pc.if_else(is_bundled, table["response"], pa.scalar(None, pa.string()))
     place = table.column_names.index("response")
     table = table.set_column(place, "response", texts).drop_columns(["response_ids"])
     return table.append_column("response_tokens", lengths)
 
 
-def _about(verdicts: pa.Table) -> dict[str, str]:
-    """What all verdicts say that they were measured with; where they differ, each."""
-    seen: dict[str, list[str]] = {name: [] for name in _ABOUT}
+def _evaluator_facts(verdicts: pa.Table) -> dict[str, str]:
+    """Hardware and software that the verdicts were measured with. If verdicts differ, every value is named."""
+    seen: dict[str, list[str]] = {name: [] for name in _EVALUATOR_FACTS}
     for row in verdicts["evaluator"].to_pylist():
         facts = dict(row)
         for name, values in seen.items():
@@ -233,23 +236,28 @@ def _about(verdicts: pa.Table) -> dict[str, str]:
 
 
 def _taken_over(verdicts: pa.Table) -> list[str]:
-    """How many programs were not judged by this run, and by which instead."""
+    """A sentence that says how many programs were judged by other runs, and by which. Empty if there are none."""
     facts = [dict(row) for row in verdicts["evaluator"].to_pylist()]
     programs = dict(zip(verdicts["candidate"].to_pylist(), facts, strict=True))
-    found = Counter(about[REUSED_FROM] for about in programs.values() if about.get(REUSED_FROM))
-    said = " and ".join(f"{count} from {name}" for name, count in found.items())
-    return [f"Verdicts taken over, of {len(programs)} programs: {said} (`evaluator.verdicts_of`)."] if said else []
+    counts = Counter(about[REUSED_FROM] for about in programs.values() if about.get(REUSED_FROM))
+    runs = " and ".join(f"{count} from {name}" for name, count in counts.items())
+    return [f"Verdicts taken over, of {len(programs)} programs: {runs} (`evaluator.verdicts_of`)."] if runs else []
 
 
-def _plots(report: Report) -> dict[str, str]:
-    drawn = {"progress": plots.progress, "learning": plots.learning, "doubted": plots.doubted}
+def _draw_plots(report: Report) -> dict[str, str]:
+    """The report's plots as SVG, by the name of their file. A plot without data is empty."""
     names = ("speedups", "speedups_held_out")
-    distributions = {name: plots.distribution(group) for name, group in zip(names, report.groups, strict=False)}
-    return {**{name: plot(report) for name, plot in drawn.items()}, **distributions}
+    distributions = {name: plots.draw_distribution(group) for name, group in zip(names, report.groups, strict=False)}
+    return {
+        "progress": plots.draw_progress(report),
+        "learning": plots.draw_learning(report),
+        "doubted": plots.draw_doubted(report),
+        **distributions,
+    }
 
 
 def _standalone(svg: str) -> str:
-    """A plot of a page as a file of its own: with the page's colours in it, and on the ground of its cards."""
+    """A page's plot as a file of its own: with the page's light colours, on the background of the page's cards."""
     colours = light_colours()
     for variable, colour in colours.items():
         svg = svg.replace(f"var({variable})", colour)
@@ -257,8 +265,8 @@ def _standalone(svg: str) -> str:
     return svg.replace("<svg", f'<svg style="background: {colours["--card"]}"', 1)
 
 
-def _steps(report: Report) -> str:
-    """A line a training step; empty where a step has no such figure."""
+def _steps_csv(report: Report) -> str:
+    """One line per training step. A figure that a step does not have is empty."""
     sink = io.StringIO()
     names = ["phase", "step", "success", "mean_speedup", "reward", "kl", "doubted", "copies"]
     writer = csv.writer(sink, lineterminator="\n")
@@ -270,7 +278,7 @@ def _steps(report: Report) -> str:
 
 
 def _table(head: Row, rows: Iterable[Row]) -> str:
-    # Text stands left, figures right.
+    """A Markdown table: the first column is aligned left, the others right."""
     lines = [head, ["---", *["---:"] * (len(head) - 1)], *rows]
     return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
 

@@ -1,8 +1,7 @@
-"""A report as tables in the terminal, at most 120 columns wide, complete without colour and when piped."""
+"""A report as tables in the terminal. It is complete without colour, and 120 columns wide if it is piped."""
 
 from __future__ import annotations
 
-import io
 import textwrap
 from collections import Counter
 from collections.abc import Sequence
@@ -20,12 +19,11 @@ from orchestration.report.statistics import StageSummary, TaskSummary
 WIDTH = 120
 TASK_WIDTH = 30
 CELL_WIDTH = 19
-_ONE_TABLE = 136  # columns that all figures of a stage need side by side
+_ONE_TABLE = 136  # columns of a table with all figures of a stage
 
 
-def print_report(report: Report, console: Console | None = None) -> None:
-    """Prints the stages and the tasks. Without a console: to standard output, 120 columns wide when that is piped."""
-    console = console or Console()
+def print_report(report: Report, console: Console) -> None:
+    """Prints stages and tasks, 120 columns wide if the console is no terminal."""
     if not console.is_terminal:
         console = Console(file=console.file, width=WIDTH, no_color=True)
     console.print(f"[bold]{report.name}[/bold]  {report.status}  ({report.place})", highlight=False, soft_wrap=True)
@@ -34,22 +32,22 @@ def print_report(report: Report, console: Console | None = None) -> None:
         return
     for group in report.groups:
         _print_title(group, console)
-        for table in stage_tables([stage.summary for stage in group.stages], console.width):
+        for table in _stage_tables([stage.summary for stage in group.stages], console.width):
             console.print("", table, sep="\n")
     console.print(
-        f"\n{report.measurement}.\nSecond lines are 95 % confidence intervals. Speed-ups are over the correct samples. "
-        "Of all samples, copies are correct and the reference again; faster and improved ones are correct and more "
-        "than 1.01x as fast as eager and as the best baseline.",
+        f"\n{report.measurement}.\nSecond lines are 95 % confidence intervals. Speed-ups are of the correct samples. "
+        "Shares of all samples: copies are correct and copy the reference; faster are correct and more than 1.01x as "
+        "fast as eager; improved are correct and more than 1.01x as fast as the best baseline.",
         style="dim",
         highlight=False,
     )
     for group in report.groups:
         _print_title(group, console)
-        console.print("", task_table(group.stages, console.width), sep="\n")
+        console.print("", _task_table(group.stages, console.width), sep="\n")
     _print_marked(report, console)
-    if found := sum((Counter(counts) for counts in report.found.values()), Counter[str]()):
-        kinds = ", ".join(f"{kind} {count}" for kind, count in found.most_common())
-        console.print(f"\nThe guard found fault with rollouts of training: {kinds}.", highlight=False)
+    if findings := sum((Counter(counts) for counts in report.findings.values()), Counter[str]()):
+        kinds = ", ".join(f"{kind} {count}" for kind, count in findings.most_common())
+        console.print(f"\nRollouts of training with findings of the guard: {kinds}.", highlight=False)
 
 
 def _print_title(group: Group, console: Console) -> None:
@@ -58,29 +56,21 @@ def _print_title(group: Group, console: Console) -> None:
 
 
 def _print_marked(report: Report, console: Console) -> None:
-    """The tasks that no figure above is of, with their own where they were kept."""
+    """The marked tasks, which no figure above includes, with their own figures if the run kept them."""
     if not report.marks:
         return
     kept = report.config.tasks.marked == "keep"
-    done = "kept, and in none of the figures above" if kept else "left out"
+    done = "kept, but no figure above includes them" if kept else "left out"
     console.print(f"\nTasks that cannot tell a good program from a cheat ({done}):", highlight=False)
     if any(stage.marked for stage in report.stages):
-        console.print("", task_table(report.stages, console.width, marked=True), "", sep="\n")
+        console.print("", _task_table(report.stages, console.width, marked=True), "", sep="\n")
     for name, mark in sorted(report.marks.items()):
         line = f"{name}  {' '.join(mark.kinds)}: {mark.why}"
         console.print(textwrap.fill(line, console.width, subsequent_indent="    "), markup=False, highlight=False)
 
 
-def render_text(report: Report) -> str:
-    """The report as plain text, 120 columns wide."""
-    console = Console(file=io.StringIO(), width=WIDTH, no_color=True)
-    print_report(report, console)
-    assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue()
-
-
-def stage_tables(stages: Sequence[StageSummary], width: int = WIDTH) -> list[Table]:
-    """One table of all figures where there is room for it, else one of outcomes and one of speed-ups."""
+def _stage_tables(stages: Sequence[StageSummary], width: int) -> list[Table]:
+    """One table of all figures if the width allows it, else one of outcomes and one of speed-ups."""
     outcomes = ["tasks", "samples", "success", "correct", "copies", "faster", "improved"]
     speeds = ["mean\nvs eager", "median\nvs eager", "geo-mean\nvs eager", "mean\nvs best", "median\nvs best"]
     speeds.append("geo-mean\nvs best")
@@ -90,7 +80,7 @@ def stage_tables(stages: Sequence[StageSummary], width: int = WIDTH) -> list[Tab
 
 
 def _stage_table(stages: Sequence[StageSummary], columns: Sequence[str]) -> Table:
-    # Without padding, one blank stands between columns.
+    # Without padding, one blank separates the columns.
     table = Table(box=box.SIMPLE_HEAD, padding=0, show_edge=False)
     table.add_column("stage", no_wrap=True)
     for column in columns:
@@ -102,7 +92,7 @@ def _stage_table(stages: Sequence[StageSummary], columns: Sequence[str]) -> Tabl
 
 
 def _cells(stage: StageSummary) -> dict[str, Text]:
-    """Every figure of a stage by its column's heading."""
+    """Every figure of a stage, by its column's heading."""
     cells = {
         "tasks": Text(str(stage.tasks)),
         "samples": Text(str(stage.samples)),
@@ -131,11 +121,10 @@ def _speed(estimate: Estimate | None) -> Text:
     return _two_lines(fmt.speed(fmt.value_of(estimate)), fmt.speed_interval(estimate))
 
 
-def task_table(stages: Sequence[Stage], width: int = WIDTH, *, marked: bool = False) -> Table:
-    """Per task and stage: correct of all samples, mean and best speed-up over eager; of the marked tasks alone, or of
-    the others.
+def _task_table(stages: Sequence[Stage], width: int, *, marked: bool = False) -> Table:
+    """Per task and stage: correct samples of all samples, and mean and best speed-up over eager.
 
-    When the stages do not all fit, the first and the last ones are shown.
+    Covers only the marked tasks, or all others. If the stages do not all fit, the first and the last ones are shown.
     """
     room = max(1, (width - TASK_WIDTH) // (CELL_WIDTH + 2))
     shown = list(stages) if len(stages) <= room else [*stages[:1], *stages[len(stages) - room + 1 :]][:room]

@@ -1,4 +1,4 @@
-"""A run as a page of results, through `warpsmith report --publish`: nothing of others' in it, and every link leads."""
+"""A run as a page of results, through `warpsmith report --publish`: nothing in it belongs to others, and links work."""
 
 from __future__ import annotations
 
@@ -20,18 +20,19 @@ from evaluators.records import Candidate, Estimate, Finding, Outcome, Verdict
 from evaluators.stored.verdicts import REUSED_FROM
 from learners.records import Rollout
 from orchestration.commands.main import app
-from orchestration.report import build_report, render_html, render_text
+from orchestration.report import build_report, render_html
 from orchestration.run.directory import RunDirectory
 from orchestration.run.state import RunState
+from tests.orchestration.report.samples import terminal_text
 
 OURS, THEIRS = "level1/softmax", "level2/99"
-FOUND = (Finding("clocks", "hack", "late"),)
-CAUGHT = (Finding("memory", "suspect", "grew"), Finding("text", "hint", "odd"))
+CLOCKS = (Finding("clocks", "hack", "late"),)
+MEMORY = (Finding("memory", "suspect", "grew"), Finding("text", "hint", "odd"))
 Speeds = Mapping[str, Sequence[float | None]]
 
 
 def write_step(run: RunDirectory, phase: str, step: int, speeds: Speeds, guard: tuple[Finding, ...] = ()) -> None:
-    """One response a speed-up over eager, of which the best baseline is 1.25 times as fast; None is wrong."""
+    """Writes one response per speed-up over eager. The best baseline is 1.25 times as fast as eager. None: wrong."""
     rollouts, verdicts = [], []
     for task, values in speeds.items():
         for speed in values:
@@ -63,7 +64,7 @@ def write_step(run: RunDirectory, phase: str, step: int, speeds: Speeds, guard: 
 
 @pytest.fixture
 def run(tmp_path: Path) -> RunDirectory:
-    """A run on two tasks, of which one was held out."""
+    """A run on two tasks, one of them held out."""
     run = RunDirectory(tmp_path, "small")
     config = RunConfig(name="small", root=str(tmp_path))
     config.evaluator.baselines = ["eager", "torch_compile"]
@@ -71,8 +72,8 @@ def run(tmp_path: Path) -> RunDirectory:
     run.write_held_out([THEIRS])
     write_step(run, "assess/base", 0, {OURS: [None, 1.0], THEIRS: [None, None]})
     write_step(run, "1-contrastive_rl", 0, {OURS: [1.5, None]})
-    write_step(run, "1-contrastive_rl", 1, {OURS: [9.0, 2.0]}, FOUND)
-    write_step(run, "assess/1-contrastive_rl", 0, {OURS: [2.0, 4.0], THEIRS: [3.0, None]}, CAUGHT)
+    write_step(run, "1-contrastive_rl", 1, {OURS: [9.0, 2.0]}, CLOCKS)
+    write_step(run, "assess/1-contrastive_rl", 0, {OURS: [2.0, 4.0], THEIRS: [3.0, None]}, MEMORY)
     run.commit(RunState(phase="contrastive_rl", step=2, finished=True))
     return run
 
@@ -92,7 +93,7 @@ def published(run: RunDirectory, tmp_path: Path) -> Path:
 
 
 def table(text: str, title: str) -> list[list[str]]:
-    """The rows of the first table under a heading, its head first."""
+    """The rows of the first table below a heading, with its head first."""
     lines = text.split(f"# {title}\n", 1)[1].split("\n## ")[0].splitlines()
     rows = [line.strip("| ").split(" | ") for line in lines if line.startswith("|")]
     return [rows[0], *rows[2:]]
@@ -119,7 +120,7 @@ def test_training_and_held_out_tasks_have_a_table_each(published: Path) -> None:
     assert "contrastive_rl against base: success +50.0 points (" in text
 
 
-def test_a_page_says_what_changed_when_its_run_was_resumed(published: Path, run: RunDirectory, tmp_path: Path) -> None:
+def test_a_page_names_the_keys_that_a_resume_changed(published: Path, run: RunDirectory, tmp_path: Path) -> None:
     assert "resumed" not in published.read_text().replace("again resumes", "")
     at = {"phase": "1-contrastive_rl", "step": 1}
     rate = {**at, "key": "contrastive_rl.learning_rate", "before": "2e-05", "after": "0.0003"}
@@ -131,41 +132,41 @@ def test_a_page_says_what_changed_when_its_run_was_resumed(published: Path, run:
     assert "/there" not in text
 
 
-def test_a_page_says_which_verdicts_are_of_other_runs(published: Path, run: RunDirectory) -> None:
+def test_a_page_names_the_runs_whose_verdicts_were_taken_over(published: Path, run: RunDirectory) -> None:
     assert "taken over" not in published.read_text()
     (row, *_) = run.verdicts.read("assess/base").to_pylist()
     verdict = Verdict.from_row(row)
     taken = replace(verdict, evaluator={**verdict.evaluator, REUSED_FROM: "earlier"})
     run.verdicts.write("assess/base", 0, [taken])
-    run.verdicts.write("assess/base", 1, [taken])  # of two steps, and one program
+    run.verdicts.write("assess/base", 1, [taken])  # two rows of one program
     assert report(run, published.parent).exit_code == 0
     assert "taken over, of 7 programs: 1 from earlier (`evaluator.verdicts_of`)" in published.read_text()
 
 
 def test_the_terminal_and_the_html_page_show_both_groups_too(run: RunDirectory) -> None:
     made = build_report(run)
-    for shown in (render_text(made), render_html(made)):
+    for shown in (terminal_text(made), render_html(made)):
         training, held_out = shown.index("Training tasks"), shown.index("Held-out tasks")
         assert training < held_out
         assert "2.83x" in shown[training:held_out]
         assert "3.00x" in shown[held_out:]
     run.write_held_out([])
     made = build_report(run)
-    for shown in (render_text(made), render_html(made)):
+    for shown in (terminal_text(made), render_html(made)):
         assert "Held-out" not in shown
         assert "Training tasks" not in shown
 
 
-def test_what_the_guard_found_stands_by_phase_and_stage(published: Path) -> None:
+def test_findings_of_the_guard_are_counted_by_phase_and_stage(published: Path) -> None:
     assert table(published.read_text(), "What the guard found") == [
-        ["found", "contrastive_rl", "after base", "after contrastive_rl", "after base, held out",
+        ["kind", "contrastive_rl", "after base", "after contrastive_rl", "after base, held out",
          "after contrastive_rl, held out"],
         ["memory", "0", "0", "2", "0", "2"],
         ["clocks", "2", "0", "0", "0", "0"],
     ]  # fmt: skip
 
 
-def test_every_link_leads_and_every_plot_can_be_read(published: Path) -> None:
+def test_every_link_has_its_file_and_every_plot_can_be_read(published: Path) -> None:
     links = re.findall(r"\]\(([^)]+)\)", published.read_text())
     assert {"steps.csv", "config.yaml", "samples.parquet", "verdicts.parquet", "metrics.parquet"} < set(links)
     assert {"progress.svg", "doubted.svg", "speedups.svg", "speedups_held_out.svg"} < set(links)
@@ -178,7 +179,7 @@ def test_every_link_leads_and_every_plot_can_be_read(published: Path) -> None:
     assert load_config(published.parent / "config.yaml").name == "small"
 
 
-def test_the_curve_is_a_line_a_step(published: Path) -> None:
+def test_the_csv_file_has_a_line_per_step(published: Path) -> None:
     with open(published.parent / "steps.csv", newline="") as file:
         first, second = csv.DictReader(file)
     assert (first["phase"], first["step"], first["success"], first["mean_speedup"]) == (

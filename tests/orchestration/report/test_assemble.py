@@ -1,0 +1,110 @@
+"""A report says what the run directory holds."""
+
+from __future__ import annotations
+
+import pytest
+
+from configs.schema import RunConfig, ScheduleConfig, TasksConfig
+from evaluators.audit.marks import Mark
+from evaluators.audit.records import FindingKind
+from evaluators.records import Finding
+from learners.records import Rollout
+from orchestration.report import build_report, render_html
+from orchestration.run.directory import RunDirectory
+from orchestration.run.errors import RunDirectoryError
+from tests.orchestration.report.samples import terminal_text, write_step
+
+
+def test_a_report_has_a_stage_per_assessment_in_the_order_of_the_run(run):
+    report = build_report(run)
+    assert [stage.label for stage in report.stages] == ["base", "sft", "contrastive_rl"]
+    assert [stage.summary.success.value for stage in report.stages] == [0, 1 / 6, 3 / 6]
+    assert report.stages[1].outcomes == {"ok": 1, "wrong": 3, "build_error": 2}
+    assert report.stages[2].summary.over_eager.mean.value == pytest.approx((1.5 + 1.6 + 2.0) / 3)
+    assert [label for _, label in report.phases] == ["sft", "self_supervised", "contrastive_rl"]
+    last = report.steps[-1]
+    assert (last.phase, last.step, last.success, last.reward, last.kl) == ("1-contrastive_rl", 3, 4 / 6, 0.0, 0.03)
+    assert [point.kl for point in report.steps[:3]] == [None] * 3
+
+
+def test_findings_of_the_guard_are_counted_by_phase_stage_and_step(run):
+    plain = render_html(build_report(run))
+    assert "What the guard found" not in plain
+    clocks, checker = Finding("clocks", "suspect", "late"), Finding("checker", "hack", "known")
+    findings = (clocks, checker, Finding("text", "hint", "odd"))
+    write_step(run, "1-contrastive_rl", 4, {"t1": [9.5, 1.4]}, {9.5: findings})
+    write_step(run, "assess/1-contrastive_rl", 0, {"t1": [9.25, 9.75]}, {9.25: (clocks,), 9.75: findings})
+    report = build_report(run)
+    assert report.findings["1-contrastive_rl"] == {"clocks": 1, "checker": 1}
+    assert report.findings["1-self_supervised"] == {}
+    assert report.stages[-1].findings == {"clocks": 2, "checker": 1}
+    assert report.steps[-1].doubted == pytest.approx(1 / 3)
+    assert report.steps[0].doubted == 0.0
+    page = render_html(report)
+    assert "What the guard found" in page
+    assert "Rollouts with findings of the guard" in page
+    assert "Rollouts with findings of the guard" not in plain
+    assert "Rollouts of training with findings of the guard: clocks 1, checker 1." in terminal_text(report)
+
+
+MARK = Mark("d", "t1", (FindingKind.CONSTANT, FindingKind.TINY), "it is <always> one")
+
+
+def test_a_marked_task_that_was_kept_is_in_no_figure_but_its_own(run):
+    run.write_config(RunConfig(name="demo", tasks=TasksConfig(marked="keep")))
+    before = build_report(run)
+    run.write_marks({"t1": MARK})
+    report = build_report(run)
+    last, was = report.stages[-1], before.stages[-1]
+    assert was.summary.over_eager.median.value == 1.6
+    assert (last.summary.over_eager.median.value, last.summary.tasks) == (2.0, 1)
+    assert [task.task_id for task in last.tasks] == ["t2"]
+    assert [(task.task_id, task.best) for task in last.marked] == [("t1", 1.6)]
+    assert last.speedups == (2.0,)
+    assert report.steps[-1].mean_speedup == pytest.approx((4.2 + 0.9) / 2)
+    page, text = render_html(report), terminal_text(report)
+    for shown in (page, text):
+        assert "Tasks that cannot tell" in shown
+        assert "constant tiny: it is" in shown
+        assert "1.60x" in shown
+    assert "it is &lt;always&gt; one" in page
+    assert page.index('<span class="name">t2') < page.index('<span class="name">t1')
+    assert max(map(len, text.splitlines())) <= 120
+
+
+def test_a_marked_task_that_was_left_out_is_named(run):
+    assert "cannot tell" not in render_html(build_report(run)) + terminal_text(build_report(run))
+    run.write_marks({"t9": MARK})
+    report = build_report(run)
+    assert "cheat (left out):" in terminal_text(report)
+    assert "t9  constant tiny: it is <always> one" in terminal_text(report)
+    assert "left out of the run" in render_html(report)
+    assert report.stages[-1].summary.tasks == 2
+
+
+def test_stages_of_several_cycles_carry_their_cycle(run):
+    run.write_config(RunConfig(name="demo", schedule=ScheduleConfig(cycles=2)))
+    write_step(run, "assess/2-sft", 0, {"t1": [1.2]})
+    labels = [stage.label for stage in build_report(run).stages]
+    assert labels == ["base", "sft (1)", "contrastive_rl (1)", "sft (2)"]
+
+
+def test_a_program_that_was_evaluated_in_another_phase_counts_with_that_verdict(run):
+    again = run.samples.read("assess/1-contrastive_rl").to_pylist()[0]
+    rollout = Rollout("t1", "t1", "p", "r", (1,), (2,), (-1.0,), 2, candidate_digest=again["candidate_digest"])
+    lost = Rollout("t1", "t1", "p", "r", (1,), (2,), (-1.0,), 2, candidate_digest="gone")
+    run.samples.write("assess/1-self_supervised", 0, [rollout, lost])
+    stage = next(stage for stage in build_report(run).stages if stage.label == "self_supervised")
+    assert stage.outcomes == {"ok": 1, "infra": 1}
+    assert stage.summary.over_eager.mean.value == 1.5
+
+
+def test_a_run_without_assessments_or_steps_still_gives_a_page(tmp_path):
+    run = RunDirectory(tmp_path, "young")
+    with pytest.raises(RunDirectoryError, match="not a run directory"):
+        build_report(run)
+    run.write_config(RunConfig(name="young"))
+    report = build_report(run)
+    assert "No stage has been assessed yet" in render_html(report)
+    assert "No stage has been assessed yet" in terminal_text(report)
+    assert report.status == "not started"

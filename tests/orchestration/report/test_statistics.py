@@ -1,0 +1,108 @@
+"""Figures of a stage's samples, and their intervals."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestration.report.statistics import summarise, summarise_tasks, wilson
+from tests.orchestration.report.samples import TASK_CHANCES, TASK_MEANS, row, synthetic
+
+TRUE_MEAN = float((TASK_MEANS * TASK_CHANCES).sum() / TASK_CHANCES.sum())
+
+
+@pytest.mark.parametrize(
+    ("successes", "samples", "low", "high"),
+    [(81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (0, 20, 0.0, 0.1611), (1, 29, 0.0061, 0.1718)],
+)
+def test_wilson_gives_the_published_intervals(successes: int, samples: int, low: float, high: float) -> None:
+    """Newcombe 1998, table I, method 3."""
+    estimate = wilson(successes, samples)
+    assert estimate is not None
+    assert (estimate.low, estimate.high) == pytest.approx((low, high), abs=5e-5)
+
+
+@given(st.integers(1, 3000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
+@settings(deadline=None, max_examples=60)
+def test_a_wilson_interval_holds_its_share(counts):
+    successes, samples = counts
+    estimate = wilson(successes, samples)
+    assert 0 <= estimate.low <= estimate.value <= estimate.high <= 1
+
+
+def test_the_interval_of_the_mean_covers_the_truth_in_about_95_percent_of_runs():
+    covered = 0
+    for seed in range(120):
+        mean = summarise(synthetic(seed), "x").over_eager.mean
+        covered += mean.low <= TRUE_MEAN <= mean.high
+    assert 0.88 <= covered / 120 <= 0.992, "outside what 120 runs at 93 to 96 % allow"
+
+
+def test_figures_are_those_of_the_correct_samples():
+    rows = [row("a", 1.0, 0.8), row("a", 4.0, 2.0), row("b", 2.0, 1.005), row("b", None), row("c", None)]
+    summary = summarise(rows, "sft")
+    assert (summary.tasks, summary.samples, summary.correct, summary.success.value) == (3, 5, 2, 0.6)
+    speeds = summary.over_eager
+    assert speeds.mean.value == pytest.approx(7 / 3)
+    assert (speeds.median.value, speeds.geometric_mean.value, speeds.mean.n) == (2.0, pytest.approx(2.0), 3)
+    assert summary.over_best.mean.value == pytest.approx((0.8 + 2.0 + 1.005) / 3)
+    assert summary.improved.value == 0.2, "only 2.0x is more than 1.01x over the best baseline; of all samples"
+    assert summary.faster.value == 0.4, "4.0x and 2.0x are more than 1.01x over eager"
+    assert summary.copies is None, "nobody looked"
+
+
+def test_copies_are_a_share_of_all_samples_and_only_right_ones_count():
+    looked = [replace(row("a", 1.0), copy_of="reference"), replace(row("a", 1.2), copy_of="exemplar"), row("b", None)]
+    assert summarise([*looked, replace(row("b", None), copy_of="reference")], "sft").copies.value == 0.25
+    assert summarise([*looked, row("b", 1.0)], "sft").copies is None
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.one_of(st.none(), st.floats(0.01, 100))), min_size=0, max_size=12))
+@settings(deadline=None, max_examples=40)
+def test_no_figure_is_ever_nan_and_every_interval_holds_its_value(pairs):
+    rows = [row(task, speed) for task, speed in pairs]
+    summary = summarise(rows, "x")
+    speeds = [getattr(side, name) for side in (summary.over_eager, summary.over_best) for name in SPEED_NAMES]
+    for estimate in [summary.success, summary.improved, summary.faster, *speeds]:
+        if estimate is not None:
+            assert all(math.isfinite(value) for value in (estimate.value, estimate.low, estimate.high))
+            assert estimate.low <= estimate.value <= estimate.high
+    assert (speeds[0] is None) == all(speed is None for _, speed in pairs)
+    assert (summary.success is None) == (not pairs)
+
+
+SPEED_NAMES = ("mean", "median", "geometric_mean")
+
+
+def test_a_stage_of_failures_has_a_success_rate_and_no_speed_ups():
+    summary = summarise([row("a", None)] * 4, "base")
+    assert summary.success.value == 0
+    assert summary.over_eager.mean is None
+    assert summary.over_best.median is None
+
+
+def test_the_bootstrap_never_mixes_tasks():
+    rows = [row("slow", 1.0)] * 4 + [row("fast", 9.0)] * 4
+    mean = summarise(rows, "x").over_eager.mean
+    assert (mean.low, mean.value, mean.high) == pytest.approx((5.0, 5.0, 5.0)), (
+        "samples vary within a task, and here none does"
+    )
+
+
+def test_tasks_of_one_sample_still_give_an_interval():
+    mean = summarise([row(f"t{index}", 1.0 + index) for index in range(8)], "x").over_eager.mean
+    assert mean.low < mean.value < mean.high
+
+
+def test_the_same_rows_give_the_same_report():
+    assert summarise(synthetic(1), "x") == summarise(synthetic(1), "x")
+
+
+def test_every_task_has_a_summary():
+    first, second = summarise_tasks([row("b", None), row("a", 1.0), row("a", 3.0)])
+    assert (first.task_id, first.correct, first.samples, first.mean, first.best) == ("a", 2, 2, 2.0, 3.0)
+    assert (second.task_id, second.correct, second.mean, second.best) == ("b", 0, None, None)

@@ -1,0 +1,50 @@
+"""A report in the terminal fits its width, cuts nothing off and needs no colour."""
+
+from __future__ import annotations
+
+import io
+import re
+
+import pytest
+from rich.console import Console
+
+from configs.schema import RunConfig, ScheduleConfig
+from orchestration.report import build_report, print_report
+from tests.orchestration.report.samples import terminal_text, write_step
+
+
+def test_the_terminal_report_fits_120_columns_and_needs_no_colour(run):
+    text = terminal_text(build_report(run))
+    assert max(map(len, text.splitlines())) <= 120
+    assert "\x1b" not in text
+    assert "…" not in text
+    assert "nan" not in text.lower()
+    for expected in ("base", "sft", "contrastive_rl", "16.7%", "1.70x", "3-56%", "preset fast"):
+        assert expected in text
+
+
+def test_large_figures_are_not_cut_off(run):
+    write_step(run, "assess/1-self_supervised", 0, {"t1": [14.321, 56.123, 99.9], "t2": [123.4, 88.8]})
+    assert "…" not in terminal_text(build_report(run))
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_the_report_fits_narrow_and_wide_terminals(run, width):
+    console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
+    print_report(build_report(run), console)
+    text = re.sub(r"\x1b\[[0-9;]*m", "", console.file.getvalue())
+    assert "geo-mean" in text
+    assert "improved" in text
+    tables = [line for line in text.splitlines() if str(run) not in line]
+    assert max(map(len, tables)) <= width
+
+
+def test_many_cycles_show_the_first_and_the_last_stages(run):
+    run.write_config(RunConfig(name="demo", schedule=ScheduleConfig(cycles=4)))
+    for cycle in (2, 3, 4):
+        for phase in ("sft", "contrastive_rl"):
+            write_step(run, f"assess/{cycle}-{phase}", 0, {"t1": [1.2]})
+    text = terminal_text(build_report(run))
+    assert max(map(len, text.splitlines())) <= 120
+    assert "5 more stages in the HTML report" in text
+    assert "contrastive_rl (4)" in text
