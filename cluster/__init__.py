@@ -1,1 +1,1 @@
-"""What a cluster needs to run Warpsmith: job submission and manifests."""
+"""Runs Warpsmith on a Ray cluster: job submission, and a file for `ray up`."""

@@ -1,7 +1,7 @@
-"""Submits a training run as a Ray job: this checkout travels to the cluster, and `warpsmith run` starts there.
+"""Submits a training run as a Ray job: uploads this checkout to a cluster and starts `warpsmith run` there.
 
-`python -m cluster.submit CONFIG [key=value ...] --address http://HEAD:8265`. Never starts or changes a cluster. Bad
-input is one line that names the thing and the remedy, exit code 2, and nothing submitted.
+`python -m cluster.submit CONFIG [key=value ...] --address http://HEAD:8265`. It never starts or changes a cluster. Bad
+input gives one line that names the thing and the remedy, exit code 2, and nothing is submitted.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ from configs.load import ConfigError, load_config
 CHECKOUT = Path(__file__).resolve().parent.parent
 
 LEFT_OUT = (".git", ".venv", "runs", "mlruns", "build", "dist")
-"""Folders of the checkout that stay here. Only at its top: folders of these names further down have to travel."""
+"""Folders at the top of the checkout that are not uploaded. Deeper folders of these names are."""
 
 CACHES = ("__pycache__", "*.egg-info", ".*_cache", ".hypothesis")
 
 SET_BY_RUNS = ("PYTHONPATH", "TOKENIZERS_PARALLELISM", "RAY_DEDUP_LOGS")
-"""`warpsmith run` sets these for its actors (orchestration/fleet/ray_cluster.py); Ray refuses jobs that do."""
+"""`warpsmith run` sets these for its actors (orchestration/fleet/ray_cluster.py). Ray refuses jobs that set them."""
 
 _BAD_INPUT = 2
 _INTERRUPTED = 130
-_PATIENCE_SECONDS = 120.0  # without an answer from the cluster while logs are followed
+_SILENCE_SECONDS = 120.0  # how long the cluster may give no answer while logs are followed
 _RECONNECT_SECONDS = 1.0
-_HEAD_SECONDS = 60.0
-_NOT_READY = "No available agent"  # in what Ray's job server says until its first node is up
+_HEAD_SECONDS = 60.0  # how long a new head may refuse jobs
+_NOT_READY = "No available agent"  # part of the error of Ray's job server until its first node is up
 
 
 class SubmissionError(Exception):
-    """A job that cannot be submitted, or a cluster that does not answer. One line that names it and the remedy."""
+    """A job cannot be submitted, or a cluster does not answer. One line that names it and the remedy."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """What is submitted: the arguments of `warpsmith`, and the environment variables that its processes get."""
+    """A job: the arguments of `warpsmith`, and the environment variables of its processes."""
 
     arguments: tuple[str, ...]
     environment: dict[str, str] = field(default_factory=dict)
@@ -54,12 +54,12 @@ class Job:
 
     @property
     def entrypoint(self) -> str:
-        """The shell command. `python` is the one on the path of the cluster's head node."""
+        """The shell command. It takes `python` from the PATH of the cluster's head node."""
         return shlex.join(["python", "-m", "orchestration.commands.main", *self.arguments])
 
     @property
     def runtime_env(self) -> dict[str, Any]:
-        """The checkout as the job's working directory, from which every process imports Warpsmith."""
+        """Ray's runtime environment: the checkout is the working directory, and processes import Warpsmith from it."""
         excludes = [*(f"/{name}" for name in LEFT_OUT), *CACHES]
         return {"working_dir": str(CHECKOUT), "excludes": excludes, "env_vars": dict(self.environment)}
 
@@ -67,34 +67,35 @@ class Job:
 def training_job(
     config: str, overrides: Sequence[str] = (), *, variables: Sequence[str] = (), dry_run: bool = False
 ) -> Job:
-    """The job that runs `config` with `overrides`, checked here as far as it can be without the cluster.
+    """The job that runs `config` with `overrides`. Checks everything that can be checked without the cluster.
 
-    `variables` names environment variables of this process that the job gets. Raises ConfigError, SubmissionError.
+    `variables` names environment variables of this process that the job gets. Raises ConfigError or SubmissionError.
     """
     if not (CHECKOUT / "pyproject.toml").is_file():
         raise SubmissionError(f"{CHECKOUT}: not a checkout of Warpsmith; run `python -m cluster.submit` in one")
     settings = load_config(config, overrides)
     if "://" not in settings.root and not settings.root.startswith(("/", "~")):
         raise SubmissionError(
-            f"root={settings.root}: would stand in the job's working directory, which Ray deletes; "
+            f"root={settings.root}: is in the job's working directory, which Ray deletes; "
             "give an absolute path that the cluster's nodes share, or a URI (root=s3://...)"
         )
-    arguments = ["run", _travelling(config), *overrides, *(["--dry-run"] if dry_run else [])]
-    return Job(tuple(arguments), _values_of(variables), {"warpsmith.run": settings.name})
+    arguments = ["run", _config_for_job(config), *overrides, *(["--dry-run"] if dry_run else [])]
+    return Job(tuple(arguments), _read_variables(variables), {"warpsmith.run": settings.name})
 
 
-def _travelling(config: str) -> str:
-    """How the job finds the configuration: by its path in the checkout, or by its bare name."""
+def _config_for_job(config: str) -> str:
+    """The configuration as the job finds it: its path in the checkout, or its bare name. Raises SubmissionError."""
     file = Path(config)
     if not file.is_file():
         return config
     path = file.resolve()
     if not path.is_relative_to(CHECKOUT) or path.relative_to(CHECKOUT).parts[0] in LEFT_OUT:
-        raise SubmissionError(f"{config}: does not travel with the job; put it into the checkout, such as in configs/")
+        raise SubmissionError(f"{config}: is not uploaded with the job; put it into the checkout, such as in configs/")
     return path.relative_to(CHECKOUT).as_posix()
 
 
-def _values_of(variables: Sequence[str]) -> dict[str, str]:
+def _read_variables(variables: Sequence[str]) -> dict[str, str]:
+    """The values of environment variables of this process. Raises SubmissionError."""
     for name in variables:
         if name in SET_BY_RUNS:
             raise SubmissionError(f"--env {name}: runs set it themselves; leave it out")
@@ -104,8 +105,10 @@ def _values_of(variables: Sequence[str]) -> dict[str, str]:
 
 
 def connect(address: str) -> Any:
-    """Ray's client for the jobs of a cluster. Raises SubmissionError where none answers at `address`, or wants
-    a token that this process does not have."""
+    """Ray's client for the jobs of a cluster.
+
+    Raises SubmissionError if no cluster answers at `address`, or if it needs a token that this process does not have.
+    """
     if not address.startswith(("http://", "https://")):
         raise SubmissionError(f"--address {address}: must be that of the dashboard, such as http://127.0.0.1:8265")
     from ray.exceptions import AuthenticationError
@@ -115,19 +118,19 @@ def connect(address: str) -> Any:
         return JobSubmissionClient(address)
     except AuthenticationError as error:
         raise SubmissionError(
-            f"--address {address}: wants its token; set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN to the cluster's (or "
-            "have that in ~/.ray/auth_token)"
+            f"--address {address}: needs a token; set RAY_AUTH_MODE=token, and RAY_AUTH_TOKEN to the cluster's token "
+            "(or put it into ~/.ray/auth_token)"
         ) from error
-    except (RuntimeError, OSError, ValueError, KeyError) as error:  # also of a server that is not Ray's
+    except (RuntimeError, OSError, ValueError, KeyError) as error:  # also for a server that is not Ray's
         raise SubmissionError(
             f"--address {address}: no Ray dashboard answers ({_first_line(error)}); is the port forwarded?"
         ) from error
 
 
 def submit(client: Any, job: Job) -> str:
-    """Uploads the checkout and starts the job; returns its id. Raises SubmissionError where the cluster refuses it.
+    """Uploads the checkout and starts the job. Returns its id. Raises SubmissionError if the cluster refuses the job.
 
-    A head that has only just started refuses for some seconds; it is asked again for up to a minute.
+    A new head refuses jobs for some seconds, so the job is submitted again for up to a minute.
     """
     deadline = time.monotonic() + _HEAD_SECONDS
     while True:
@@ -144,7 +147,7 @@ def submit(client: Any, job: Job) -> str:
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Without Ray's lines on every file that it leaves out, and on every connection; what fails is raised anyway."""
+    """Hides Ray's log lines on every left-out file and every connection. Failures are raised anyway."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -154,9 +157,9 @@ def _quietly() -> Iterator[None]:
 
 
 def follow(client: Any, identity: str) -> int:
-    """Prints a job's output until it has ended; returns its exit code (1 for a job that was stopped or lost).
+    """Prints a job's output until it ends. Returns its exit code, 1 for a job that was stopped or lost.
 
-    Reconnects where the connection breaks. Raises SubmissionError after two minutes without an answer.
+    Connects again if the connection breaks. Raises SubmissionError after two minutes without an answer.
     """
     from aiohttp import ClientError
 
@@ -172,7 +175,7 @@ def follow(client: Any, identity: str) -> int:
             silent_since = 0.0
         except (RuntimeError, OSError, ClientError) as error:
             silent_since = silent_since or time.monotonic()
-            if time.monotonic() - silent_since > _PATIENCE_SECONDS:
+            if time.monotonic() - silent_since > _SILENCE_SECONDS:
                 reason = _first_line(error)
                 raise SubmissionError(
                     f"job {identity}: the cluster stopped answering ({reason}); the job may still run"
@@ -181,13 +184,13 @@ def follow(client: Any, identity: str) -> int:
 
 
 class _Output:
-    """A job's output as far as it has been printed."""
+    """A job's output. Prints each part once."""
 
     def __init__(self) -> None:
         self._printed = 0
 
     async def tail(self, client: Any, identity: str) -> None:
-        """Prints what is new until the log ends. Ray sends a log from its beginning with every connection."""
+        """Prints the new part until the log ends. With every connection, Ray sends a log from its beginning."""
         position = 0
         async for chunk in client.tail_job_logs(identity):
             fresh = chunk[max(self._printed - position, 0) :]
@@ -197,7 +200,7 @@ class _Output:
 
 
 def _exit_code(status: str, code: int | None) -> int:
-    """0 for a job that succeeded, never 0 for another."""
+    """0 for a job that succeeded, never 0 for any other."""
     return 0 if status == "SUCCEEDED" else code if code and code > 0 else 1
 
 
@@ -211,16 +214,18 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 @app.command()
 def main(
-    config: Annotated[str, typer.Argument(help="A configuration file of this checkout, or the name of one of ours.")],
+    config: Annotated[
+        str, typer.Argument(help="A configuration file of this checkout, or the name of one of ours (`local`).")
+    ],
     overrides: Annotated[list[str] | None, typer.Argument(help="key=value ...", show_default=False)] = None,
     address: Annotated[
         str, typer.Option(envvar="RAY_API_SERVER_ADDRESS", help="The cluster's dashboard.")
     ] = "http://127.0.0.1:8265",
     env: Annotated[
         list[str] | None,
-        typer.Option(help="Pass this environment variable on. Its value shows in Ray's dashboard.", show_default=False),
+        typer.Option(help="Environment variable to pass on. Ray's dashboard shows its value.", show_default=False),
     ] = None,
-    wait: Annotated[bool, typer.Option("--wait", help="Follow the output; exit with the job's exit code.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Print the output, and exit with the job's exit code.")] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="The job checks everything, prints the plan and starts nothing.")
     ] = False,

@@ -1,4 +1,4 @@
-"""One verdict, for a person in a terminal."""
+"""Prints one verdict in a terminal."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from evaluators.records import ClockSample, Correctness, Estimate, Outcome, Timi
 _STYLES = {Outcome.OK: "bold green", Outcome.SUSPECT: "bold yellow", Outcome.INFRA: "bold magenta"}
 _KERNELS = 5
 _NAME_CHARACTERS = 48
-_MICROSECONDS_BELOW = 1e-4
+_MICROSECONDS_BELOW = 1e-4  # seconds; shorter times are shown in µs
 
 Row = tuple[str, ...]
 
 
 def print_verdict(verdict: Verdict, console: Console) -> None:
-    """Outcome, speed-ups with intervals, times, clocks, correctness, kernels and what was found."""
+    """Prints outcome, speed-ups with intervals, times, clocks, correctness, kernels and findings."""
     style = _STYLES.get(verdict.outcome, "bold red")
     console.print(f"[{style}]{verdict.outcome}[/]  {verdict.task} on {verdict.arch}  ({verdict.candidate})")
     if verdict.message:
@@ -53,8 +53,8 @@ def _rows(verdict: Verdict) -> Iterator[Row]:
 
 def _speedups(verdict: Verdict) -> Iterator[Row]:
     for name, estimate in verdict.speedups.items():
-        over = f"speed-up over {name}" if name == "eager" else f"  over {name}"
-        yield over, f"{estimate.value:.3f}x", _interval(estimate, 1.0)
+        label = f"speed-up over {name}" if name == "eager" else f"  over {name}"
+        yield label, f"{estimate.value:.3f}x", _interval(estimate, 1.0)
     best = verdict.best_baseline
     if best is not None and len(verdict.speedups) > 1:
         yield "  over the best baseline", f"{verdict.speedups[best].value:.3f}x", best
@@ -62,8 +62,8 @@ def _speedups(verdict: Verdict) -> Iterator[Row]:
 
 def _timing(timing: Timing) -> Iterator[Row]:
     times = {"reference": timing.reference_seconds, "candidate": timing.candidate_seconds}
-    short = min(one.value for one in times.values()) < _MICROSECONDS_BELOW
-    unit, scale = ("µs", 1e6) if short else ("ms", 1e3)
+    is_short = min(estimate.value for estimate in times.values()) < _MICROSECONDS_BELOW
+    unit, scale = ("µs", 1e6) if is_short else ("ms", 1e3)
     for name, seconds in times.items():
         yield f"{name}, {unit} a call", f"{seconds.value * scale:.3f}", _interval(seconds, scale)
     yield "pairs", str(timing.pairs), f"stopped by {timing.stopped_by}"
@@ -71,17 +71,17 @@ def _timing(timing: Timing) -> Iterator[Row]:
 
 
 def _clocks(samples: tuple[ClockSample, ...]) -> Iterator[Row]:
-    megahertz = [one.sm_mhz for one in samples]
-    reasons = Counter(chain.from_iterable(one.throttled_by.split() for one in samples))
+    megahertz = [sample.sm_mhz for sample in samples]
+    reasons = Counter(chain.from_iterable(sample.throttled_by.split() for sample in samples))
     throttled = ", ".join(f"{name} ({count} of {len(samples)})" for name, count in reasons.most_common())
     yield "SM clock, MHz", f"{min(megahertz)} to {max(megahertz)}", f"throttled by {throttled or 'nothing'}"
 
 
-def _correctness(found: Correctness) -> Iterator[Row]:
-    yield "largest relative error", f"{found.error:.1e}", f"{found.tolerance:.1e} allowed"
-    yield "outputs compared", str(found.trials)
-    if found.deterministic is not None:
-        yield "deterministic", "yes" if found.deterministic else "no"
+def _correctness(correctness: Correctness) -> Iterator[Row]:
+    yield "largest relative error", f"{correctness.error:.1e}", f"{correctness.tolerance:.1e} allowed"
+    yield "outputs compared", str(correctness.trials)
+    if correctness.deterministic is not None:
+        yield "deterministic", "yes" if correctness.deterministic else "no"
 
 
 def _trace(trace: Trace) -> Iterator[Row]:
@@ -91,13 +91,13 @@ def _trace(trace: Trace) -> Iterator[Row]:
         f"{trace.own_kernel_share:.0%}",
         f"of kernel time; GPU busy {trace.gpu_seconds * 1e6:.1f} µs, {streams}",
     )
-    total = sum(one.seconds for one in trace.kernels)
+    total = sum(use.seconds for use in trace.kernels)
     for use in trace.kernels[:_KERNELS]:
         calls = f" x{use.calls}" if use.calls > 1 else ""
         room = _NAME_CHARACTERS - len(calls)
         name = use.name if len(use.name) <= room else use.name[: room - 1] + "…"
-        whose = "  own" if use.own else "  library"
-        yield whose, f"{use.seconds / total:.0%}" if total else "", _plain(name + calls)
+        origin = "  own" if use.own else "  library"
+        yield origin, f"{use.seconds / total:.0%}" if total else "", _plain(name + calls)
 
 
 def _interval(estimate: Estimate, scale: float) -> str:
@@ -105,5 +105,5 @@ def _interval(estimate: Estimate, scale: float) -> str:
 
 
 def _plain(text: str) -> str:
-    """Text that a program may have chosen, without meaning for rich."""
+    """Escapes text that a program may have chosen, so that rich shows it as it is."""
     return text.replace("\\", "\\\\").replace("[", "\\[")

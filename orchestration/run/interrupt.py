@@ -1,9 +1,10 @@
-"""Ctrl-C that arrives, at a moment when it does no harm; and a signal that asks for an early end.
+"""Makes Ctrl-C reliable: it always ends the run, and never at a moment when it does harm. Also handles the signal that
+asks for an early end.
 
-A signal's handler runs between any two instructions of the main thread. Python's own raises KeyboardInterrupt there,
-and that may be inside a library's destructor or callback, where it is printed and dropped, and the run goes on (3 of
-100 runs that were interrupted while they started); or within an import or a call of `logging`, whose lock then stays
-taken for ever, and a thread that needs it waits as long.
+A signal's handler runs between any two instructions of the main thread. Python's own handler raises KeyboardInterrupt
+there. Inside a library's destructor or callback, the exception is printed and dropped, and the run goes on (3 of 100
+runs that were interrupted while they started). Inside an import or a call of `logging`, a lock stays taken for ever,
+and every thread that needs it waits for ever.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from types import CodeType, FrameType, FunctionType, TracebackType
 from typing import Any, TypeVar
 
 AGAIN_SECONDS = 0.2
-"""After so long, an interrupt that had to wait, or that nobody handles, is raised (again)."""
+"""After this time, an interrupt that had to wait, or that nobody handles, is raised (again)."""
 
 _LOCKING = ("<frozen importlib", logging.__file__)
-"""Code that holds a lock which all threads need, and that an exception between two instructions leaves taken."""
+"""Start of the file names of code that holds a lock which all threads need. An exception there leaves it taken."""
 
 _finished_first: set[CodeType] = set()
 
@@ -27,17 +28,20 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def finished_first(function: Function) -> Function:
-    """A function that an interrupt waits for: broken off, it would leave processes behind. For seconds, not minutes."""
+    """Marks a function that an interrupt waits for, because it would leave processes behind if it were broken off.
+
+    The function may take seconds, not minutes.
+    """
     assert isinstance(function, FunctionType), "only a function of Python has code that a frame can name"
     _finished_first.add(function.__code__)
     return function
 
 
 class Interruptible:
-    """Within it, Ctrl-C raises KeyboardInterrupt, again and again until the main thread is unwinding it.
+    """Within this block, Ctrl-C raises KeyboardInterrupt, again and again until the main thread handles it.
 
-    Imports, calls of `logging` and what is `finished_first` end before; a second Ctrl-C does not wait for them.
-    Use as a context manager in the main thread, around everything that an interrupt ends. Takes SIGALRM's timer.
+    Imports, calls of `logging` and functions marked `finished_first` end before that. A second Ctrl-C does not wait for
+    them. Use as a context manager in the main thread, around everything that an interrupt ends. Uses SIGALRM's timer.
     """
 
     def __enter__(self) -> Interruptible:
@@ -58,7 +62,7 @@ class Interruptible:
             signal.signal(number, handler)
         sys.unraisablehook = self._hook
         if kind is None and self._requested:
-            raise KeyboardInterrupt  # it was lost in the last second
+            raise KeyboardInterrupt  # the one before was lost just now
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
         is_second, self._requested = self._requested, True
@@ -71,15 +75,15 @@ class Interruptible:
             raise KeyboardInterrupt
 
     def _unraisable(self, lost: Any) -> None:
-        """Python's report of an exception that it drops: nothing to say about an interrupt, which comes again."""
+        """Replaces Python's report of a dropped exception. A dropped interrupt comes again, so it is not reported."""
         if not (self._requested and lost.exc_type is KeyboardInterrupt):
             self._hook(lost)
 
 
 class EarlyEnd:
-    """Within it, SIGUSR1 breaks nothing off: `requested` is true from then on, and whoever works looks at it.
+    """Within this block, SIGUSR1 sets `requested`, which the training loop checks. It interrupts nothing.
 
-    Schedulers can send such a signal some time before a machine goes back (Slurm: `--signal=B:USR1@300`). Use as a
+    Schedulers can send such a signal some time before a job's time ends (Slurm: `--signal=B:USR1@300`). Use as a
     context manager in the main thread.
     """
 
@@ -100,7 +104,7 @@ class EarlyEnd:
 
 
 def _is_handled() -> bool:
-    """Whether this thread is in a handler, a `finally` or an `__exit__` of a KeyboardInterrupt."""
+    """Whether this thread is inside an `except`, a `finally` or an `__exit__` that handles a KeyboardInterrupt."""
     error = sys.exc_info()[1]
     while error is not None:
         if isinstance(error, KeyboardInterrupt):
@@ -110,7 +114,7 @@ def _is_handled() -> bool:
 
 
 def _must_finish(frame: FrameType | None) -> bool:
-    """Whether this frame, or one that called it, would leave a lock or processes behind."""
+    """Whether this frame, or one of its callers, would leave a taken lock or processes behind."""
     while frame is not None:
         if frame.f_code in _finished_first or frame.f_code.co_filename.startswith(_LOCKING):
             return True

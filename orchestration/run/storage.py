@@ -1,7 +1,7 @@
-"""Files below one folder of any pyarrow file system, written whole or not at all.
+"""Files below one folder of any pyarrow file system. Each is written whole or not at all.
 
-On a local file system a write goes to a hidden file, is flushed to the disk and renamed. Object stores (S3, GCS) show
-an object only once it is complete, so a single write does the same. Nothing here knows what the files mean.
+On a local file system, a write goes to a hidden file, which is flushed to the disk and renamed. Object stores (S3, GCS)
+show an object only when it is complete, so a plain write does the same. Nothing here knows what the files mean.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ from evaluators.records import digest_of
 
 @dataclass(frozen=True)
 class Storage:
-    """A folder: `filesystem` and the `base` path on it; every other path here is relative to that, with slashes."""
+    """A folder: the path `base` on `filesystem`. All other paths here are relative to it, with slashes.
+
+    `label` names the folder in messages.
+    """
 
     filesystem: pafs.FileSystem
     base: str
@@ -32,7 +35,7 @@ class Storage:
 
     @classmethod
     def at(cls, root: str | Path, name: str) -> Storage:
-        """The folder `name` below `root`, a local path or a URI."""
+        """The folder `name` below `root`, which is a local path or a URI."""
         text = str(root)
         if "://" in text:
             filesystem, base = pafs.FileSystem.from_uri(text)
@@ -49,7 +52,7 @@ class Storage:
         return Path(self.base) if isinstance(self.filesystem, pafs.LocalFileSystem) else None
 
     def full(self, path: str) -> str:
-        """The path on the file system."""
+        """The path on the file system, from a path relative to the folder."""
         return f"{self.base}/{path}" if path else self.base
 
     def _info(self, path: str) -> Any:
@@ -62,12 +65,12 @@ class Storage:
         return self._info(path).type is pafs.FileType.Directory
 
     def read(self, path: str) -> bytes:
-        """The content of a file; raises FileNotFoundError without it."""
+        """The content of a file. Raises FileNotFoundError."""
         with self.filesystem.open_input_stream(self.full(path)) as stream:
             return bytes(stream.read())
 
     def write(self, path: str, content: bytes) -> None:
-        """Makes or replaces a file, at once and durably."""
+        """Makes or replaces a file atomically and durably."""
         target = self.full(path)
         self.filesystem.create_dir(os.path.dirname(target), recursive=True)
         if self.local_path is None:
@@ -84,7 +87,7 @@ class Storage:
         _sync_folder(folder)
 
     def delete(self, path: str) -> None:
-        """Removes a file, or a folder with all that is in it."""
+        """Removes a file, or a folder with its content."""
         if self.is_folder(path):
             self.filesystem.delete_dir(self.full(path))
         else:
@@ -98,24 +101,27 @@ class Storage:
         return str(info.path)[len(self.base) + 1 :]
 
     def files(self, below: str, ending: str = "") -> list[str]:
-        """Files at any depth below a folder, hidden (half-written) ones left out, in the order of their names."""
-        found = (info for info in self._below(below, recursive=True) if info.type is pafs.FileType.File)
-        return sorted(path for path in map(self._relative, found) if path.endswith(ending))
+        """Files at any depth below a folder, ordered by name, without hidden (half-written) ones."""
+        infos = (info for info in self._below(below, recursive=True) if info.type is pafs.FileType.File)
+        return sorted(path for path in map(self._relative, infos) if path.endswith(ending))
 
     def folders(self, below: str) -> list[str]:
-        """Folders directly below a folder, hidden (half-written) ones left out, in the order of their names."""
-        found = (info for info in self._below(below, recursive=False) if info.type is pafs.FileType.Directory)
-        return sorted(map(self._relative, found))
+        """Folders directly below a folder, ordered by name, without hidden (half-written) ones."""
+        infos = (info for info in self._below(below, recursive=False) if info.type is pafs.FileType.Directory)
+        return sorted(map(self._relative, infos))
 
     def modified(self, path: str) -> tuple[int, list[str | int]]:
-        """Sorts paths by when the file, or the newest file of the folder, was written; then by the numbers in them."""
+        """Sorts paths by the time when the file, or the newest file of the folder, was written.
+
+        Paths of equal times are sorted by the numbers in their names.
+        """
         infos = self._below(path, recursive=True) if self.is_folder(path) else [self._info(path)]
         newest = max((info.mtime_ns or 0 for info in infos if info.type is pafs.FileType.File), default=0)
-        # Splitting at groups of digits alternates text and number, so that two such lists always compare.
+        # A split at groups of digits alternates text and number, so any two such lists can be compared.
         return newest, [int(part) if part.isdecimal() else part for part in re.split(r"([0-9]+)", path)]
 
     def staging_folder(self, path: str) -> Path:
-        """An empty local folder in which to prepare `path`; beside it when that is local, so that a rename moves it."""
+        """An empty local folder in which to prepare `path`. For a local path it is next to it, so a rename moves it."""
         if self.local_path is not None:
             folder = self.local_path / path
             staging = folder.with_name(f".{folder.name}.partial")
@@ -126,9 +132,10 @@ class Storage:
         return staging
 
     def publish_folder(self, local: Path, path: str) -> None:
-        """Puts a local folder in the place of `path`: at once on a local file system, file by file on a remote one.
+        """Puts a local folder in the place of `path`: by a rename on a local file system, file by file on a remote one.
 
-        So on a remote one, only a path that a later write (the run's state) points to is known to be complete.
+        So on a remote file system, a folder is known to be complete only if a later write (the run's state) points to
+        it.
         """
         if self.local_path is None:
             if self.is_folder(path):
@@ -151,7 +158,7 @@ class Storage:
         shutil.rmtree(retired, ignore_errors=True)
 
     def restore_folder(self, path: str) -> None:
-        """Undoes a `publish_folder` that a kill cut off after it had set the old folder aside."""
+        """Puts the old folder back if a kill came after `publish_folder` had moved it away and before it was done."""
         if self.local_path is not None:
             target = self.local_path / path
             retired = target.with_name(f".{target.name}.retired")
@@ -159,7 +166,7 @@ class Storage:
                 os.replace(retired, target)
 
     def fetch_folder(self, path: str) -> Path:
-        """A local folder with the content of `path`: the folder itself where that is local, else a downloaded copy."""
+        """A local folder with the content of `path`: the folder itself if it is local, else a downloaded copy."""
         if self.local_path is not None:
             return self.local_path / path
         local = self._cache() / "fetched" / path
@@ -169,7 +176,7 @@ class Storage:
         return local
 
     def _cache(self) -> Path:
-        """A private local folder for what belongs to a remote one."""
+        """A private local folder for copies of files of a remote folder."""
         return Path(tempfile.gettempdir()) / f"warpsmith-{os.getuid()}" / digest_of(self.label)
 
 
@@ -192,7 +199,7 @@ def _sync(path: str) -> None:
 
 
 def _sync_folder(path: str) -> None:
-    """Makes renames in a folder durable."""
+    """Makes renames in a folder durable (fsync of the folder)."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

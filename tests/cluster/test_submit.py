@@ -1,4 +1,4 @@
-"""Submission: what travels, what is refused before anything is submitted, and real jobs on a real Ray head."""
+"""Submission: what is uploaded, what is refused before that, and real jobs on a real Ray head."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ sys.exit(follow(client, submit(client, Job(tuple(sys.argv[2:])))))
 
 
 def invoke(*arguments: str) -> Result:
-    """In this process: a new one would spend its time on imports."""
+    """Runs the command in this process: a new process would spend seconds on imports."""
     return CliRunner().invoke(app, list(arguments))
 
 
 @pytest.fixture
 def outside(tmp_path: Path) -> str:
-    """A good configuration that is no part of the checkout."""
+    """A valid configuration outside the checkout."""
     path = tmp_path / "mine.yaml"
     path.write_text("seed: 1\n")
     return str(path)
@@ -64,13 +64,13 @@ def test_bad_input_is_one_line_with_exit_code_2(arguments: list[str], expected: 
     assert done.stdout == ""
 
 
-def test_a_configuration_that_would_stay_behind_is_refused(outside: str) -> None:
+def test_a_configuration_outside_the_checkout_is_refused(outside: str) -> None:
     done = invoke(outside, "root=/shared")
     assert done.exit_code == 2
     assert outside in done.stderr
 
 
-def test_a_configuration_of_the_checkout_is_named_as_the_job_finds_it(tmp_path: Path, monkeypatch) -> None:
+def test_a_configuration_of_the_checkout_is_named_by_its_path_in_it(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     job = training_job(str(CHECKOUT / "configs" / "local.yaml"), ["root=s3://bucket/runs"])
     assert job.arguments == ("run", "configs/local.yaml", "root=s3://bucket/runs")
@@ -83,15 +83,15 @@ def test_overrides_reach_the_job_as_they_were_given() -> None:
     assert words[words.index("local") + 1 :] == [*overrides, "--dry-run"]
 
 
-def test_variables_travel_by_name_and_no_others_do(monkeypatch) -> None:
-    monkeypatch.setenv("WARPSMITH_TEST_TOKEN", "value with blanks")
+def test_only_the_named_variables_reach_the_job(monkeypatch) -> None:
+    monkeypatch.setenv("WARPSMITH_TEST_TOKEN", "a secret value")
     monkeypatch.setenv("WARPSMITH_TEST_OTHER", "stays")
     job = training_job("local", ["root=/shared"], variables=["WARPSMITH_TEST_TOKEN"])
-    assert job.runtime_env["env_vars"] == {"WARPSMITH_TEST_TOKEN": "value with blanks"}
-    assert "value with blanks" not in job.entrypoint
+    assert job.runtime_env["env_vars"] == {"WARPSMITH_TEST_TOKEN": "a secret value"}
+    assert "a secret value" not in job.entrypoint
 
 
-def test_ray_accepts_the_file_for_hosts_on_premise() -> None:
+def test_ray_accepts_the_cluster_file() -> None:
     from ray.autoscaler._private.util import prepare_config, validate_config
 
     config = yaml.safe_load((CHECKOUT / "cluster" / "local-cluster.yaml").read_text())
@@ -101,7 +101,7 @@ def test_ray_accepts_the_file_for_hosts_on_premise() -> None:
 
 @pytest.fixture(scope="module")
 def environment() -> dict[str, str]:
-    """Of a user whose environment is activated and who has the cluster's token."""
+    """The environment variables of a user who has activated the environment and has the cluster's token."""
     kept = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
     path = f"{Path(sys.executable).parent}:{kept['PATH']}"
     return {**kept, "PATH": path, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(16)}
@@ -109,10 +109,10 @@ def environment() -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def head(environment: dict[str, str]) -> Iterator[str]:
-    """The dashboard of a Ray head of its own, as `ray start` makes one, beside whatever Ray runs here already.
+    """The dashboard of a separate Ray head, made by `ray start`. Other Ray processes on this machine do not disturb it.
 
-    Its folder is its own, so that no `ray.init()` elsewhere on the machine takes it for the cluster to join; and short,
-    since sockets in it must have paths of at most 107 bytes.
+    It has its own folder, so that no `ray.init()` elsewhere on the machine joins it. The folder's path is short: paths
+    of sockets in it may have at most 107 bytes.
     """
     ports = dict(zip(PORTS, free_ports(len(PORTS)), strict=True))
     with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:
@@ -123,14 +123,14 @@ def head(environment: dict[str, str]) -> Iterator[str]:
             command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
         try:
-            wait_for(ports["dashboard-port"], process)
+            wait_for_dashboard(ports["dashboard-port"], process)
             yield f"http://127.0.0.1:{ports['dashboard-port']}"
         finally:
             process.terminate()
             process.communicate(timeout=60)
 
 
-def wait_for(port: int, process: subprocess.Popen[str], seconds: float = 120.0) -> None:
+def wait_for_dashboard(port: int, process: subprocess.Popen[str], seconds: float = 120.0) -> None:
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):

@@ -7,7 +7,7 @@ import pytest
 
 from tests.orchestration.commands.programs import SHIFT
 
-# A constructor that takes no further attribute, as torch.compile's baseline adds one.
+# A model that refuses the attribute that torch.compile's baseline adds.
 REFUSING = SHIFT.replace(
     "    def forward",
     """    def __setattr__(self, name, value):
@@ -20,7 +20,7 @@ REFUSING = SHIFT.replace(
 
 
 @pytest.mark.slow
-def test_baselines_filled_into_the_default_store_are_read_by_evaluate(warpsmith, tmp_path: Path, cache: Path) -> None:
+def test_evaluate_reads_baselines_from_the_default_store(warpsmith, tmp_path: Path, cache: Path) -> None:
     folder = tmp_path / "level1"
     folder.mkdir()
     (folder / "1_Shift.py").write_text(SHIFT)
@@ -47,7 +47,7 @@ def test_baselines_filled_into_the_default_store_are_read_by_evaluate(warpsmith,
     kept = {path: path.stat().st_mtime_ns for path in stored}
     options = ["--arch", "cpu", "--baselines", "torch_compile", "--json"]
     verdict = json.loads(warpsmith("evaluate", str(folder / "1_Shift.py"), "same.py", *options).stdout)
-    # On a busy machine the times of a right program may be doubted, which is not what is tested here.
+    # On a busy machine, the times of a correct program may be doubted. This test is not about that.
     assert set(verdict["speedups"] or verdict["doubted"]) == {"eager", "torch_compile"}
     assert {path: path.stat().st_mtime_ns for path in (cache / "warpsmith/baselines").glob("*.json")} == kept
 
@@ -61,7 +61,7 @@ def test_baseline_exits_with_1_when_nothing_could_be_measured(warpsmith, tmp_pat
 
 
 @pytest.mark.slow
-def test_the_baselines_of_a_runs_tasks_are_measured_ahead_of_it(warpsmith, tmp_path: Path) -> None:
+def test_the_baselines_of_a_configurations_tasks_are_measured(warpsmith, tmp_path: Path) -> None:
     (tmp_path / "level1").mkdir()
     (tmp_path / "level1" / "1_Shift.py").write_text(SHIFT)
     (tmp_path / "level1" / "2_Refusing.py").write_text(REFUSING)

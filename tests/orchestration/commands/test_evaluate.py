@@ -11,7 +11,7 @@ from tests.orchestration.commands.programs import SHIFT
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
-# Right at 64 rows only.
+# Correct only at 64 rows.
 SPECIALISED = """
 import torch
 
@@ -22,7 +22,7 @@ class ModelNew(torch.nn.Module):
 """
 
 
-def test_evaluate_prints_the_verdict_record_alone_as_json() -> None:
+def test_json_output_is_the_verdict_record_alone() -> None:
     variants = REPOSITORY / "evaluators/tasks/bundled/level1/softmax/variants"
     right = next(path for path in sorted(variants.glob("*.py")) if "expect: faster" in path.read_text())
     command = [sys.executable, "-m", "orchestration.commands.main", "evaluate", "level1/softmax", str(right), "--json"]
@@ -32,7 +32,7 @@ def test_evaluate_prints_the_verdict_record_alone_as_json() -> None:
     assert verdict["speedups"]["eager"]["low"] <= verdict["speedups"]["eager"]["value"]
 
 
-def test_evaluate_says_what_is_wrong_and_exits_with_1(warpsmith, tmp_path: Path) -> None:
+def test_a_broken_program_is_explained_with_exit_code_1(warpsmith, tmp_path: Path) -> None:
     broken = tmp_path / "broken.py"
     broken.write_text("class ModelNew: pass")
     done = warpsmith("evaluate", "softmax", str(broken))
@@ -41,7 +41,7 @@ def test_evaluate_says_what_is_wrong_and_exits_with_1(warpsmith, tmp_path: Path)
 
 
 @pytest.mark.parametrize(("options", "outcome"), [([], "ok"), (["--require-shapes"], "wrong")])
-def test_a_program_for_one_shape_is_wrong_only_where_shapes_are_required(
+def test_a_program_for_one_shape_is_wrong_only_if_shapes_are_required(
     warpsmith, tmp_path: Path, options: list[str], outcome: str
 ) -> None:
     (tmp_path / "shift.py").write_text(SHIFT)

@@ -33,7 +33,7 @@ class ModelNew(nn.Module):
 
 
 @pytest.mark.slow
-def test_a_file_that_is_dropped_into_a_folder_is_judged(tmp_path: Path) -> None:
+def test_a_program_file_in_a_folder_is_judged(tmp_path: Path) -> None:
     programs = {
         "exploits/constants/zeros": ("Returns zeros.", "torch.zeros_like(x)"),
         "honest/style/plain": ("Calls the library.", "torch.softmax(x, dim=1)"),
@@ -85,7 +85,7 @@ def test_cases_are_listed_shown_and_judged(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_an_audit_names_what_it_marks(tmp_path: Path) -> None:
+def test_an_audit_names_the_tasks_that_it_marks(tmp_path: Path) -> None:
     task = tmp_path / "1_ones.py"
     task.write_text(
         "import torch\nimport torch.nn as nn\nbatch = 8\n\n\nclass Model(nn.Module):\n    def forward(self, x):\n"

@@ -1,4 +1,4 @@
-"""What the options that several commands share become."""
+"""What the values of shared options mean."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ def test_dry_run_prints_the_plan_and_writes_nothing(warpsmith, tmp_path: Path) -
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_dry_run_says_what_memory_a_run_takes_and_refuses_what_cannot_fit(warpsmith) -> None:
+def test_a_dry_run_prints_the_memory_of_a_run_and_refuses_one_that_cannot_fit(warpsmith) -> None:
     done = warpsmith("run", "local", "--dry-run")
     assert done.exit_code == 0, done.output
     assert "GiB each" in done.stdout
@@ -21,7 +21,7 @@ def test_a_dry_run_says_what_memory_a_run_takes_and_refuses_what_cannot_fit(warp
     assert "learner" in refused.output
 
 
-def test_a_run_takes_the_kind_of_the_machine_for_auto(warpsmith) -> None:
+def test_auto_stands_for_the_architecture_of_the_machine(warpsmith) -> None:
     done = warpsmith("run", "local", "--dry-run", "evaluator.arch=auto")
     assert done.exit_code == 0, done.output
     assert "24 tasks on auto" not in done.stdout

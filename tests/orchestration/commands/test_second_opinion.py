@@ -33,20 +33,20 @@ GELU = Task(
 )
 
 
-def test_a_cpu_has_no_second_of_its_kind(tmp_path: Path) -> None:
+def test_a_cpu_gives_no_second_opinion(tmp_path: Path) -> None:
     device = open_device("cpu")
     assert find_second_gpu(device) is None
     assert make_confirm(device, tmp_path)(find_task("softmax"), SAME) is None
 
 
 @pytest.mark.slow
-def test_a_second_opinion_is_the_speedup_of_a_process_of_its_own(tmp_path: Path) -> None:
+def test_a_separate_process_measures_the_second_opinion(tmp_path: Path) -> None:
     speedup = measure_on_gpu("", "cpu", GELU, SAME, tmp_path)
     assert speedup is not None
     assert 0.5 < speedup < 2.0
 
 
-def test_a_program_that_is_wrong_there_is_not_confirmed(tmp_path: Path) -> None:
+def test_a_wrong_program_is_not_confirmed(tmp_path: Path) -> None:
     assert measure_on_gpu("", "cpu", GELU, WRONG, tmp_path) == 0.0
 
 

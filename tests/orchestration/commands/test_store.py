@@ -1,4 +1,4 @@
-"""The store of the commands: where it stands, and who may enter it."""
+"""The store of the commands: its place, and who may enter it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_the_default_store_follows_the_cache_home(monkeypatch: pytest.MonkeyPatc
         assert default_store() == folder
 
 
-def test_other_users_may_enter_a_store_whatever_the_umask(tmp_path: Path) -> None:
+def test_other_users_may_enter_a_store_with_any_umask(tmp_path: Path) -> None:
     before = os.umask(0o077)
     try:
         with open_to_runners():
@@ -35,11 +35,11 @@ def test_other_users_may_enter_a_store_whatever_the_umask(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("mode", [0o700, 0o755])
-def test_root_is_told_of_a_store_that_its_runners_cannot_enter(
+def test_root_is_warned_of_a_store_that_its_runners_cannot_enter(
     mode: int, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 0)
-    with tempfile.TemporaryDirectory() as place:  # pytest's own stands in a private one
+    with tempfile.TemporaryDirectory() as place:  # pytest's temporary folder is inside a private one
         folder = Path(place)
         folder.chmod(mode)
         (folder / "store").mkdir(mode=0o755)

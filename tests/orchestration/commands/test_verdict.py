@@ -1,4 +1,4 @@
-"""What a person is shown of a verdict: everything that it rests on, within 100 columns."""
+"""A printed verdict shows everything that it rests on, within 100 columns."""
 
 from __future__ import annotations
 
@@ -83,11 +83,11 @@ def test_every_line_fits_into_100_columns_and_no_baseline_is_cut() -> None:
         ("hint", "shapes fails at [rows] = 40"),
     ],
 )
-def test_what_a_verdict_rests_on_is_shown(label: str, expected: str) -> None:
+def test_a_verdict_shows_what_it_rests_on(label: str, expected: str) -> None:
     assert expected in line_of(shown(VERDICT), label)
 
 
-def test_the_five_longest_kernels_are_shown_with_their_share_and_whose_they_are() -> None:
+def test_the_five_longest_kernels_are_shown_with_their_share_and_origin() -> None:
     lines = [line.split() for line in shown(VERDICT) if line.startswith(("  own ", "  library "))]
     assert [(words[0], words[1]) for words in lines] == [
         ("own", "68%"),

@@ -1,4 +1,4 @@
-"""A kill loses nothing that was committed, and redoing a step never doubles rows."""
+"""A kill loses nothing that was committed, and a repeated step never doubles rows."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def verdict(candidate: str, speedup: float, best: float | None = None, outcome: 
 
 @pytest.fixture(params=["local", "remote"])
 def run(request, tmp_path) -> RunDirectory:
-    """The same behaviour is asked of a local folder and of a file system without renames or locks."""
+    """A run in a local folder, and one on a file system without renames or locks: both must behave alike."""
     if request.param == "local":
         return RunDirectory(tmp_path / "runs", "demo")
     mock, _ = pafs.FileSystem.from_uri("mock:///")
@@ -169,7 +169,7 @@ def test_a_second_process_is_refused_and_told_who_runs(tmp_path):
         pass
 
 
-def test_redoing_a_step_replaces_its_rows(run):
+def test_repeating_a_step_replaces_its_rows(run):
     run.samples.write("1-contrastive_rl", 3, [rollout("old"), rollout("old too")])
     run.samples.write("1-contrastive_rl", 4, [rollout("next")])
     run.samples.write("1-contrastive_rl", 3, [rollout("new", candidate_digest="d", reward=1.5)])
@@ -179,7 +179,7 @@ def test_redoing_a_step_replaces_its_rows(run):
     assert table.column("reward").to_pylist() == [1.5, None]
 
 
-def test_phases_are_kept_apart_and_read_together(run):
+def test_phases_are_stored_separately_and_read_together(run):
     run.samples.write("assess/base", 0, [rollout("a")])
     run.samples.write("assess/1-sft", 0, [rollout("b")])
     assert run.samples.read("assess/base").column("phase").to_pylist() == ["assess/base"]
@@ -231,7 +231,7 @@ def test_a_buffer_snapshot_keeps_its_metadata_and_is_never_overwritten(run):
         run.buffers.read(paths[1])
 
 
-def test_only_a_better_program_takes_the_place_of_the_best(run):
+def test_only_a_faster_program_replaces_the_best(run):
     slow, fast = (Candidate.propose("t1", f"ModelNew = {n}", "policy:1") for n in "12")
     assert run.kernels.save("t1", "cpu", slow, verdict(slow.digest, 1.5, 1.2))
     assert not run.kernels.save("t1", "cpu", fast, verdict(fast.digest, 9.0, 1.1))
@@ -246,23 +246,23 @@ def test_only_a_better_program_takes_the_place_of_the_best(run):
     assert run.storage.read("kernels/t1/cpu.py").decode() == fast.source
     assert json.loads(run.storage.read("kernels/t1/cpu.json"))["verdict"]["outcome"] == "ok"
     run.kernels.discard(slow, "cpu")
-    assert {kernel.task_id for kernel in run.kernels.read()} == {"t1", "../t2"}, "it is not the best one any more"
+    assert {kernel.task_id for kernel in run.kernels.read()} == {"t1", "../t2"}, "it is no longer the best one"
     run.kernels.discard(fast, "cpu")
     assert [kernel.task_id for kernel in run.kernels.read()] == ["../t2"]
     assert run.kernels.save("t1", "cpu", slow, verdict(slow.digest, 1.1))
 
 
-def test_of_many_programs_the_best_of_each_task_is_stored(run):
-    one, two, three, other = (
+def test_the_best_of_many_programs_is_stored_for_each_task(run):
+    slow, best, middle, other = (
         Candidate.propose(task, f"ModelNew = {n}", "policy:1") for n, task in enumerate(("t1", "t1", "t1", "t2"))
     )
-    judged = [(one, 1.1), (two, 1.4), (three, 1.3), (other, 0.5)]
+    judged = [(slow, 1.1), (best, 1.4), (middle, 1.3), (other, 0.5)]
     run.kernels.save_best_of("cpu", [(candidate, verdict(candidate.digest, value)) for candidate, value in judged])
-    assert {kernel.candidate for kernel in run.kernels.read()} == {two, other}
+    assert {kernel.candidate for kernel in run.kernels.read()} == {best, other}
     run.kernels.save_best_of(
-        "cpu", [(three, verdict(three.digest, 1.39)), (two, verdict(two.digest, 9.0, outcome=Outcome.HACK))]
+        "cpu", [(middle, verdict(middle.digest, 1.39)), (best, verdict(best.digest, 9.0, outcome=Outcome.HACK))]
     )
-    assert {kernel.candidate for kernel in run.kernels.read()} == {two, other}
+    assert {kernel.candidate for kernel in run.kernels.read()} == {best, other}
 
 
 def publish(run: RunDirectory, name: str, text: str) -> str:

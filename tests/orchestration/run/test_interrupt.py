@@ -1,6 +1,6 @@
-"""Ctrl-C reaches the main thread whatever it is doing, and breaks nothing off that others wait for."""
+"""Ctrl-C always reaches the main thread, and never breaks off what others wait for."""
 
-# ruff: noqa: PT012 - an interrupt comes between statements
+# ruff: noqa: PT012 - an interrupt comes between two statements
 
 import contextlib
 import logging
@@ -17,20 +17,21 @@ from orchestration.run.interrupt import Interruptible, finished_first
 
 
 def interrupt_after(seconds: float) -> threading.Thread:
-    """Ctrl-C, after so long, to this process."""
+    """Sends Ctrl-C to this process after a time."""
     timer = threading.Timer(seconds, lambda: signal.raise_signal(signal.SIGINT))
     timer.start()
     return timer
 
 
 def spend(seconds: float) -> None:
+    """Keeps the main thread busy."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         time.sleep(0.01)
 
 
 @pytest.fixture(autouse=True)
-def _signals_are_as_before() -> Iterator[None]:
+def _signals_are_restored() -> Iterator[None]:
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGALRM), sys.unraisablehook
     yield
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGALRM), sys.unraisablehook) == before
@@ -45,7 +46,7 @@ def test_an_interrupt_is_raised_at_once() -> None:
     assert time.monotonic() - started < 2
 
 
-def test_one_that_is_swallowed_comes_again() -> None:
+def test_a_swallowed_interrupt_comes_again() -> None:
     swallowed = 0
     with pytest.raises(KeyboardInterrupt), Interruptible():
         interrupt_after(0.1)
@@ -57,7 +58,7 @@ def test_one_that_is_swallowed_comes_again() -> None:
     assert swallowed == 1
 
 
-def test_one_that_is_dropped_in_a_destructor_comes_again_and_is_not_printed(
+def test_an_interrupt_that_is_dropped_in_a_destructor_comes_again_and_is_not_printed(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     class Slow:
@@ -71,7 +72,7 @@ def test_one_that_is_dropped_in_a_destructor_comes_again_and_is_not_printed(
     assert capfd.readouterr().err == ""
 
 
-def test_one_that_is_swallowed_at_the_very_end_is_raised_there() -> None:
+def test_an_interrupt_that_is_swallowed_at_the_end_of_the_block_is_raised_there() -> None:
     with pytest.raises(KeyboardInterrupt), Interruptible(), contextlib.suppress(BaseException):
         signal.raise_signal(signal.SIGINT)
 
@@ -88,7 +89,7 @@ def test_cleaning_up_is_not_interrupted_again() -> None:
     assert cleaned
 
 
-def test_an_import_is_finished_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_import_ends_before_the_interrupt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "slow_to_import.py").write_text(
         "import time\nfor _ in range(100):\n    time.sleep(0.01)\ndone = True\n"
     )
@@ -101,7 +102,7 @@ def test_an_import_is_finished_first(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert slow_to_import.done
 
 
-def test_a_record_is_logged_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_record_is_logged_before_the_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
     logged = []
 
     class Slow(logging.Handler):
@@ -118,7 +119,7 @@ def test_a_record_is_logged_first(monkeypatch: pytest.MonkeyPatch) -> None:
     assert logged
 
 
-def test_what_is_finished_first_is_broken_off_by_a_second_interrupt_alone() -> None:
+def test_only_a_second_interrupt_breaks_off_a_function_that_is_finished_first() -> None:
     ends = []
 
     @finished_first

@@ -1,4 +1,4 @@
-"""MLflow shows a run as one parent and a run a phase, across restarts; and its absence stops nothing."""
+"""MLflow shows a run as one parent run and one nested run per phase, also after restarts. Its absence stops nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from orchestration.run.tracking import Tracker
 
 @pytest.fixture(scope="session")
 def root(tmp_path_factory) -> str:
-    """One store for all tests: making MLflow's database takes seconds."""
+    """The root of one store for all tests: making MLflow's database takes seconds."""
     return str(tmp_path_factory.mktemp("mlflow"))
 
 
@@ -36,7 +36,7 @@ def runs_of(client: MlflowClient, tracker: Tracker) -> list:
     return client.search_runs([tracker.ids["experiment"]], f"tags.`warpsmith.key` = '{tracker.ids['key']}'")
 
 
-def test_a_run_has_one_parent_and_one_nested_run_a_phase(config, client):
+def test_a_run_has_one_parent_and_one_nested_run_per_phase(config, client):
     with Tracker(config) as tracker:
         tracker.log_metrics("1-sft", {"loss": 2.0, "odd(name)": 1.0, "nan": float("nan")}, step=1)
         tracker.log_metrics("1-sft", {"loss": 1.0}, step=2)
@@ -56,7 +56,7 @@ def test_a_run_has_one_parent_and_one_nested_run_a_phase(config, client):
     assert len(parent.data.params) > 100, "more than MLflow takes in one call"
 
 
-def test_a_restart_continues_the_same_runs_and_notes_what_changed(config, client):
+def test_a_restart_continues_the_same_runs_and_tags_changed_parameters(config, client):
     with Tracker(config) as first:
         first.log_metrics("1-sft", {"loss": 2.0}, step=1)
     config.contrastive_rl.steps = 7
@@ -81,14 +81,14 @@ def test_runs_made_after_the_last_commit_are_found_again(config, client):
     assert len(runs_of(client, second)) == 2
 
 
-def test_a_run_that_the_store_no_longer_has_is_started_anew(config, client):
+def test_a_run_that_the_store_no_longer_has_starts_anew(config, client):
     with Tracker(config, {"key": "k", "parent": "0" * 32, "phases": {"1-sft": "1" * 32}}) as tracker:
         tracker.log_metrics("1-sft", {"loss": 1.0}, step=2)
     assert {run.info.run_name for run in runs_of(client, tracker)} == {"demo", "1-sft"}
 
 
 @pytest.mark.parametrize(("error", "status"), [(KeyboardInterrupt, "KILLED"), (ValueError, "FAILED")])
-def test_an_exit_by_exception_is_the_status_of_all_open_runs(error, status, config, client):
+def test_an_exception_sets_the_status_of_all_open_runs(error, status, config, client):
     tracker = Tracker(config)
     tracker.log_metrics("1-sft", {"loss": 2.0}, step=1)
     with pytest.raises(error), tracker:
