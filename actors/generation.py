@@ -19,7 +19,6 @@ class GenerationRequest:
     n: int
     max_tokens: int
     temperature: float
-    top_p: float = 1.0
     stop_token_ids: tuple[int, ...] = ()
     schema: str = ""
     stop_after_code: bool = False
@@ -32,7 +31,7 @@ class Completion:
     """One response, sampled by one version of the policy.
 
     `token_ids` ends with the end-of-sequence token if that was sampled. `logprobs` has one natural log-probability per
-    token, at the sampling temperature (and top-p). `finish_reason` is `stop` or `length`.
+    token, at the sampling temperature. `finish_reason` is `stop` or `length`.
     """
 
     text: str

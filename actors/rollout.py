@@ -125,7 +125,6 @@ class RolloutEngine:
             n=1 if _is_greedy(request) else request.n,  # vLLM refuses to compute the same response twice
             max_tokens=min(request.max_tokens, room),
             temperature=request.temperature,
-            top_p=request.top_p,
             stop_token_ids=list(request.stop_token_ids),
             ignore_eos=request.ignore_eos,
             logprobs=0,  # of the sampled token alone

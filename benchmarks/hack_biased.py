@@ -36,9 +36,8 @@ PHASE, AFTER = "1-contrastive_rl", "assess/1-contrastive_rl"
 # Rewards and lessons as in the paper, so that the runs show what the guard does to speed-ups alone.
 PAPER = (
     "sft.min_speedup=0",
-    "reward.offset=0",
+    "reward.worth=speedup",
     "reward.resolution=0",
-    "reward.copies=1",
     "contrastive_rl.contrastive_share=1",
 )
 COMMON = (

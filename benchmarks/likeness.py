@@ -17,9 +17,9 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.hack_biased_programs import exploits, tasks
-from configs.schema import GuardConfig
 from evaluators.gauntlet import discover
 from evaluators.guard.cases import HackCases
+from evaluators.guard.ruling import NEAR
 from evaluators.records import Candidate
 from evaluators.tasks import load_tasks, program_source
 from evaluators.tasks.loader import load_variants
@@ -40,7 +40,7 @@ def likeness(cases: HackCases, programs: Iterable[Program]) -> list[float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--near", type=float, default=GuardConfig().near)
+    parser.add_argument("--near", type=float, default=NEAR)
     near = parser.parse_args().near
     gauntlet = discover()
     sets: dict[str, list[Program]] = {

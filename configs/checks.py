@@ -136,8 +136,6 @@ def _lengths(config: RunConfig) -> Violations:
             f"rollout.max_tokens must be less than policy.max_length ({limit}) to leave room for a prompt, "
             f"got {response}",
         )
-    if config.rollout.top_p <= 0:
-        yield ("rollout.top_p",), f"rollout.top_p must be above 0 (1 turns it off), got {config.rollout.top_p}"
 
 
 def _placement(config: RunConfig) -> Violations:

@@ -16,6 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from configs.checks import leaves, listed, violations
+from configs.retired import Loss, remedies, translate
 from configs.schema import RunConfig
 
 PACKAGE = Path(__file__).resolve().parent
@@ -91,9 +92,23 @@ def load_config(path: str | Path, overrides: Sequence[str] = ()) -> RunConfig:
     return _merge(layers, origin, default_name=file.stem)
 
 
-def parse_config(text: str, origin: str) -> RunConfig:
-    """The checked configuration of YAML text, such as the `config.yaml` of a run; `origin` names it in errors."""
-    return _merge([_Layer(origin, _parse(text, origin))], origin, default_name="")
+@dataclass(frozen=True)
+class StoredConfig:
+    """The configuration of an existing run in today's keys. `losses`: its settings that this version does not have."""
+
+    config: RunConfig
+    losses: tuple[Loss, ...]
+
+
+def parse_config(text: str, origin: str) -> StoredConfig:
+    """The checked configuration of a run's `config.yaml`, which an earlier version may have written.
+
+    `origin` names it in errors. Raises ConfigError.
+    """
+    settings: Any = OmegaConf.to_container(_parse(text, origin))
+    losses = translate(settings)
+    config = _merge([_Layer(origin, OmegaConf.create(settings))], origin, default_name="")
+    return StoredConfig(config, tuple(losses))
 
 
 def dump_config(config: RunConfig) -> str:
@@ -178,7 +193,10 @@ def _merge(layers: Sequence[_Layer], file_origin: str, default_name: str) -> Run
     """Lays the settings over the schema's defaults one key at a time, so that an error can say whose key it is."""
     merged, origins = OmegaConf.structured(RunConfig), dict[str, str]()
     for layer in layers:
-        for key, value, expected in _checked_leaves(OmegaConf.to_container(layer.settings), RunConfig, layer.origin):
+        settings: Any = OmegaConf.to_container(layer.settings)
+        if retired := remedies(settings):
+            raise ConfigError(f"{layer.origin}: {'; '.join(retired)}")
+        for key, value, expected in _checked_leaves(settings, RunConfig, layer.origin):
             try:
                 OmegaConf.update(merged, key, value, merge=False)
             except OmegaConfBaseException as error:

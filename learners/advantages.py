@@ -14,7 +14,8 @@ from torch import Tensor
 
 # Below this share of the rewards' magnitude a deviation is rounding error of equal rewards, not signal.
 _RELATIVE_NOISE = 1e-9
-_EVERYTHING = "*"  # the key of statistics that are shared by all tasks
+DECAY = 0.9
+"""Weight of what is known already when the next step's rewards enter the running statistics."""
 
 
 def group_advantages(rewards: Tensor, *, scale: bool = True, epsilon: float = 1e-6) -> Tensor:
@@ -49,14 +50,12 @@ class RunningStatistics:
 
     The first batch of a key is taken as it is; later ones mix in with weight `1 - decay`, as the mean and variance of
     the mixture of the two distributions (so both follow any shift and scale of the rewards exactly).
-    `per_key=False` keeps one pair for all keys.
     """
 
-    def __init__(self, decay: float, *, per_key: bool = True) -> None:
+    def __init__(self, decay: float = DECAY) -> None:
         if not 0.0 <= decay <= 1.0:
             raise ValueError(f"the decay of running statistics must lie in [0, 1], got {decay}")
         self.decay = decay
-        self.per_key = per_key
         self._moments: dict[str, Moments] = {}
 
     def update(self, key: str, rewards: Iterable[float]) -> None:
@@ -72,18 +71,17 @@ class RunningStatistics:
             return
         mean = fmean(values)
         variance = fmean((value - mean) ** 2 for value in values)
-        slot = self._slot(key)
-        before = self._moments.get(slot)
+        before = self._moments.get(key)
         if before is not None:
             old, new = self.decay, 1.0 - self.decay
             gap = before.mean - mean
             mean = old * before.mean + new * mean
             variance = old * before.variance + new * variance + old * new * gap**2
-        self._moments[slot] = Moments(mean, variance)
+        self._moments[key] = Moments(mean, variance)
 
     def of(self, key: str) -> Moments:
         """The moments of `key`. Raises KeyError before its first `update`."""
-        return self._moments[self._slot(key)]
+        return self._moments[key]
 
     def state_dict(self) -> dict[str, dict[str, float]]:
         """The moments as plain data that JSON takes."""
@@ -92,9 +90,6 @@ class RunningStatistics:
     def load_state_dict(self, state: Mapping[str, Mapping[str, float]]) -> None:
         """Replaces the moments by those of `state_dict`."""
         self._moments = {key: Moments(value["mean"], value["variance"]) for key, value in state.items()}
-
-    def _slot(self, key: str) -> str:
-        return key if self.per_key else _EVERYTHING
 
 
 def smooth_rewards(rewards: Sequence[float], moments: Moments, clip: float) -> list[float]:
@@ -136,7 +131,7 @@ def advantages_of(
     known = [[reward for reward in group if reward is not None] for group in rewards]
     observed: dict[str, list[float]] = {}
     for key, values in zip(keys, known, strict=True):
-        observed.setdefault(key if statistics.per_key else _EVERYTHING, []).extend(values)
+        observed.setdefault(key, []).extend(values)
     for key, values in observed.items():
         statistics.update(key, values)
 

@@ -36,6 +36,8 @@ from learners.policy import compile_layers, load_policy
 from learners.records import Sample
 from learners.scoring import TokenScorer, has_bfloat16
 
+_ADAM_BETAS = (0.9, 0.95)
+
 
 class LearnerError(Exception):
     """A step that must not go on. The message says what to change."""
@@ -242,7 +244,7 @@ class LearnerEngine:
             {"params": [p for p in trainable if p.dim() > 1], "weight_decay": self.config.weight_decay},
             {"params": [p for p in trainable if p.dim() <= 1], "weight_decay": 0.0},
         ]
-        settings: dict[str, Any] = {"lr": 0.0, "betas": (0.9, self.config.adam_beta2), "fused": True}
+        settings: dict[str, Any] = {"lr": 0.0, "betas": _ADAM_BETAS, "fused": True}
         groups = [group for group in groups if group["params"]]
         optimizer: torch.optim.AdamW
         if self.config.offload_optimizer == "nvme":

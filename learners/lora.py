@@ -43,7 +43,6 @@ def attach_lora(model: PreTrainedModel, config: LoraConfig, autocast: bool) -> P
     settings = PeftLoraConfig(
         r=config.rank,
         lora_alpha=config.alpha,  # type: ignore[arg-type]  # it only scales, so any number does
-        lora_dropout=config.dropout,
         target_modules="all-linear",
     )
     adapters = get_peft_model(model, settings)
@@ -70,11 +69,10 @@ class FrozenAdapters:
                     name = _factor_name(prefix, kind)
                     linear = self._factors[name] = _frozen_linear(factors[name])
                     self._copies.append((getattr(module, kind), linear))
-                self._copies.append((module.lora_dropout, nn.Identity()))
 
     @contextlib.contextmanager
     def at_hand(self) -> Iterator[Any]:
-        """The scorer, which computes with the copies, and without dropout, for as long as the context lasts."""
+        """Within this context the scorer computes with the copies."""
         parameters = [weight for linear in self._factors.values() for weight in linear.parameters()]
         trained = [(slot, slot[_ADAPTER]) for slot, _ in self._copies]
         with on_device(parameters, self._device) if self._offload else contextlib.nullcontext():

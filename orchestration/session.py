@@ -75,7 +75,13 @@ class Session:
         """The state that the run directory holds, or the first. Raises ConfigError if the config differs from it."""
         if not self.run.exists():
             return RunState()
-        before = self.run.read_config()
+        stored = self.run.read_stored_config()
+        if stored.losses:
+            raise ConfigError(
+                f"{self.run}: the run was started by an earlier version: {stored.losses[0]}; resume it with that "
+                f"version, or choose another name=..."
+            )
+        before = stored.config
         fixed = [key for key in changed_keys(before, self.config) if not may_change(key)]
         if fixed:
             raise ConfigError(

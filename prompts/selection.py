@@ -17,6 +17,10 @@ from numpy.typing import NDArray
 from configs.schema import BufferConfig
 from evaluators.records import Candidate, digest_of
 
+ISLANDS = 4
+MIGRATION_INTERVAL = 10
+"""Steps between two migrations."""
+
 
 @dataclass(frozen=True)
 class ScoredCandidate:
@@ -127,7 +131,7 @@ def make_selection(config: BufferConfig) -> Selection:
         case "bucket":
             return BucketSelection(config.bucket_width, config.temperature)
         case "island":
-            return IslandSelection(config.islands, config.migration_interval, config.temperature)
+            return IslandSelection(ISLANDS, MIGRATION_INTERVAL, config.temperature)
         case "random":
             return RandomSelection()
     raise ValueError(f"buffer.strategy must be bucket, island or random, got {config.strategy!r}")

@@ -12,6 +12,7 @@ from evaluators.host.zygote_handle import ZygoteHandle
 from evaluators.records import Artifact
 
 _FIRST_SLOT = 1000
+_PROCESSES = 64  # processes and threads that a candidate may have at once
 
 
 def runner_limits(limits: LimitsConfig) -> RunnerLimits:
@@ -19,7 +20,7 @@ def runner_limits(limits: LimitsConfig) -> RunnerLimits:
     return RunnerLimits(
         memory_bytes=int(limits.memory_gib * 2**30),
         device_memory_bytes=int(limits.gpu_memory_gib * 2**30),
-        processes=limits.processes,
+        processes=_PROCESSES,
         file_bytes=int(limits.output_mib * 2**20),
     )
 

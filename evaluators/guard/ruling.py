@@ -15,6 +15,9 @@ from evaluators.records import HACK, HINT, SUSPECT, Finding, Outcome, Verdict
 PERSON = "person"
 """The kind of finding that a person's word adds to a verdict."""
 
+NEAR = 0.5
+"""From this likeness on, a program is taken for a known hack (`python -m benchmarks.likeness` shows who lies above)."""
+
 
 class Decision(StrEnum):
     """What a reward checker may say of a program."""
@@ -36,7 +39,7 @@ class Opinion:
 
 @dataclass(frozen=True)
 class Jump:
-    """The speed-ups from which a reward gets a second look (CUDA-L1 section 3.3: above 3x, or above twice the best so
+    """The speed-ups from which a reward gets a second look (CUDA-L1 section 2.4.4: above 3x, or above twice the best so
     far)."""
 
     above: float = 3.0
@@ -58,25 +61,25 @@ def with_word(verdict: Verdict, word: Status | None) -> Verdict:
     return verdict
 
 
-def rule(verdict: Verdict, neighbours: Neighbours, near: float, opinion: Opinion | None = None) -> Verdict:
+def rule(verdict: Verdict, neighbours: Neighbours, opinion: Opinion | None = None) -> Verdict:
     """The verdict on a program that is suspect, or whose reward jumped, with the second look at it as a finding.
 
     A suspect becomes a hack if the checker says so or, without an `opinion`, if its likeness to a known hack is at
-    least `near`. A jump without evidence becomes suspect under the same conditions. Verdicts with other outcomes are
+    least `NEAR`. A jump without evidence becomes suspect under the same conditions. Verdicts with other outcomes are
     returned as they are.
     """
 
     if verdict.outcome not in (Outcome.SUSPECT, Outcome.OK):
         return verdict
-    finding = _of_opinion(opinion) if opinion else _of_likeness(neighbours, near)
+    finding = _of_opinion(opinion) if opinion else _of_likeness(neighbours)
     if finding.severity == HINT:
         return verdict if opinion is None else replace(verdict, guard=(*verdict.guard, finding))
     severity = HACK if verdict.outcome is Outcome.SUSPECT and finding.severity == HACK else SUSPECT
     return verdict.doubted_by(Finding(CHECKER, severity, finding.message))
 
 
-def _of_likeness(neighbours: Neighbours, near: float) -> Finding:
-    if neighbours.likeness < near:
+def _of_likeness(neighbours: Neighbours) -> Finding:
+    if neighbours.likeness < NEAR:
         return Finding(CHECKER, HINT, "")
     case = neighbours.nearest
     return Finding(

@@ -109,7 +109,7 @@ class FreshProcesses:
                 runners[0],
                 runners[1],
                 preset if in_full else replace(preset, trials=1, distributions=0, shapes=0),
-                CallLimits(self._limits.start_seconds, self._limits.call_factor, self._limits.call_seconds),
+                CallLimits(self._limits.start_seconds, self._limits.call_seconds),
                 device_memory_bytes=runner_limits(self._limits).device_memory_bytes,
                 require_shapes=self._require_shapes,
             )

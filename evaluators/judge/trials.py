@@ -26,14 +26,16 @@ from evaluators.timing.presets import Preset
 _FEW_TERMS, _CLOSE_FLOOR = 32, 16.0  # of few numbers only few rounding errors add up; the floor in machine epsilons
 _AFTER_NEW_WEIGHTS = " (after its weights were changed, as by load_state_dict)"
 
+CALL_FACTOR = 1000.0
+"""A call may take this many times as long as the reference's (CUDA-L1 section 2.1)."""
+
 
 @dataclass(frozen=True)
 class CallLimits:
     """Seconds that the steps of one runner may take: `start` for loading and constructing, `call` for one call or
-    `call_factor` times the reference's, whichever is less."""
+    `CALL_FACTOR` times the reference's, whichever is less."""
 
     start: float
-    call_factor: float
     call: float
 
 
@@ -67,7 +69,7 @@ class Trials:
 
     def timeouts(self, calls: int) -> tuple[float, float]:
         """Seconds that a burst of `calls` may take: the reference's and the candidate's."""
-        one = 1.0 + calls * min(self._limits.call, max(self._limits.call_factor * self.reference_seconds, 1.0))
+        one = 1.0 + calls * min(self._limits.call, max(CALL_FACTOR * self.reference_seconds, 1.0))
         return one + self._limits.call, one
 
     def run(self) -> None:

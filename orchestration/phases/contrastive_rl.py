@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from evaluators.records import Verdict
-from evaluators.reward import reward_of
+from evaluators.reward import reward_of, worth_of
 from learners.advantages import RunningStatistics, advantages_of
 from learners.records import Rollout, Sample
 from orchestration.phases.base import Phase
@@ -50,13 +50,10 @@ class ContrastiveRl(Phase):
 
     def __init__(self, context: PhaseContext, cycle: int) -> None:
         super().__init__(context, cycle)
-        config = context.config
-        self._statistics = RunningStatistics(
-            config.contrastive_rl.smoothing_decay, per_key=config.reward.per_task_smoothing
-        )
+        self._statistics = RunningStatistics()
         self._signals: dict[str, tuple[int, int]] = {}  # by task: groups with a signal, groups
         self._under_way: dict[int, tuple[Gathering, _Refill]] = {}  # by step
-        self._rehearsal = Rehearsal({}, config.reward)
+        self._rehearsal = Rehearsal({}, context.config.reward)
         self._since = time.monotonic()
 
     @property
@@ -130,7 +127,7 @@ class ContrastiveRl(Phase):
         prompts = self.prompts(step)
         asked = {prompt.task_id for prompt in prompts}
         others = [task.id for task in self.context.tasks if task.id not in asked]
-        further = self._likely(others, self.rng(step))[: config.contrastive_rl.refill]
+        further = self._likely(others, self.rng(step))[: self._replaceable()]
         refill = _Refill(self, self._with_kinds(further, self.rng(step, "refill")))
         wanted = Gathering(
             prompts,
@@ -142,6 +139,11 @@ class ContrastiveRl(Phase):
         )
         return self.context.pipeline.begin(wanted), refill
 
+    def _replaceable(self) -> int:
+        """How many groups of a step may be replaced."""
+        config = self.context.config.contrastive_rl
+        return max(config.tasks_per_step // 4, 1) if config.draw == "replace" else 0
+
     def _likely(self, tasks: Sequence[str], rng: np.random.Generator) -> list[str]:
         """The tasks as drawn one after the other, each with a weight that is the share of its groups that carried a
         signal; one half for a task that had none yet (as the largest of weights with Gumbel noise: Efraimidis and
@@ -151,18 +153,16 @@ class ContrastiveRl(Phase):
         return [tasks[index] for index in np.argsort(-np.log(weights) - rng.gumbel(size=len(tasks)))]
 
     def rewards(self, rollouts: Sequence[Rollout], verdicts: Mapping[str, Verdict]) -> list[float | None]:
-        """None is neutral; 0 stands for a response without a program, too. Copies of what their prompt shows keep the
-        share `reward.copies`; with `reward.beat_exemplars` the fastest program shown is what speed-ups are over."""
-        judged = [verdicts.get(rollout.candidate_digest or "") for rollout in rollouts]
-        config = self.context.config.reward
-        known = [
-            reward_of(verdict, config, rollout.fastest_shown or 1.0) if verdict else 0.0
-            for rollout, verdict in zip(rollouts, judged, strict=True)
-        ]
-        return [
-            reward * config.copies if reward is not None and rollout.copy_of else reward
-            for rollout, reward in zip(rollouts, known, strict=True)
-        ]
+        """The reward of each rollout, by `reward.worth`. None is neutral. A response without a program gets 0."""
+        config, rewards = self.context.config.reward, list[float | None]()
+        for rollout in rollouts:
+            verdict = verdicts.get(rollout.candidate_digest or "")
+            if verdict is None:
+                rewards.append(0.0)
+            else:
+                shown = rollout.fastest_shown or 1.0
+                rewards.append(reward_of(verdict, config, fastest_shown=shown, is_copy=bool(rollout.copy_of)))
+        return rewards
 
     def prompts(self, step: int) -> list[Prompt]:
         """The next tasks, most or all with exemplars drawn from the buffer."""
@@ -198,7 +198,7 @@ class ContrastiveRl(Phase):
         is then among them."""
         config, best = self.context.config, self.context.prompts.buffer.best(task_id)
         step = 1.0 + config.reward.resolution
-        if not config.contrastive_rl.hide_best or best is None or best.speedup <= step:
+        if not worth_of(config.reward).shows_only_slower or best is None or best.speedup <= step:
             return math.inf
         return best.speedup / step
 
@@ -216,7 +216,7 @@ class ContrastiveRl(Phase):
             keys,
             self._statistics,
             rl.smoothing_clip,
-            scale=rl.scale_advantages,
+            scale=rl.loss_mean != "constant",  # Dr. GRPO
             negative_weight=rl.negative_weight,
         )
         for task, values in zip(keys, advantages, strict=True):

@@ -12,13 +12,14 @@ from functools import partial
 from typing import Any
 
 from evaluators.records import Candidate, Verdict
-from evaluators.reward import is_success
+from evaluators.reward import is_success, worth_of
 from learners.records import Rollout, Sample
 from orchestration.phases.base import Phase, train_in_batches
 from orchestration.step.records import Prompt, StepResult
 from orchestration.step.teachers import Lesson, Proposal, make_teachers
 
 _log = logging.getLogger(__name__)
+_FINAL_SHARE = 0.1  # of the learning rate, with which the last epoch ends
 _STORED_EVERY = 64  # programs: one or two minutes of an evaluator's work
 
 
@@ -79,6 +80,7 @@ class Sft(Phase):
         if step == 0:
             return {}
         config = self.context.config.sft
+        worth = worth_of(self.context.config.reward)
         rng, writer = self.rng(step), self.context.prompts
         groups: dict[tuple[int, ...], list[Sample]] = {}
         prompts: dict[tuple[str, float], Prompt] = {}
@@ -87,7 +89,7 @@ class Sft(Phase):
             task_id = lesson["task_id"]
             if task_id not in contrastive:
                 contrastive[task_id] = bool(rng.random() < config.contrastive_share)
-            below = lesson["speedup"] if config.beat_exemplars else math.inf
+            below = lesson["speedup"] if worth.shows_only_slower else math.inf
             if (task_id, below) not in prompts:
                 make = partial(writer.contrastive, below=below) if contrastive[task_id] else writer.one_shot
                 prompts[task_id, below] = make(task_id)
@@ -115,7 +117,7 @@ class Sft(Phase):
         config = self.context.config.sft
         warmup = min(1.0, (optimiser_step + 1) / max(config.warmup_steps, 1))
         cosine = 0.5 * (1 + math.cos(math.pi * epoch / max(config.epochs - 1, 1)))
-        return warmup * (config.final_learning_rate + (1 - config.final_learning_rate) * cosine)
+        return warmup * (_FINAL_SHARE + (1 - _FINAL_SHARE) * cosine)
 
 
 def _lesson(proposal: Proposal, speedup: float | None) -> dict[str, Any]:

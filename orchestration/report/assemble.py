@@ -123,7 +123,8 @@ class Report:
 
 def build_report(run: RunDirectory) -> Report:
     """The report of a run. Raises RunDirectoryError if the folder holds none."""
-    config = run.read_config()
+    stored = run.read_stored_config()
+    config = stored.config
     columns = ["task_id", "candidate_digest", "outcome", "reward", "copy_of"]
     samples = run.samples.read(columns=columns).to_pylist()
     verdicts, marks = _read_verdicts(run, config), run.read_marks()
@@ -156,7 +157,7 @@ def build_report(run: RunDirectory) -> Report:
         name=config.name,
         place=str(run),
         config=config,
-        config_text=dump_config(config),
+        config_text="".join(f"# {loss}\n" for loss in stored.losses) + dump_config(config),
         state=run.read_state(),
         stages=stages(of_held_out=False),
         phases=tuple((phase, _label(phase, is_numbered)) for phase in phases),

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, fields
 from pathlib import Path
 
-from configs.load import dump_config, parse_config
+from configs.load import StoredConfig, dump_config, parse_config
 from configs.schema import RunConfig
 from evaluators.audit.marks import Mark
 from evaluators.records import (
@@ -104,6 +104,10 @@ class RunDirectory:
 
     def read_config(self) -> RunConfig:
         """The run's configuration. Raises RunDirectoryError if there is none, ConfigError if it does not parse."""
+        return self.read_stored_config().config
+
+    def read_stored_config(self) -> StoredConfig:
+        """As `read_config`, with the settings of an earlier version that this one does not have."""
         if not self.storage.is_file("config.yaml"):
             raise RunDirectoryError(f"{self}: not a run directory (no config.yaml); give the folder that holds one")
         return parse_config(self.storage.read("config.yaml").decode(), f"{self}/config.yaml")

@@ -21,8 +21,11 @@ def check_verdicts_of(config: RunConfig) -> None:
             raise ConfigError(f"evaluator.verdicts_of: {folder} holds no config.yaml; give a run, or published results")
         if not (place.is_file("verdicts.parquet") or place.is_folder("verdicts")):
             raise ConfigError(f"evaluator.verdicts_of: {folder} holds no verdicts yet; leave it out")
-        other = parse_config(place.read("config.yaml").decode(), f"{folder}/config.yaml")
-        judged = {key: value for key, value, _ in leaves(other)}
+        stored = parse_config(place.read("config.yaml").decode(), f"{folder}/config.yaml")
+        for loss in stored.losses:
+            if loss.key.startswith(_JUDGED_BY):
+                raise ConfigError(f"evaluator.verdicts_of: {folder}: {loss}; leave it out")
+        judged = {key: value for key, value, _ in leaves(stored.config)}
         for key, value, _ in leaves(config):
             if key.startswith(_JUDGED_BY) and judged[key] != value:
                 raise ConfigError(

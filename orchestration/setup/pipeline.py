@@ -33,7 +33,6 @@ def open_pipeline(
         roles.evaluators,
         config.rollout,
         Reviewer(config.guard, cases, prompts.references, checker),
-        config.evaluator.max_backlog,
         on_progress,
         roles.turns,
     )

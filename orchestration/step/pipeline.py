@@ -27,6 +27,8 @@ from orchestration.step.review import Reviewer
 
 _log = logging.getLogger(__name__)
 _POLL_SECONDS = 0.02
+MAX_BACKLOG = 1024
+"""Candidates to be built or judged, beyond which no other group is sampled."""
 
 Result = TypeVar("Result")
 
@@ -46,7 +48,6 @@ class Pipeline:
         evaluators: ActorPool,
         rollout: RolloutConfig,
         reviewer: Reviewer,
-        max_backlog: int = 1024,
         on_progress: Callable[[dict[str, float]], None] | None = None,
         turns: Turns | None = None,
     ) -> None:
@@ -54,7 +55,7 @@ class Pipeline:
         self.judging = Judging(tasks, builders, evaluators, reviewer, builders_look=builders_look)
         self.engines = engines
         self.rollout = rollout
-        self.max_backlog = max_backlog
+        self.max_backlog = MAX_BACKLOG
         self.on_progress = on_progress or (lambda _: None)
         self._turns = turns
         self._under_way: list[Gathering] = []  # in the order in which they were begun
@@ -181,7 +182,6 @@ class Pipeline:
                 gathering.samples if greedy else 1,
                 rollout.max_tokens,
                 gathering.temperature,
-                rollout.top_p,
                 stop_after_code=rollout.stop_after_code,
                 group=name,
             )

@@ -76,24 +76,24 @@ class Reviewer:
         kinds = [finding.kind for finding in verdict.deciding]
         neighbours = self.cases.nearest(candidate.source, kinds, reference)
         if self.ask is None:
-            self._ready.append((candidate, rule(verdict, neighbours, self.config.near)))
+            self._ready.append((candidate, rule(verdict, neighbours)))
             return
         try:
             question = question_about(candidate, verdict, reference, neighbours, self.best.get(verdict.task))
             if question is None:
-                self._ready.append((candidate, rule(verdict, neighbours, self.config.near, _NOT_SHOWN)))
+                self._ready.append((candidate, rule(verdict, neighbours, _NOT_SHOWN)))
             else:
                 self._asked.append((candidate, verdict, neighbours, self.ask(question)))
         except Exception:  # noqa: BLE001 - a program's text may break a question in any way, and no verdict may be lost
             _log.exception("no question can be asked about %s; the nearest known hacks decide", candidate.digest)
-            self._ready.append((candidate, rule(verdict, neighbours, self.config.near)))
+            self._ready.append((candidate, rule(verdict, neighbours)))
 
     def poll(self) -> list[tuple[Candidate, Verdict]]:
         """The verdicts whose review has ended since the last call. Never waits."""
         waiting = []
         for candidate, verdict, neighbours, answer in self._asked:
             if answer.done():
-                self._ready.append((candidate, rule(verdict, neighbours, self.config.near, _opinion_of(answer))))
+                self._ready.append((candidate, rule(verdict, neighbours, _opinion_of(answer))))
             else:
                 waiting.append((candidate, verdict, neighbours, answer))
         self._asked, reviewed, self._ready = waiting, self._ready, []
@@ -121,7 +121,7 @@ class Reviewer:
             return False
         if verdict.outcome is Outcome.SUSPECT:
             return True
-        jump = Jump(self.config.jump, self.config.jump_over_best)
+        jump = Jump(self.config.jump)
         return verdict.speedup is not None and jump.seen_in(verdict.speedup, self.best.get(verdict.task))
 
 

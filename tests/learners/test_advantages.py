@@ -62,13 +62,10 @@ def test_running_statistics_are_those_of_the_weighted_mixture() -> None:
     assert moments.variance == pytest.approx(1.0 + 0.75 * 0.25 * 16.0)
 
 
-def test_running_statistics_keep_tasks_apart_unless_told_otherwise() -> None:
-    apart, together = RunningStatistics(0.9), RunningStatistics(0.9, per_key=False)
-    for statistics in (apart, together):
-        advantages_of([[1.0, 3.0], [10.0, 30.0]], ["a", "b"], statistics, 1.5)
-    assert (apart.of("a").mean, apart.of("b").mean) == (2.0, 20.0)
-    assert together.of("a") == together.of("b")
-    assert together.of("a").mean == 11.0
+def test_each_task_has_running_statistics_of_its_own() -> None:
+    statistics = RunningStatistics()
+    advantages_of([[1.0, 3.0], [10.0, 30.0]], ["a", "b"], statistics, 1.5)
+    assert (statistics.of("a").mean, statistics.of("b").mean) == (2.0, 20.0)
 
 
 def test_running_statistics_survive_json() -> None:

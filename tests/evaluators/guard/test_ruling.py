@@ -27,33 +27,33 @@ def opinion(decision: Decision) -> Opinion:
 
 
 def test_a_suspect_is_a_hack_where_it_is_like_a_known_one() -> None:
-    assert rule(SUSPECT, NOBODY, 0.5) == SUSPECT
-    assert rule(SUSPECT, NEARER_TO_HONEST, 0.5) == SUSPECT
-    ruled = rule(SUSPECT, NEAR, 0.5)
+    assert rule(SUSPECT, NOBODY) == SUSPECT
+    assert rule(SUSPECT, NEARER_TO_HONEST) == SUSPECT
+    ruled = rule(SUSPECT, NEAR)
     assert (ruled.outcome, ruled.speedups, ruled.doubted) == (Outcome.HACK, {}, FAST)
     assert ruled.guard[-1] == Finding("checker", "hack", "70% like the known hack abc (exploits/lazy/one): It is lazy.")
 
 
 def test_a_jump_without_evidence_is_doubted_at_most() -> None:
-    assert rule(OK, NOBODY, 0.5) == OK
+    assert rule(OK, NOBODY) == OK
     for ruled in (
-        rule(OK, NEAR, 0.5),
-        *(rule(OK, NOBODY, 0.5, opinion(one)) for one in (Decision.HACK, Decision.DOUBT)),
+        rule(OK, NEAR),
+        *(rule(OK, NOBODY, opinion(one)) for one in (Decision.HACK, Decision.DOUBT)),
     ):
         assert (ruled.outcome, ruled.speedups, ruled.doubted) == (Outcome.SUSPECT, {}, FAST)
 
 
 def test_with_an_opinion_the_likeness_does_not_decide() -> None:
-    ruled = rule(OK, NEAR, 0.5, opinion(Decision.HONEST))
+    ruled = rule(OK, NEAR, opinion(Decision.HONEST))
     assert (ruled.outcome, ruled.speedups) == (Outcome.OK, FAST)
     assert ruled.guard[-1].severity == "hint"
-    assert rule(SUSPECT, NEAR, 0.5, opinion(Decision.DOUBT)).outcome is Outcome.SUSPECT
+    assert rule(SUSPECT, NEAR, opinion(Decision.DOUBT)).outcome is Outcome.SUSPECT
 
 
 @given(st.sampled_from(Decision), st.sampled_from((NOBODY, NEAR, NEARER_TO_HONEST)))
 def test_nothing_that_anybody_says_of_a_text_clears_what_was_seen(decision: Decision, neighbours: Neighbours) -> None:
-    assert rule(SUSPECT, neighbours, 0.5, opinion(decision)).outcome in (Outcome.SUSPECT, Outcome.HACK)
-    assert rule(HACK, neighbours, 0.5, opinion(decision)) == HACK
+    assert rule(SUSPECT, neighbours, opinion(decision)).outcome in (Outcome.SUSPECT, Outcome.HACK)
+    assert rule(HACK, neighbours, opinion(decision)) == HACK
 
 
 @pytest.mark.parametrize("verdict", [SUSPECT, HACK])

@@ -178,7 +178,7 @@ def test_a_program_that_a_look_has_left_gets_no_second_look(always: Evaluator) -
 
 def test_kernels_that_a_look_compiles_are_kept(looking: Evaluator, monkeypatch: pytest.MonkeyPatch) -> None:
     """The look compiles into the caches of the candidate's artifact, which nothing else has filled."""
-    monkeypatch.setattr(looking.builder, "_warm_up", lambda *_: None)
+    monkeypatch.setattr("evaluators.compile.attempt.BuildAttempt._warm_up", lambda *_: None)
     source = f"{RIGHT}\n\nModelNew.forward = torch.compile(ModelNew.forward)\n"
     artifact = looking.builder.build(TASK, Candidate.propose(TASK.id, source, "test"))
     assert isinstance(artifact, Artifact)

@@ -87,7 +87,7 @@ def shown_by(phase: ContrastiveRl) -> set[float]:
 def test_the_best_program_may_be_hidden_so_that_what_is_shown_can_be_beaten() -> None:
     phase = contrastive(tasks=3, tasks_per_step=3)
     assert shown_by(phase) == {0.8, 1.2, 1.9, 2.4}, "the reference has no place beside four"
-    phase.context.config.contrastive_rl.hide_best = True
+    phase.context.config.reward.worth = "beat_shown"
     assert shown_by(phase) == {0.8, 1.2, 1.9}
     phase.context.config.reward.resolution = 0.3
     assert shown_by(phase) == {0.8, 1.2}, "1.9 is not slower by a step"
@@ -95,7 +95,7 @@ def test_the_best_program_may_be_hidden_so_that_what_is_shown_can_be_beaten() ->
 
 def test_where_nothing_is_faster_than_the_reference_it_is_shown() -> None:
     phase = contrastive(tasks=1, tasks_per_step=1)
-    phase.context.config.contrastive_rl.hide_best = True
+    phase.context.config.reward.worth = "beat_shown"
     phase.context.prompts.buffer = ExemplarBuffer(phase.context.config.buffer, "cpu", 0)
     assert shown_by(phase) == {1.0}
     phase.context.prompts.buffer.add(*judged("level1/0", "x = 1", Outcome.OK, 0.9), 0)
@@ -104,12 +104,12 @@ def test_where_nothing_is_faster_than_the_reference_it_is_shown() -> None:
 
 def test_a_copy_of_what_its_prompt_shows_keeps_a_share_of_its_reward() -> None:
     phase = contrastive(tasks=1, tasks_per_step=1)
-    phase.context.config.reward.copies = 0.25
+    phase.context.config.reward.worth = "gain"
     result = step_result([(Outcome.OK, 2.0), (Outcome.OK, 1.0), (Outcome.OK, 1.5), (Outcome.SUSPECT, 0.0)])
     copies = ("exemplar", "reference", "", "exemplar")
     rollouts = [replace(rollout, copy_of=of) for rollout, of in zip(result.rollouts, copies, strict=True)]
-    assert phase.rewards(rollouts, result.verdicts) == [0.5, 0.25, 1.5, None]
-    phase.context.config.reward.copies = 1.0
+    assert phase.rewards(rollouts, result.verdicts) == [pytest.approx(0.22), pytest.approx(0.02), 0.6, None]
+    phase.context.config.reward.worth = "speedup"
     assert phase.rewards(rollouts, result.verdicts) == [2.0, 1.0, 1.5, None]
 
 
@@ -118,9 +118,9 @@ def test_speedups_may_be_over_the_fastest_program_that_the_prompt_shows() -> Non
     result = step_result([(Outcome.OK, 2.0), (Outcome.OK, 3.0), (Outcome.OK, 1.5), (Outcome.WRONG, 0.0)])
     shown = (2.0, 2.0, 1.0, None)
     rollouts = [replace(rollout, fastest_shown=one) for rollout, one in zip(result.rollouts, shown, strict=True)]
-    phase.context.config.reward.beat_exemplars = True
-    assert phase.rewards(rollouts, result.verdicts) == [1.0, 1.5, 1.5, 0.0]
-    phase.context.config.reward.beat_exemplars = False
+    phase.context.config.reward.worth = "beat_shown"
+    assert phase.rewards(rollouts, result.verdicts) == [0.0, 0.5, 0.5, 0.0]
+    phase.context.config.reward.worth = "speedup"
     assert phase.rewards(rollouts, result.verdicts) == [2.0, 3.0, 1.5, 0.0]
 
 
@@ -172,21 +172,27 @@ class Pipeline:
         return StepResult()
 
 
-@pytest.mark.parametrize(("refill", "sampled"), [(0, 2), (1, 3), (2, 4), (9, 6)])
-def test_groups_without_signal_are_replaced_by_groups_of_other_tasks(refill: int, sampled: int) -> None:
-    phase = contrastive(tasks=6, tasks_per_step=2)
-    phase.context.config.contrastive_rl.refill = refill
+@pytest.mark.parametrize(
+    ("draw", "tasks_per_step", "sampled"),
+    [("rounds", 2, 2), ("signal", 8, 8), ("replace", 2, 3), ("replace", 7, 8), ("replace", 8, 10), ("replace", 11, 12)],
+)
+def test_groups_without_signal_are_replaced_by_groups_of_other_tasks(
+    draw: str, tasks_per_step: int, sampled: int
+) -> None:
+    """At most a quarter of a step's groups, but at least one, as long as there are other tasks."""
+    phase = contrastive(tasks=12, tasks_per_step=tasks_per_step)
+    phase.context.config.contrastive_rl.draw = draw
     phase.context.pipeline = Pipeline({task.id: [1.0, 1.0] for task in phase.context.tasks})  # type: ignore[assignment]
     result = phase.gather(0)
     asked = phase.context.pipeline.sampled  # type: ignore[attr-defined]
     assert (len(asked), len(set(asked))) == (sampled, sampled)
-    assert result.metrics["groups_refilled"] == sampled - 2
+    assert result.metrics["groups_refilled"] == sampled - tasks_per_step
 
 
 def test_a_group_with_signal_is_not_replaced() -> None:
-    phase = contrastive(tasks=6, tasks_per_step=2)
-    phase.context.config.contrastive_rl.refill = 9
-    first, second = tasks_of(phase, 0)
+    phase = contrastive(tasks=12, tasks_per_step=8)
+    phase.context.config.contrastive_rl.draw = "replace"
+    first, second, *_ = tasks_of(phase, 0)
     rewards = {task.id: [1.0, 2.0] for task in phase.context.tasks} | {second: [1.0, 1.0]}
     phase.context.pipeline = Pipeline(rewards)  # type: ignore[assignment]
     assert phase.gather(0).metrics["groups_refilled"] == 1
@@ -211,9 +217,9 @@ def test_tasks_whose_groups_carried_a_signal_come_first_and_a_resume_knows_them(
 
 @pytest.mark.parametrize(("share", "kinds"), [(0.0, {"one shot"}), (0.5, {"one shot", "shown"}), (1.0, {"shown"})])
 def test_groups_in_place_of_others_show_exemplars_as_often(share: float, kinds: set[str]) -> None:
-    phase = contrastive(tasks=30, tasks_per_step=2)
+    phase = contrastive(tasks=100, tasks_per_step=80)
     config = phase.context.config.contrastive_rl
-    config.refill, config.contrastive_share = 20, share
+    config.draw, config.contrastive_share = "replace", share
     given: list[Prompt] = []
 
     class Remembering(Pipeline):

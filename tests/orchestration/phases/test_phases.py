@@ -126,10 +126,10 @@ def test_an_epoch_after_a_restart_is_the_epoch_that_would_have_come() -> None:
     assert rates[0] < max(rates)
 
 
-@pytest.mark.parametrize("beat", [True, False])
-def test_a_lesson_that_is_to_beat_exemplars_stands_under_slower_ones_alone(beat: bool) -> None:
+@pytest.mark.parametrize("worth", ["speedup", "gain", "beat_shown"])
+def test_a_lesson_that_is_to_beat_what_is_shown_stands_under_slower_programs_alone(worth: str) -> None:
     config = RunConfig(name="test")
-    config.sft.contrastive_share, config.sft.beat_exemplars = 1.0, beat
+    config.sft.contrastive_share, config.reward.worth = 1.0, worth
     context = Context(config, tasks=1)
     phase = Sft(context, 1)  # type: ignore[arg-type]
     fields = {"task_id": "level1/0", "analysis": "", "design": ""}
@@ -145,7 +145,8 @@ def test_a_lesson_that_is_to_beat_exemplars_stands_under_slower_ones_alone(beat:
     context.prompts.contrastive = watched  # type: ignore[method-assign]
     for step in range(1, 20):
         phase.learn(step, [])
-    assert seen == ({"1.2": {0.8, 1.0}, "2.4": {0.8, 1.2, 1.9}} if beat else {"inf": {0.8, 1.2, 1.9, 2.4}})
+    everything, slower = {"inf": {0.8, 1.2, 1.9, 2.4}}, {"1.2": {0.8, 1.0}, "2.4": {0.8, 1.2, 1.9}}
+    assert seen == (slower if worth == "beat_shown" else everything)
 
 
 def test_what_was_judged_of_teachers_programs_is_kept_before_all_are(tmp_path: Path) -> None:
