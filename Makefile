@@ -14,7 +14,7 @@ OTHERS := $(filter-out tests/evaluators,$(patsubst %/,%,$(wildcard tests/*/))) t
 
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: install demo test test-all test-evaluators test-others test-cuda gauntlet lint format report mlflow bench-learning bench-tasks bench-evaluator bench-build clean
+.PHONY: install demo test test-all test-evaluators test-others test-cuda gauntlet lint format reference report mlflow bench-learning bench-tasks bench-evaluator bench-build clean
 
 install: $(INSTALLED)
 
@@ -55,6 +55,9 @@ lint: $(INSTALLED)
 format: $(INSTALLED)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+reference: $(INSTALLED)
+	$(BIN)/python -m configs.reference
 
 # A busy machine may miss a program near a threshold; `warpsmith gauntlet` alone allows none.
 gauntlet: $(INSTALLED)

@@ -2,8 +2,8 @@
 
 The comment beside or above a key is its documentation; `python -m configs.reference` makes docs/reference/config.md of
 it. The choices and the range of a key stand in its field's metadata, which `configs.checks` holds values to. "CUDA-L1
-section N" in a comment says where the paper (arXiv 2507.14111) states the setting. A value without such a reference is
-our own choice. Imports neither torch nor ray.
+section N" in a comment says where the paper (arXiv 2507.14111; sections as in docs/paper-map.md) has the setting. A value
+without such a reference is our own choice. Imports neither torch nor ray.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class TasksConfig:
     # `bundled`, a folder in KernelBench's layout, a JSONL file, or several of them: `bundled,tasks.jsonl`
     source: str = "bundled"
     profile: str = one_of("cpu", "cpu", "cuda", "source")  # sizes of bundled tasks; `source` leaves them as written
-    levels: list[int] = field(default_factory=lambda: [1, 2, 3])  # levels of KernelBench
+    levels: list[int] = field(default_factory=lambda: [1, 2, 3])  # levels of KernelBench (CUDA-L1 section 4.1: all)
     include: list[str] = field(default_factory=list)  # task ids or patterns (`level1/*`); empty takes all of the levels
     held_out: HeldOutConfig = field(default_factory=HeldOutConfig)
     # Tasks in which an audit found that they cannot tell a cheat from an honest program (docs/guides/guard.md).
@@ -86,7 +86,7 @@ class PolicyConfig:
 class ScheduleConfig:
     """Which phases run, and how often."""
 
-    phases: list[str] = words_of(PHASES, PHASES)  # in this order; the three stages of CUDA-L1 section 2
+    phases: list[str] = words_of(PHASES, PHASES)  # in this order (CUDA-L1 table 5: all three)
     cycles: int = bounded(1, 1)  # how often the phases run
 
 
@@ -103,7 +103,9 @@ class SftConfig:
     tries: int = bounded(20, 1)  # programs that a teacher may propose for a task (CUDA-L1 section 2.2: 20)
     successes: int = bounded(2, 1)  # successful programs after which a task is done (CUDA-L1 section 2.2: 2)
     contrastive_share: float = bounded(0.0, 0.0, 1.0)  # share of the tasks that are learnt under a contrastive prompt
-    min_speedup: float = bounded(0.0, 0.0)  # slower programs are not learnt from; over `reward.baseline` (CUDA-L1: 0)
+    min_speedup: float = bounded(
+        0.0, 0.0
+    )  # lowest speed-up of a lesson, over `reward.baseline` (CUDA-L1 section 2.1: 0)
 
 
 @dataclass
@@ -118,7 +120,9 @@ class SelfSupervisedConfig:
     min_gain: float = bounded(0.01, 0.0, 1.0)  # the phase stops if the success rate rises by less than this
     patience: int = bounded(1, 1)  # rounds without such a gain before it stops: one round is a noisy measurement
     contrastive_share: float = bounded(0.0, 0.0, 1.0)  # share of the prompts that show exemplars
-    min_speedup: float = bounded(0.0, 0.0)  # slower programs are no success; over `reward.baseline` (CUDA-L1: 0)
+    min_speedup: float = bounded(
+        0.0, 0.0
+    )  # lowest speed-up of a success, over `reward.baseline` (CUDA-L1 section 2.1: 0)
 
 
 @dataclass
@@ -136,7 +140,7 @@ class ContrastiveConfig:
     # quarter of `tasks_per_step`, but at least one.
     draw: str = one_of("rounds", "rounds", "signal", "replace")
     group_size: int = bounded(16, 2)  # responses to one prompt: G in CUDA-L1 section 2.4.5
-    # Share of the prompts that show exemplars. CUDA-L1 section 2.4.2: all of them.
+    # Share of the prompts that show exemplars. CUDA-L1 section 2.4.2: all of them. CUDA-L1 table 5 compares with none.
     contrastive_share: float = bounded(1.0, 0.0, 1.0)
     learning_rate: float = bounded(1e-6, 0.0)  # constant; for all weights: adapters need more, about 1e-5
     epochs: int = bounded(1, 1)  # optimiser passes over the rollouts of a step
@@ -169,7 +173,7 @@ class ContrastiveConfig:
     # policy that learns some tasks forgets others (CUDA-L1: 0).
     rehearsal: int = bounded(0, 0)
     # c in clip((reward - mu) / sigma, -c, c), where mu and sigma are running statistics of the task's rewards (CUDA-L1
-    # section 2.4.4: 1.5). 0 makes all advantages 0, which switches the policy gradient off.
+    # section 3.2, equation 6: 1.5). 0 makes all advantages 0, which switches the policy gradient off.
     smoothing_clip: float = bounded(1.5, 0.0)
 
 
@@ -220,7 +224,7 @@ class RolloutConfig:
 class LoraConfig:
     """Adapters (LoRA, arXiv 2106.09685) on all linear layers but the output layer."""
 
-    rank: int = bounded(0, 0)  # 0 trains all weights instead
+    rank: int = bounded(0, 0)  # rank of the adapters; 0 trains all weights instead
     alpha: float = bounded(32.0, 0.0)  # adapters are scaled by alpha / rank
     # What engines get after a step: all weights with adapters `merged`, or the `adapters` alone.
     sync: str = one_of("merged", "merged", "adapters")
@@ -262,7 +266,7 @@ class LimitsConfig:
     build_seconds: float = bounded(180.0, 1.0)  # for one run of the compilers; a build may take two
     build_memory_gib: float = bounded(6.0, 0.5)  # GiB of one compiler
     start_seconds: float = bounded(60.0, 1.0)  # for import and construction
-    # For one call. CUDA-L1 section 2.2 allows 1000 times the time of the reference; this holds, too.
+    # For one call. A call may also take at most 1000 times as long as the reference's (CUDA-L1 section 2.1).
     call_seconds: float = bounded(10.0, 0.1)
     memory_gib: float = bounded(4.0, 0.1)  # GiB of host memory; on a GPU, CUDA's libraries take some of it
     gpu_memory_gib: float = bounded(32.0, 0.5)  # GiB of GPU memory
@@ -277,11 +281,11 @@ class EvaluatorConfig:
     # and `cpu` if it has none.
     arch: str = "cpu"
     capability: str = ""  # compute capability to build for (`9.0`); empty takes the known one of `arch`
-    preset: str = one_of("fast", "fast", "thorough", "paper")  # how precisely to time; `paper`: CUDA-L1 section 3.3
+    preset: str = one_of("fast", "fast", "thorough", "paper")  # how precisely to time; `paper`: CUDA-L1 section 2.4.4
     workers: int = bounded(1, 1)  # evaluators; on GPUs each has a GPU
     builders: int = bounded(1, 1)  # build workers, on CPUs
     threads: int = bounded(1, 1)  # torch threads of a candidate on a CPU
-    baselines: list[str] = words_of(("eager",), BASELINES)  # what speed-ups are over; CUDA-L1 has all five
+    baselines: list[str] = words_of(("eager",), BASELINES)  # what speed-ups are over (CUDA-L1 section 4.2: all)
     require_shapes: bool = False  # a candidate that fails at other shapes than the task's is wrong; false: it is noted
     store: str = ""  # folder of baselines and builds that runs share; empty puts it in the run directory
     # Run directories, or folders of `warpsmith report RUN --publish FOLDER`. If a program was found right or wrong
@@ -299,7 +303,8 @@ class EvaluatorConfig:
 class BufferConfig:
     """The scored programs that exemplars are drawn from (CUDA-L1 section 2.4.3)."""
 
-    strategy: str = one_of("bucket", "bucket", "island", "random")  # how exemplars are drawn (CUDA-L1 section 2.4.3)
+    # How exemplars are drawn (CUDA-L1 section 2.4.3: by buckets; CUDA-L1 table 5 compares all three).
+    strategy: str = one_of("bucket", "bucket", "island", "random")
     exemplars: int = bounded(2, 1)  # exemplars of a prompt: N in CUDA-L1 section 2.4.3
     bucket_width: float = bounded(0.1, 1e-6)  # width of a score bucket B_i (CUDA-L1 section 2.4.3), as a speed-up
     # tau in CUDA-L1 section 2.4.3: the lower, the more the drawing prefers fast programs.
@@ -311,8 +316,8 @@ class BufferConfig:
 class RewardConfig:
     """What a verdict is worth (CUDA-L1 section 2.4)."""
 
-    baseline: str = one_of("eager", "eager", "best")  # speed-ups are over eager, as in CUDA-L1, or the best baseline
-    # `speedup`: the speed-up itself, as in CUDA-L1 section 2.4. `gain`: the speed-up less 0.9, but not below 0, and a
+    baseline: str = one_of("eager", "eager", "best")  # what speed-ups are over (CUDA-L1 section 2.4.4: eager)
+    # `speedup`: the speed-up itself, as in CUDA-L1 section 2.4.4. `gain`: the speed-up less 0.9, but not below 0, and a
     # program that its own prompt shows keeps a fifth of that; handing the reference back then hardly pays.
     # `beat_shown`: the speed-up over the fastest program that the prompt shows, less 1, but not below 0; prompts of
     # contrastive RL then show only programs that are slower than the task's best known one, and contrastive prompts of
@@ -335,7 +340,7 @@ class GuardConfig:
     checker: str = ""
     checker_model: str = ""  # the model to ask of an endpoint
     checker_timeout: float = bounded(120.0, 1.0)  # seconds for an answer; then the nearest known hacks decide
-    # A speed-up above this is checked again, as is one above twice the task's best (CUDA-L1 section 3.3).
+    # A speed-up above this is checked again, as is one above twice the task's best (CUDA-L1 section 2.4.4: 3).
     jump: float = bounded(3.0, 1.0)
 
 

@@ -1,4 +1,4 @@
-"""Rewards to advantages: smoothing with running statistics (CUDA-L1, arXiv 2507.14111, section 2.4.4), then
+"""Rewards to advantages: smoothing with running statistics (CUDA-L1, arXiv 2507.14111, section 3.2), then
 group-relative normalisation (section 2.4.5). Pure arithmetic: no engine, no I/O; never reorders the rewards of a task.
 """
 
@@ -93,7 +93,7 @@ class RunningStatistics:
 
 
 def smooth_rewards(rewards: Sequence[float], moments: Moments, clip: float) -> list[float]:
-    """clip((r - mu) / sigma, -clip, clip) of each reward (CUDA-L1 section 2.4.4, with clip = 1.5).
+    """clip((r - mu) / sigma, -clip, clip) of each reward (CUDA-L1 section 3.2, equation 6, with clip = 1.5).
 
     Non-decreasing in the reward, so no two of them change places. Without deviation, a reward at the mean gives 0 and
     any other the bound on its side.
