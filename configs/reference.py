@@ -81,7 +81,8 @@ def _section(section: Any, prefix: str, comments: dict[str, dict[str, str]]) -> 
     title = f"`{prefix.rstrip('.')}`" if prefix else "The run"
     summary = " ".join((type(section).__doc__ or "").split())
     yield f"\n## {title}\n\n{_GUIDE.sub(_LINK, summary)}\n\n"
-    yield "| key | type or choices | range | default | what it does | CUDA-L1 |\n| --- | --- | --- | --- | --- | --- |\n"
+    yield "| key | type or choices | range | default | what it does | CUDA-L1 |\n"
+    yield "| --- | --- | --- | --- | --- | --- |\n"
     inner: list[Field[Any]] = []
     for item in fields(section):
         if is_dataclass(getattr(section, item.name)):

@@ -2,8 +2,8 @@
 
 The comment beside or above a key is its documentation; `python -m configs.reference` makes docs/reference/config.md of
 it. The choices and the range of a key stand in its field's metadata, which `configs.checks` holds values to. "CUDA-L1
-section N" in a comment says where the paper (arXiv 2507.14111; sections as in docs/paper-map.md) has the setting. A value
-without such a reference is our own choice. Imports neither torch nor ray.
+section N" in a comment says where the paper (arXiv 2507.14111, numbered as in docs/paper-map.md) has the setting. A
+value without such a reference is our own choice. Imports neither torch nor ray.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""CUDA-L1's own protocol for a speed-up (arXiv 2507.14111, section 2.4.4), for tables that are compared with the paper's.
+"""CUDA-L1's protocol for a speed-up (arXiv 2507.14111, section 2.4.4), for tables that are compared with the paper's.
 
 Both sides run in pairs for minutes, in seven buckets. A result whose buckets differ is discarded. The speed-up is the
 median of the bucket means, rounded toward 1.0. If it is too good, another GPU measures it again.
