@@ -27,6 +27,7 @@ from configs.schema import ContrastiveConfig, LearnerConfig
 from learners.deepspeed_config import import_deepspeed
 from learners.engine import LearnerEngine
 from learners.memory import learner_memory, policy_shape
+from learners.optimiser import Optimiser
 from learners.policy import train_tokenizer
 from learners.records import Sample
 from learners.scoring import TokenScorer, device_bytes, has_bfloat16
@@ -86,7 +87,8 @@ class WatchedEngine(LearnerEngine):
     def __init__(self, memory: Memory, *arguments: Any, **options: Any) -> None:
         self._memory = memory
         super().__init__(*arguments, **options)
-        backward, step = self._engine.backward, self._engine.step
+        engine = self._optimiser.engine
+        backward, step = engine.backward, engine.step
 
         def watched_backward(loss: Any) -> None:
             memory.mark("forward")
@@ -97,13 +99,13 @@ class WatchedEngine(LearnerEngine):
             step()
             memory.mark("step")
 
-        self._engine.backward, self._engine.step = watched_backward, watched_step
+        engine.backward, engine.step = watched_backward, watched_step
 
-    def _wrap(self, scorer: TokenScorer) -> Any:
+    def _make_optimiser(self, scorer: TokenScorer) -> Optimiser:
         self._memory.mark("weights")
-        engine = super()._wrap(scorer)
+        optimiser = super()._make_optimiser(scorer)
         self._memory.mark("optimiser")
-        return engine
+        return optimiser
 
     @contextlib.contextmanager
     def _reference_scorer(self) -> Iterator[Any]:

@@ -52,7 +52,7 @@ def _train(config: RunConfig) -> None:
     from actors.pool_records import PoolExhausted
     from configs.load import ConfigError
     from evaluators.tasks import TaskError
-    from learners.engine import LearnerError
+    from learners.errors import LearnerError
     from learners.policy import PolicyError
     from orchestration import driver
     from orchestration.report.progress import Progress

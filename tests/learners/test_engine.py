@@ -16,7 +16,8 @@ import torch
 from torch import Tensor
 
 from configs.schema import ContrastiveConfig, LearnerConfig, LoraConfig
-from learners.engine import LearnerEngine, LearnerError
+from learners.engine import LearnerEngine
+from learners.errors import LearnerError
 from learners.losses import k3_divergence
 from learners.policy import PolicyError, load_policy
 from learners.records import Sample

@@ -40,7 +40,7 @@ def gradients(engine: LearnerEngine, samples: Sequence[Sample]) -> dict[str, Ten
     """Of cross-entropy, clipped, as the optimiser of a new engine gets them: with a rate and an epsilon as large as
     each other, Adam's first step is the gradient itself."""
     before = dict(engine.named_weights())
-    for group in engine._engine.optimizer.param_groups:
+    for group in engine._optimiser.engine.optimizer.param_groups:
         group["eps"] = 1e6
     engine.train_cross_entropy(samples, 1e6)
     return {name: before[name] - weight for name, weight in engine.named_weights()}
