@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from configs.load import ConfigError, load_config
+from configs.load import ConfigError, dump_config, load_config
 from configs.schema import HeldOutConfig, RunConfig
 from evaluators.audit.records import AuditFinding, FindingKind, TaskAudit
 from evaluators.audit.run import write_audits
@@ -141,6 +141,21 @@ def test_a_run_goes_on_with_the_choice_that_it_began_with() -> None:
     assert names(resumed.tasks.held_out) == ["level1/softmax"]
     with pytest.raises(ConfigError, match=r"started with another tasks\.held_out\.share"):
         Session(config_of("tasks.held_out.share=0.3"), Progress())
+
+
+def test_a_run_of_an_earlier_version_goes_on_unless_it_had_what_this_version_does_not_have() -> None:
+    config = config_of("reward.worth=gain")
+    run = RunDirectory("runs", "held")
+    text = dump_config(config)
+    assert "  worth: gain\n" in text
+    run.storage.write("config.yaml", text.replace("  worth: gain\n", "  offset: 0.9\n  copies: 0.2\n").encode())
+    Session(config, Progress())
+    run.storage.write("config.yaml", text.replace("  worth: gain\n", "  offset: 0.9\n  copies: 0.0\n").encode())
+    with pytest.raises(
+        ConfigError, match=r"started by an earlier version: reward\.copies was 0\.0, .* now 0\.2"
+    ) as refused:
+        Session(config, Progress())
+    assert "\n" not in str(refused.value)
 
 
 def test_a_run_from_before_tasks_were_held_out_goes_on() -> None:

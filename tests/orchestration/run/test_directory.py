@@ -78,6 +78,13 @@ def test_config_and_state_read_back_as_they_were_written(run):
     assert run.exists()
 
 
+def test_the_config_of_an_earlier_version_says_what_it_lost(run):
+    run.storage.write("config.yaml", b"name: demo\nseed: 4\nreward: {per_task_smoothing: false}\n")
+    stored = run.read_stored_config()
+    assert stored.config == run.read_config() == RunConfig(name="demo", seed=4)
+    assert [loss.key for loss in stored.losses] == ["reward.per_task_smoothing"]
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"stage": 1}'])
 def test_a_damaged_state_is_an_error_that_names_the_file(text, run):
     run.storage.write("state.json", text.encode())

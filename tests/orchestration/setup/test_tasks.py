@@ -220,3 +220,14 @@ def test_verdicts_are_taken_over_only_of_runs_that_judged_alike(folder: Path) ->
     ):
         opened("evaluator.verdicts_of=[earlier/]")
     opened("evaluator.verdicts_of=[earlier]", "evaluator.limits.call_seconds=5", "contrastive_rl.steps=7")
+
+
+def test_verdicts_under_a_limit_that_this_version_does_not_have_are_not_taken_over(folder: Path) -> None:
+    (folder / "earlier" / "verdicts").mkdir(parents=True)
+    text = dump_config(config_of())
+    earlier = folder / "earlier" / "config.yaml"
+    earlier.write_text(text.replace("  limits:\n", "  limits:\n    call_factor: 1000.0\n"))
+    opened("evaluator.verdicts_of=[earlier]")
+    earlier.write_text(text.replace("  limits:\n", "  limits:\n    call_factor: 5.0\n"))
+    with pytest.raises(ConfigError, match=r"earlier: evaluator\.limits\.call_factor was 5\.0, .*; leave it out"):
+        opened("evaluator.verdicts_of=[earlier]")
