@@ -24,9 +24,8 @@ from evaluators.compile.builder import CAPABILITIES
 from orchestration.fleet.placement import BUILDER, ENGINE, EVALUATOR, LEARNER, Placement
 from orchestration.fleet.ray_cluster import connect
 from orchestration.fleet.turns import Turns
-from orchestration.fleet.weight_push import WeightPush, rank_of_adapters
+from orchestration.fleet.weight_push import Waiter, WeightPush, rank_of_adapters
 from orchestration.run.directory import RunDirectory
-from orchestration.step.pipeline import Pipeline
 
 
 class Roles:
@@ -161,7 +160,7 @@ class Roles:
         finally:
             self.engines.members.hold_restarts(False)
 
-    def push_weights(self, version: int, pipeline: Pipeline) -> float:
+    def push_weights(self, version: int, pipeline: Waiter) -> float:
         """Gives every engine the learner's weights as `version`; returns the seconds that it took.
 
         Steps under way in the pipeline go on meanwhile.

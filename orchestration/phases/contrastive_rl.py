@@ -20,13 +20,14 @@ from learners.records import Rollout, Sample
 from orchestration.phases.base import Phase
 from orchestration.phases.context import PhaseContext
 from orchestration.phases.rehearsal import Rehearsal
+from orchestration.phases.task_draw import TaskDraw
 from orchestration.run.state import phase_key
 from orchestration.step.gathering import Gathering
 from orchestration.step.records import Prompt, StepResult
 
 
-class _Refill:
-    """Gives another task's prompt for each group whose responses are all rewarded alike, as long as there are any."""
+class _Replacement:
+    """Gives another task's prompt for a group whose responses are all rewarded alike, as long as there are any."""
 
     def __init__(self, phase: ContrastiveRl, further: Sequence[tuple[str, bool]]) -> None:
         """`further`: tasks, and whether their prompts show exemplars."""
@@ -34,8 +35,8 @@ class _Refill:
         self.given = 0
 
     def __call__(self, rollouts: Sequence[Rollout], verdicts: Mapping[str, Verdict]) -> Prompt | None:
-        known = {reward for reward in self._phase.rewards(rollouts, verdicts) if reward is not None}
-        chosen = next(self._further, None) if len(known) < 2 else None
+        rewards = {reward for reward in self._phase.rewards(rollouts, verdicts) if reward is not None}
+        chosen = next(self._further, None) if len(rewards) < 2 else None
         if chosen is None:
             return None
         self.given += 1
@@ -43,17 +44,17 @@ class _Refill:
 
 
 class ContrastiveRl(Phase):
-    """Groups of responses to prompts, with exemplars or without; smoothed, group-normalised rewards; the clipped
-    objective."""
+    """Groups of responses to one prompt each; smoothed, group-normalised rewards; the clipped objective."""
 
     name = "contrastive_rl"
 
     def __init__(self, context: PhaseContext, cycle: int) -> None:
         super().__init__(context, cycle)
+        config = context.config
         self._statistics = RunningStatistics()
-        self._signals: dict[str, tuple[int, int]] = {}  # by task: groups with a signal, groups
-        self._under_way: dict[int, tuple[Gathering, _Refill]] = {}  # by step
-        self._rehearsal = Rehearsal({}, context.config.reward)
+        self._draw = TaskDraw([task.id for task in context.tasks], config.contrastive_rl, config.seed, self.key)
+        self._under_way: dict[int, tuple[Gathering, _Replacement]] = {}  # by step
+        self._rehearsal = Rehearsal({}, config.reward)
         self._since = time.monotonic()
 
     @property
@@ -72,12 +73,14 @@ class ContrastiveRl(Phase):
         super().restore(memory)
         self._since = time.monotonic()
         self._statistics.load_state_dict(memory.get("statistics", {}))
-        self._signals = {task: (one, all_) for task, (one, all_) in memory.get("signals", {}).items()}
+        self._draw.restore(memory.get("signals", {}))
         self._rehearsal = Rehearsal(dict(memory.get("rehearsal", {})), self.context.config.reward)
 
     def begin(self) -> None:
-        """The policy that the phase starts from is the reference of the KL term; what SFT taught, and
-        the cycle before found, may be rehearsed."""
+        """Makes the current policy the reference of the KL term, and collects what may be rehearsed.
+
+        Those are the lessons of this cycle's SFT, and what contrastive RL of the cycle before found.
+        """
         context, writer = self.context, self.context.prompts
         if context.config.contrastive_rl.kl > 0:
             context.learner.set_reference()
@@ -88,7 +91,7 @@ class ContrastiveRl(Phase):
             self._rehearsal.learn_of_lessons((lesson, writer.response_of(lesson)) for lesson in taught)
 
     def remaining(self, done: int) -> Iterator[int]:
-        """Ends early once the phase has taken `contrastive_rl.minutes`; what is under way then is given up."""
+        """Ends early once the phase has taken `contrastive_rl.minutes`, and gives up what is under way then."""
         limit = 60.0 * self.context.config.contrastive_rl.minutes
         for step in range(done, self.steps):
             if 0.0 < limit <= self._seconds():
@@ -97,60 +100,44 @@ class ContrastiveRl(Phase):
             yield step
 
     def to_commit(self) -> dict[str, Any]:
-        """With the seconds up to this commit."""
+        """The memory, with the seconds that the phase has taken up to now."""
         self._seconds()
         return super().to_commit()
 
     def _seconds(self) -> float:
-        """What the phase has taken so far; of the time before a resume, up to the last commit."""
+        """Seconds that the phase has taken so far; before a resume, those up to the last commit."""
         before: float = self.memory.get("seconds", 0.0)
         self.memory["seconds"] = before + time.monotonic() - self._since
         self._since = time.monotonic()
         return self.memory["seconds"]
 
     def gather(self, step: int) -> StepResult:
-        """The step's rollouts. So many steps as may be ahead of the learner are under way beside it."""
+        """The step's rollouts. Up to `max_staleness` later steps are begun before, and go on meanwhile."""
         ahead = self.context.config.contrastive_rl.max_staleness
         for later in range(step, min(step + ahead, self.steps - 1) + 1):
             if later not in self._under_way:
                 self._under_way[later] = self._begin(later)
-        gathering, refill = self._under_way.pop(step)
+        gathering, replacement = self._under_way.pop(step)
         result = self.context.pipeline.finish(gathering)
-        result.metrics["groups_refilled"] = float(refill.given)
+        result.metrics["groups_refilled"] = float(replacement.given)
         return result
 
-    def _begin(self, step: int) -> tuple[Gathering, _Refill]:
-        """The step's groups, and further ones in place of those whose responses are all rewarded alike: these say
-        nothing of what is better (dynamic sampling, DAPO, arXiv 2503.14476, section 3.2). Tasks of which groups were
-        not alike so far are the likeliest further ones."""
+    def _begin(self, step: int) -> tuple[Gathering, _Replacement]:
+        """Begins with the step's groups. With `draw: replace`, groups of other tasks take the place of those whose
+        responses are all rewarded alike (dynamic sampling, DAPO, arXiv 2503.14476, section 3.2)."""
         config = self.context.config
         prompts = self.prompts(step)
-        asked = {prompt.task_id for prompt in prompts}
-        others = [task.id for task in self.context.tasks if task.id not in asked]
-        further = self._likely(others, self.rng(step))[: self._replaceable()]
-        refill = _Refill(self, self._with_kinds(further, self.rng(step, "refill")))
+        further = self._draw.replacements([prompt.task_id for prompt in prompts], self.rng(step))
+        replacement = _Replacement(self, self._with_kinds(further, self.rng(step, "refill")))
         wanted = Gathering(
             prompts,
             samples=self.samples,
             temperature=config.rollout.temperature,
             preset=config.evaluator.preset,
-            on_group=refill,
+            on_group=replacement,
             deadline=config.contrastive_rl.deadline,
         )
-        return self.context.pipeline.begin(wanted), refill
-
-    def _replaceable(self) -> int:
-        """How many groups of a step may be replaced."""
-        config = self.context.config.contrastive_rl
-        return max(config.tasks_per_step // 4, 1) if config.draw == "replace" else 0
-
-    def _likely(self, tasks: Sequence[str], rng: np.random.Generator) -> list[str]:
-        """The tasks as drawn one after the other, each with a weight that is the share of its groups that carried a
-        signal; one half for a task that had none yet (as the largest of weights with Gumbel noise: Efraimidis and
-        Spirakis, 2006)."""
-        seen = [self._signals.get(task, (0, 0)) for task in tasks]
-        weights = np.array([(carried + 0.5) / (groups + 1.0) for carried, groups in seen])
-        return [tasks[index] for index in np.argsort(-np.log(weights) - rng.gumbel(size=len(tasks)))]
+        return self.context.pipeline.begin(wanted), replacement
 
     def rewards(self, rollouts: Sequence[Rollout], verdicts: Mapping[str, Verdict]) -> list[float | None]:
         """The reward of each rollout, by `reward.worth`. None is neutral. A response without a program gets 0."""
@@ -165,37 +152,26 @@ class ContrastiveRl(Phase):
         return rewards
 
     def prompts(self, step: int) -> list[Prompt]:
-        """The next tasks, most or all with exemplars drawn from the buffer."""
-        config, tasks = self.context.config.contrastive_rl, [task.id for task in self.context.tasks]
-        if config.draw == "signal":
-            chosen = self._likely(tasks, self.rng(step, "tasks"))[: config.tasks_per_step]
-        else:
-            chosen = self._of_rounds(tasks, step, config.tasks_per_step)
-        return [self.prompt(*one) for one in self._with_kinds(chosen, self.rng(step, "exemplars"))]
-
-    def _of_rounds(self, tasks: Sequence[str], step: int, wanted: int) -> Iterable[str]:
-        """The next tasks of shuffled rounds over all of them, none twice."""
-        chosen = []
-        for position in range(step * wanted, (step + 1) * wanted):
-            turn, index = divmod(position, len(tasks))
-            order = np.random.default_rng([self.context.config.seed, turn, *self.key.encode()]).permutation(len(tasks))
-            chosen.append(tasks[order[index]])
-        return dict.fromkeys(chosen)
+        """The step's tasks; a share `contrastive_share` of their prompts shows exemplars drawn from the buffer."""
+        tasks = self._draw.of_step(step, self.rng(step, "tasks"))
+        return [self.prompt(*kind) for kind in self._with_kinds(tasks, self.rng(step, "exemplars"))]
 
     def _with_kinds(self, tasks: Iterable[str], rng: np.random.Generator) -> list[tuple[str, bool]]:
-        """Each task with whether its prompt shows exemplars, as the share of such prompts is."""
+        """Each task, and whether its prompt shows exemplars: drawn with the probability `contrastive_share`."""
         share = self.context.config.contrastive_rl.contrastive_share
         return [(task_id, bool(rng.random() < share)) for task_id in tasks]
 
     def prompt(self, task_id: str, shows_exemplars: bool) -> Prompt:
-        """A prompt on a task, its exemplars drawn now."""
+        """A prompt on a task. Exemplars are drawn now."""
         if not shows_exemplars:
             return self.context.prompts.one_shot(task_id)
         return self.context.prompts.contrastive(task_id, self._bound(task_id))
 
     def _bound(self, task_id: str) -> float:
-        """What exemplars are slower than. Infinite where nothing known is clearly faster than the reference, too, which
-        is then among them."""
+        """The speed-up that exemplars stay below; infinite if they need not.
+
+        They need not if no known program is clearly faster than the reference either.
+        """
         config, best = self.context.config, self.context.prompts.buffer.best(task_id)
         step = 1.0 + config.reward.resolution
         if not worth_of(config.reward).shows_only_slower or best is None or best.speedup <= step:
@@ -220,14 +196,13 @@ class ContrastiveRl(Phase):
             negative_weight=rl.negative_weight,
         )
         for task, values in zip(keys, advantages, strict=True):
-            carried, asked = self._signals.get(task, (0, 0))
-            self._signals[task] = carried + any(values), asked + 1
+            self._draw.record(task, any(values))
         if rl.rehearsal:
             self._rehearsal.learn_of_rollouts(result.rollouts, result.verdicts)
             self.memory["rehearsal"] = self._rehearsal.memory
-        self.memory |= {"statistics": self._statistics.state_dict(), "signals": self._signals}
-        known = [reward for group in rewards for reward in group if reward is not None]
-        result.metrics["reward"] = float(np.mean(known)) if known else 0.0
+        self.memory |= {"statistics": self._statistics.state_dict(), "signals": self._draw.signals}
+        judged = [reward for group in rewards for reward in group if reward is not None]
+        result.metrics["reward"] = float(np.mean(judged)) if judged else 0.0
         result.metrics["groups_with_signal"] = sum(map(any, advantages)) / max(len(advantages), 1)
         return [
             replace(rollout, advantage=advantage)

@@ -200,15 +200,16 @@ def test_a_group_with_signal_is_not_replaced() -> None:
 
 
 def test_tasks_whose_groups_carried_a_signal_come_first_and_a_resume_knows_them() -> None:
-    phase = contrastive(tasks=3, tasks_per_step=1)
+    phase = contrastive(tasks=3, tasks_per_step=3)
+    phase.context.config.contrastive_rl.draw = "signal"
     ok, wrong = Outcome.OK, Outcome.WRONG
     for _ in range(30):
         phase.credit(step_result([(ok, 1.0), (ok, 2.0)], [(wrong, 0.0), (wrong, 0.0)]))
     again = ContrastiveRl(phase.context, 1)
     again.restore(json.loads(json.dumps(phase.memory)))
     tasks = [task.id for task in phase.context.tasks]
-    drawn = [again._likely(tasks, np.random.default_rng(seed)) for seed in range(200)]
-    assert drawn == [phase._likely(tasks, np.random.default_rng(seed)) for seed in range(200)]
+    drawn = [again._draw.of_step(0, np.random.default_rng(seed)) for seed in range(200)]
+    assert drawn == [phase._draw.of_step(0, np.random.default_rng(seed)) for seed in range(200)]
     assert all(sorted(order) == tasks for order in drawn)
     first = Counter(order[0] for order in drawn)
     assert first[tasks[0]] > first[tasks[2]] > first[tasks[1]], "with a signal, unknown, without"
