@@ -74,7 +74,7 @@ CHANGES = {
         "CpuRunner",
     ),
     "a function that looks for changes": (
-        "from evaluators import originals\noriginals.inspect = types.SimpleNamespace(**vars(originals.inspect))",
+        "from evaluators.runner import originals\noriginals.inspect = types.SimpleNamespace(**vars(originals.inspect))",
         "originals.inspect",
     ),
 }
