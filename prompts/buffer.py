@@ -1,4 +1,4 @@
-"""The store of scored candidates that exemplars are drawn from, per task, for one architecture (DESIGN.md section 5).
+"""The scored candidates of each task, from which exemplars are drawn, for one architecture (CUDA-L1 section 2.4.3).
 
 Only successful verdicts enter. Never judges a candidate itself, and never mixes timings of different architectures.
 """
@@ -19,16 +19,16 @@ from prompts.render import Exemplar
 from prompts.selection import ScoredCandidate, bucket_of, make_selection
 
 BUFFER_SCHEMA = pa.schema([*CANDIDATE_SCHEMA, ("speedup", pa.float64()), ("step", pa.int64())])
-"""One row a candidate. Architecture, baseline and random state stand in the metadata under `METADATA_KEY`, as JSON."""
+"""One row per candidate. The metadata under `METADATA_KEY` holds architecture, baseline and random state, as JSON."""
 
 METADATA_KEY = b"warpsmith.buffer"
 
 
 class ExemplarBuffer:
-    """Scored candidates by task, at most `config.capacity` for each, and the generator that exemplars are drawn with.
+    """Scored candidates by task, at most `config.capacity` of each, and the random generator that draws exemplars.
 
-    `baseline` names what candidates are scored against: `eager` or `best` (as `reward.baseline`). Raises ValueError for
-    another word or strategy.
+    `baseline`: what speed-ups are over, `eager` or `best` (as `reward.baseline`). Raises ValueError for another
+    baseline or an unknown strategy.
     """
 
     def __init__(self, config: BufferConfig, arch: str, seed: int, baseline: str = "eager") -> None:
@@ -42,10 +42,11 @@ class ExemplarBuffer:
         self._tasks: dict[str, dict[str, ScoredCandidate]] = {}
 
     def add(self, candidate: Candidate, verdict: Verdict, step: int) -> bool:
-        """Takes a candidate in, and says whether the buffer now holds this measurement.
+        """Adds a candidate, and returns whether the buffer now holds this measurement.
 
-        Refused are verdicts other than `ok`, of another architecture, without a positive finite speed-up, and
-        measurements older than the one held of the same candidate. Raises ValueError for another candidate's verdict.
+        It refuses verdicts that are not `ok`, that are of another architecture or that have no positive finite
+        speed-up, and measurements that are older than the one it holds of the same candidate. Raises ValueError if the
+        verdict is on another candidate.
         """
         if verdict.candidate != candidate.digest:
             raise ValueError(
@@ -63,19 +64,17 @@ class ExemplarBuffer:
         return candidate.digest in self._tasks[candidate.task_id]
 
     def discard(self, candidate: Candidate) -> None:
-        """Forgets a candidate that turned out to deserve no speed-up."""
+        """Removes a candidate whose speed-up turned out to be undeserved."""
         self._tasks.get(candidate.task_id, {}).pop(candidate.digest, None)
 
-    def exemplars(
-        self, task_id: str, reference: str, n: int | None = None, *, below: float = math.inf
-    ) -> list[Exemplar]:
-        """`n` exemplars (`config.exemplars` by default) for one prompt on a task, from slow to fast.
+    def exemplars(self, task_id: str, reference: str, *, below: float = math.inf) -> list[Exemplar]:
+        """`config.exemplars` exemplars for one prompt on a task, from slow to fast.
 
-        Where the strategy finds fewer, the reference at 1.0 comes first, once. Should more be missing, other candidates
-        of the task stand in. Fewer than `n` are returned when there are no more different programs to show. All are
-        slower than the speed-up `below`, the reference, too.
+        If the strategy draws fewer, the reference at 1.0 comes first, once. If more are missing, other candidates of
+        the task fill up. If there are not enough different programs, fewer are returned. All exemplars, the reference
+        included, are slower than the speed-up `below`.
         """
-        wanted = self._config.exemplars if n is None else n
+        wanted = self._config.exemplars
         scored = [member for member in self.candidates(task_id) if member.speedup < below]
         drawn = self._selection.select(scored, wanted, self._rng)
         first: list[Exemplar] = []
@@ -92,18 +91,18 @@ class ExemplarBuffer:
         return first + [Exemplar(member.candidate.source, member.speedup) for member in drawn]
 
     def best(self, task_id: str) -> ScoredCandidate | None:
-        """The fastest candidate of a task; the older one when two are equally fast."""
+        """The fastest candidate of a task; of two that are equally fast, the older one."""
         return max(self.candidates(task_id), key=lambda member: (member.speedup, -member.step), default=None)
 
     def candidates(self, task_id: str) -> list[ScoredCandidate]:
-        """The candidates held of a task, in the order of their last measurement."""
+        """The candidates of a task, in the order of their last measurement."""
         return list(self._tasks.get(task_id, {}).values())
 
     def __len__(self) -> int:
         return sum(len(held) for held in self._tasks.values())
 
     def to_table(self) -> pa.Table:
-        """The whole buffer, its random state included, as a table of `BUFFER_SCHEMA`."""
+        """The whole buffer, with its random state, as a table of `BUFFER_SCHEMA`."""
         rows = [
             {**asdict(member.candidate), "speedup": member.speedup, "step": member.step}
             for held in self._tasks.values()
@@ -114,16 +113,16 @@ class ExemplarBuffer:
 
     @classmethod
     def from_table(cls, table: pa.Table, config: BufferConfig, seed: int) -> ExemplarBuffer:
-        """The inverse of `to_table`: draws what the stored buffer would have drawn next.
+        """The inverse of `to_table`. The new buffer draws the exemplars that the stored one would have drawn next.
 
-        `seed` serves a table whose metadata has no random state. `config` may differ from that of the stored buffer: a
-        smaller capacity evicts. Raises ValueError for a table that `to_table` did not make.
+        `seed` is used if the table's metadata has no random state. `config` may differ from that of the stored buffer;
+        a smaller capacity evicts candidates. Raises ValueError for a table that `to_table` did not make.
         """
         metadata = table.schema.metadata or {}
         missing = [name for name in BUFFER_SCHEMA.names if name not in table.column_names]
         if METADATA_KEY not in metadata or missing:
-            what = f"columns {', '.join(missing)}" if missing else f"metadata {METADATA_KEY.decode()}"
-            raise ValueError(f"buffer table lacks {what}; read one that ExemplarBuffer.to_table wrote")
+            lacking = f"columns {', '.join(missing)}" if missing else f"metadata {METADATA_KEY.decode()}"
+            raise ValueError(f"buffer table lacks {lacking}; read one that ExemplarBuffer.to_table wrote")
         state = json.loads(metadata[METADATA_KEY])
         buffer = cls(config, state["arch"], seed, state["baseline"])
         if state.get("generator"):
@@ -135,13 +134,13 @@ class ExemplarBuffer:
 
     def _insert(self, member: ScoredCandidate) -> None:
         held = self._tasks.setdefault(member.candidate.task_id, {})
-        held.pop(member.candidate.digest, None)  # a re-measured candidate is the newest again
+        held.pop(member.candidate.digest, None)  # a candidate that is measured again becomes the newest
         held[member.candidate.digest] = member
         while len(held) > self._config.capacity:
             del held[self._evicted(list(held.values())).candidate.digest]
 
     def _evicted(self, members: Sequence[ScoredCandidate]) -> ScoredCandidate:
-        """The oldest of the fullest bucket, so that slow and fast stay side by side; never the best."""
+        """The oldest candidate of the fullest bucket, so that slow and fast ones remain; never the best."""
         best = max(members, key=lambda member: (member.speedup, -member.step))
         buckets: dict[int, list[ScoredCandidate]] = {}
         for member in members:

@@ -1,7 +1,7 @@
-"""Reads a model's answer: the analysis, the design and the program.
+"""Finds the analysis, the design and the program in a model's answer.
 
-Takes what models really write: headings missing or at another level, several code blocks, fences left open. Never
-executes or imports what it reads, never raises on any text, and takes time linear in the text's length.
+Accepts what models really write: headings that are missing or at another level, several code blocks, fences left open.
+Never executes or imports what it reads, never raises on any text, and takes time linear in the text's length.
 """
 
 from __future__ import annotations
@@ -15,29 +15,29 @@ from dataclasses import dataclass
 from evaluators.syntax import parse_source
 
 MAX_SOURCE = 200_000  # characters of one program; a longer one is refused
-_PARSE_BUDGET = 1_000_000  # characters given to Python's parser for one answer, so that no answer is slow to read
-_PARSE_OVERHEAD = 200  # what a call of the parser costs besides
-_FENCES_AHEAD = 16  # fences looked at for the end of a block
-_CLOSERS_TRIED = 6  # ends tried for a block that does not parse: its fence may stand inside a string
+_PARSE_BUDGET = 1_000_000  # characters of one answer that Python's parser may read, so that no answer is slow
+_PARSE_OVERHEAD = 200  # characters that a call of the parser counts for, besides its text
+_FENCES_AHEAD = 16  # fences that may be the end of a block
+_CLOSERS_TRIED = 6  # ends that are tried if a block does not parse: its fence may be inside a string
 
 _REASONING_END = re.compile(r"</think(?:ing)?>")
 _REASONING_START = re.compile(r"\s*<think(?:ing)?>")
 _CLASS = re.compile(r"^class[ \t]+ModelNew\b", re.MULTILINE)
-_HEADING = re.compile(  # matched against a short prefix whose blanks are single
+_HEADING = re.compile(  # matched against the beginning of a line, with runs of blanks made single
     r"(?P<hash>#{1,6})? ?(?P<bold>\*\*|__)? ?(?:(?:step|part|section) )?(?:\d{1,2} ?[.):]? ?)?"
     r"(?P<full>performance |algorithm(?:ic)? |code )?(?P<name>analysis|design|implementation)(?![A-Za-z0-9])"
     r"(?P<after>[ :*_#]*)(?P<more>.?)",
     re.IGNORECASE,
 )
-_HEADING_PREFIX = 100  # characters of a line in which a heading must show itself
+_HEADING_PREFIX = 100  # characters of a line in which a heading must be recognised
 _FENCE_MARK = re.compile(r"(?:^|(?<=\r))(?:[^\S\r\n]|\0)*(?:```|~~~)", re.MULTILINE)
-_END_BUDGET = 2_000_000  # characters that one call of `end_of_program` reads: for each fence, all that is before it
-_END_OVERHEAD = 2_000  # what a fence costs besides
+_END_BUDGET = 2_000_000  # characters that one call of `end_of_program` may read; each fence reads all before it
+_END_OVERHEAD = 2_000  # characters that a fence counts for, besides its text
 
 
 @dataclass(frozen=True)
 class ParsedResponse:
-    """What an answer held. Either `code` is the program, or `problem` says in a few words why there is none."""
+    """The parts of an answer. Either `code` is the program, or `problem` says in a few words why there is none."""
 
     analysis: str | None
     design: str | None
@@ -80,9 +80,10 @@ class _Block:
 
     @property
     def is_program(self) -> bool:
-        """Whether nothing that could still be written would make another program of it.
+        """Whether the block is a program that no further text can change.
 
-        A line that is a fence is no Python, except in a string: where none is open, more text mends nothing.
+        A fence line is not valid Python except inside a string. So if no string is open at the end of a block that does
+        not parse, further text cannot make it parse.
         """
         return self.closed and self.defines_model and (self.tree is not None or not _ends_in_string(self.code))
 
@@ -90,9 +91,9 @@ class _Block:
 def parse_response(text: str, finish_reason: str = "stop") -> ParsedResponse:
     """Finds the three parts of an answer.
 
-    The program is the last block that defines `ModelNew`, in the implementation section first. A block that was never
-    closed counts when it parses. With `finish_reason` "length", a program quoted in the analysis is not taken for the
-    answer. A complete program with a syntax error is handed on: the build says what is wrong with it.
+    The program is the last block that defines `ModelNew`; blocks of the implementation section come first. A block that
+    was never closed counts if it parses. With `finish_reason` "length", a program that the analysis quotes is not taken
+    for the answer. A complete program with a syntax error is returned: the build reports the error.
     """
     was_cut = finish_reason == "length"
     answer = _without_reasoning(_clean(text))
@@ -104,12 +105,12 @@ def parse_response(text: str, finish_reason: str = "stop") -> ParsedResponse:
 
 
 def end_of_program(text: str, start: int = 0) -> int | None:
-    """The first place behind `start` at which an answer that is still being written may end: just behind the fence that
-    closes its program. None where it has to go on.
+    """The first position after `start` at which an unfinished answer may be ended, or None if it has to go on.
 
-    A quoted program ends nothing: where there are headings, only what stands under the implementation's counts, and
-    nothing does that is part of the reasoning before an answer. `parse_response` finds the program in what comes before
-    that place; what would have followed (another version, an explanation) is not waited for.
+    This is the position just after the fence that closes the program. A quoted program ends nothing: if there are
+    headings, only blocks under the implementation heading count, and blocks in the reasoning before an answer never do.
+    `parse_response` finds the program in the text before the position. Text that would have followed (another version,
+    an explanation) is not waited for.
     """
     if "ModelNew" not in text:
         return None
@@ -137,7 +138,7 @@ def _clean(text: str) -> str:
 
 
 def _without_reasoning(text: str) -> str:
-    """Drops the reasoning before an answer; some chat templates leave only its closing tag in the response."""
+    """Removes the reasoning before an answer. Some chat templates leave only its closing tag in the response."""
     position = 0
     while (end := _REASONING_END.search(text, position)) and (position == 0 or _REASONING_START.match(text, position)):
         position = end.end()
@@ -162,13 +163,13 @@ def _find_code(document: _Document, was_cut: bool) -> tuple[str | None, str | No
 
 
 def _groups(document: _Document, was_cut: bool) -> list[list[_Block]]:
-    """The blocks that may be the program, those first that are more likely to."""
+    """The blocks that may be the program, in groups, the likeliest group first."""
     implementation = [block for block in document.blocks if document.is_implementation(block.start)]
     return [implementation] if was_cut and document.headings else [implementation, document.blocks]
 
 
 class _Document:
-    """An answer, read once from top to bottom into blocks and the headings between them."""
+    """The code blocks of an answer and the headings between them, found in one pass from top to bottom."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -180,7 +181,7 @@ class _Document:
         self._fences = [fence for index, line in enumerate(self._lines) if (fence := _fence(index, line))]
         self.blocks: list[_Block] = []
         self.headings: list[_Heading] = []
-        self._outside: list[int] = []  # lines of prose
+        self._outside: list[int] = []  # numbers of the lines that are neither code nor heading
         self._read()
 
     @property
@@ -193,7 +194,7 @@ class _Document:
         return after > 0 and self.headings[after - 1].name == "implementation"
 
     def section(self, name: str) -> str | None:
-        """The text of the first section `name`, or None. Text before the design stands in for a missing analysis."""
+        """The text of the first section `name`, or None. If the analysis is missing, it is the text before the design."""
         for index, heading in enumerate(self.headings):
             if heading.name == name:
                 last = self.headings[index + 1].line if index + 1 < len(self.headings) else len(self._lines)
@@ -204,7 +205,7 @@ class _Document:
         return None
 
     def bare_code(self) -> str | None:
-        """A program written without fences, if it parses: from the first import, and up to the last indented line."""
+        """A program without fences, if it parses: from the first import to the end, or to the last indented line."""
         lines = [self._lines[line] for line in self._outside]
         if self.has_implementation:
             last = max(heading.line for heading in self.headings if heading.name == "implementation")
@@ -242,8 +243,8 @@ class _Document:
     def _block(self, index: int) -> _Block:
         """The block that fence `index` opens.
 
-        It ends at the first closing fence that leaves a program that parses (a fence inside a docstring does not). When
-        none does, a heading or another opening fence shows that the closing one was forgotten.
+        It ends at the first closing fence before which the code parses; before a fence inside a docstring it does not.
+        If there is no such fence, a heading or another opening fence shows that the closing fence was forgotten.
         """
         opening = self._fences[index]
         ahead = self._fences[index + 1 : index + 1 + _FENCES_AHEAD]
@@ -269,7 +270,7 @@ class _Document:
         if opening.indent:
             code = textwrap.dedent(code)
         if not closed:
-            code = code.rstrip().rstrip("`").rstrip()  # a closing fence glued to the last line
+            code = code.rstrip().rstrip("`").rstrip()  # a closing fence at the end of the last line
         return _Block(opening.line, end, code, self._parse(code), closed)
 
     def _slice(self, first: int, last: int) -> str:
@@ -298,7 +299,7 @@ def _fence(index: int, line: str) -> _Fence | None:
 
 
 def _heading(index: int, line: str) -> _Heading | None:
-    """The heading that a line is: with hashes, in bold (text may follow), or a full title alone on its line."""
+    """The heading in a line, if it is one: with hashes, in bold (text may follow), or a full title alone."""
     match = _HEADING.match(" ".join(line[:_HEADING_PREFIX].split()))
     if match is None:
         return None
@@ -315,7 +316,7 @@ def _heading(index: int, line: str) -> _Heading | None:
 
 
 def _ends_in_string(code: str) -> bool:
-    """Whether code that does not parse ends inside a string of several lines, which further lines may close."""
+    """Whether code that does not parse ends inside a triple-quoted string, which further lines may close."""
     if len(code) > MAX_SOURCE:
         return False
     try:
@@ -328,7 +329,7 @@ def _ends_in_string(code: str) -> bool:
 
 
 def _defines_model(tree: ast.Module) -> bool:
-    """Whether a module binds `ModelNew` at its top level, conditions and `try` included."""
+    """Whether a module binds `ModelNew` at its top level, also inside `if`, `with` and `try`."""
     waiting: list[ast.stmt] = list(tree.body)
     while waiting:
         node = waiting.pop()

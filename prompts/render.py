@@ -1,7 +1,7 @@
-"""Turns tasks and exemplars into the text that a model reads, and a program into the text that it should have written.
+"""Renders prompts from tasks and exemplars, and the response that a model should have written from a program.
 
-The wording stands in `templates/*.j2`, the fixed part first so that engines can share its prefix. Never shortens or
-edits the code it is given: what a model is shown is what was measured.
+The wording stands in `templates/*.j2`. Its fixed part comes first, so that engines can share the prefix. Never shortens
+or edits the code it is given: the model sees exactly the code that was measured.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, TemplateNotFound, UndefinedError
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -32,22 +32,11 @@ def fenced(code: str) -> str:
 
 
 class PromptRenderer:
-    """Renders the three texts from a folder of Jinja templates.
+    """Renders the templates of this package. A template that uses a variable it is not given raises jinja2's error."""
 
-    A folder of one's own replaces ours as a whole: it holds `contrastive.j2`, `one_shot.j2` and `response.j2`, which
-    may include others of the same folder. Raises FileNotFoundError for a missing one, and ValueError, naming template
-    and variable, where a template uses a variable that it is not given.
-    """
-
-    def __init__(self, folder: Path | None = None) -> None:
-        self._folder = folder or TEMPLATES
-        for name in ("contrastive.j2", "one_shot.j2", "response.j2"):
-            if not (self._folder / name).is_file():
-                raise FileNotFoundError(
-                    f"{self._folder / name}: no such template; copy it from {TEMPLATES} and edit it"
-                )
+    def __init__(self) -> None:
         self._environment = Environment(
-            loader=FileSystemLoader(self._folder),
+            loader=FileSystemLoader(TEMPLATES),
             undefined=StrictUndefined,
             autoescape=False,
             trim_blocks=True,
@@ -57,9 +46,10 @@ class PromptRenderer:
         self._environment.filters["speedup"] = lambda value: f"{value:.2f}x"
 
     def contrastive(self, reference: str, exemplars: Sequence[Exemplar], arch: str) -> str:
-        """The prompt of contrastive RL (CUDA-L1 section 2.4.2): exemplars stand in the order given.
+        """The prompt of contrastive RL (CUDA-L1 section 2.4.2), with the exemplars in the given order.
 
-        An exemplar that is the reference itself is named, not printed twice. Raises ValueError without exemplars.
+        If an exemplar is the reference itself, the prompt names it and does not print it again. Raises ValueError
+        without exemplars.
         """
         if not exemplars:
             raise ValueError("a contrastive prompt needs at least one exemplar, got none; use one_shot without them")
@@ -70,21 +60,15 @@ class PromptRenderer:
         return self._render("one_shot.j2", reference=reference, **_target(arch))
 
     def response(self, code: str, analysis: str, design: str) -> str:
-        """The answer that both prompts ask for: three headings, then the program in one block."""
+        """The answer that both prompts ask for: three headings, with the program in one block under the last."""
         return self._render("response.j2", code=code, analysis=analysis, design=design)
 
     def reward_check(self, **shown: object) -> str:
-        """The question to a reward checker: `reference`, `program`, `speedup`, `best`, `evidence`, `cases`, `token`."""
+        """The question to a reward checker, about `reference`, `program`, `speedup`, `best`, `evidence`, `cases`, `token`."""
         return self._render("reward_checker.j2", **shown)
 
     def _render(self, name: str, **variables: object) -> str:
-        try:
-            return self._environment.get_template(name).render(**variables)
-        except UndefinedError as error:
-            known = ", ".join(sorted(variables))
-            raise ValueError(f"{self._folder / name}: {error.message}; it may use {known}") from error
-        except TemplateNotFound as error:
-            raise FileNotFoundError(f"{self._folder / name}: includes {error.name}, which is missing") from error
+        return self._environment.get_template(name).render(**variables)
 
 
 def _target(arch: str) -> dict[str, object]:

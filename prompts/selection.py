@@ -1,6 +1,6 @@
-"""Which scored candidates a contrastive prompt shows (CUDA-L1 section 2.4.3): three strategies behind one interface.
+"""Selects the scored candidates that a contrastive prompt shows (CUDA-L1 section 2.4.3), by one of three strategies.
 
-A selection is a pure function of the candidates and a random generator. It never changes the buffer, and never shows a
+A selection depends on nothing but the candidates and a random generator. It never changes the buffer, and never shows a
 candidate twice.
 """
 
@@ -35,21 +35,21 @@ class Selection(Protocol):
     """Draws the exemplars of one prompt."""
 
     def select(self, scored: Sequence[ScoredCandidate], n: int, rng: np.random.Generator) -> list[ScoredCandidate]:
-        """At most `n` distinct candidates out of those of one task, from slow to fast. Fewer where the strategy finds
-        fewer: the caller fills up."""
+        """At most `n` distinct candidates of one task, from slow to fast. If the strategy finds fewer, the caller fills
+        up."""
         ...
 
 
 def bucket_of(speedup: float, width: float) -> int:
-    """The index of the score bucket [i * width, (i + 1) * width) that a finite speed-up falls into."""
+    """The index i of the score bucket [i * width, (i + 1) * width) that holds a finite speed-up."""
     return math.floor(speedup / width + 1e-9)  # 0.3 / 0.1 is a little below 3
 
 
 class BucketSelection:
-    """Draws `n` distinct score buckets, better ones with preference, then one candidate uniformly in each.
+    """Draws `n` distinct score buckets, preferring fast ones, then one candidate uniformly in each.
 
     P(B_i) is proportional to exp((mean_i - global mean) / temperature), without replacement (CUDA-L1 section 2.4.3).
-    Exemplars of different buckets differ in speed, so that there is something to compare.
+    Exemplars of different buckets differ in speed, so the model has something to compare.
     """
 
     def __init__(self, width: float, temperature: float) -> None:
@@ -67,11 +67,11 @@ class BucketSelection:
 
 
 class IslandSelection:
-    """Keeps candidates on islands that develop apart, and draws each prompt from one of them.
+    """Divides candidates among islands that develop separately, and draws each prompt's exemplars from one island.
 
-    A candidate's home follows from its digest. After every `migration_interval` steps the best on each island becomes
-    visible on the next one too, in a ring. A prompt takes one inhabited island, uniformly, and draws on it with
-    P proportional to exp(speed-up / temperature), without replacement.
+    A candidate's home follows from its digest. After every `migration_interval` steps the best candidate on each island
+    becomes visible on the next island, too, in a ring. A prompt takes one inhabited island, uniformly, and draws from
+    it with P proportional to exp(speed-up / temperature), without replacement.
     """
 
     def __init__(self, islands: int, migration_interval: int, temperature: float) -> None:
@@ -80,11 +80,11 @@ class IslandSelection:
         self._temperature = _positive("temperature", temperature)
 
     def populations(self, scored: Sequence[ScoredCandidate]) -> list[list[ScoredCandidate]]:
-        """Who can be seen on each island. A task's clock stands at the step of its newest candidate."""
+        """The candidates that are visible on each island. A task's time is the step of its newest candidate."""
         islands: list[dict[str, ScoredCandidate]] = [{} for _ in range(self._islands)]
         arrivals = sorted(scored, key=lambda member: (member.step, member.candidate.digest), reverse=True)
         now = arrivals[0].step if arrivals else 0
-        # The best needs one migration an island to be seen everywhere: later ones without arrivals change nothing.
+        # After one migration per island the best is visible everywhere; further ones without arrivals change nothing.
         for migration in self._migrations(arrivals, now):
             while arrivals and arrivals[-1].step < migration * self._interval:
                 self._settle(islands, arrivals.pop())
@@ -109,7 +109,7 @@ class IslandSelection:
         islands[home][member.candidate.digest] = member
 
     def _migrations(self, arrivals: Sequence[ScoredCandidate], now: int) -> list[int]:
-        """The migrations up to `now` that can change anything: a full round after each arrival."""
+        """The migrations up to step `now` that can change anything: one full round after each arrival."""
         last = now // self._interval
         numbers: set[int] = set()
         for first in {member.step // self._interval + 1 for member in arrivals}:
@@ -118,7 +118,7 @@ class IslandSelection:
 
 
 class RandomSelection:
-    """Draws uniformly, without replacement: what the other strategies are compared with."""
+    """Draws uniformly, without replacement. The other strategies are compared with this one."""
 
     def select(self, scored: Sequence[ScoredCandidate], n: int, rng: np.random.Generator) -> list[ScoredCandidate]:
         drawn = rng.permutation(len(scored))[: max(n, 0)]
@@ -126,7 +126,7 @@ class RandomSelection:
 
 
 def make_selection(config: BufferConfig) -> Selection:
-    """The selection that `buffer.strategy` names. Raises ValueError for another word."""
+    """The selection that `buffer.strategy` names. Raises ValueError for an unknown name."""
     match config.strategy:
         case "bucket":
             return BucketSelection(config.bucket_width, config.temperature)
@@ -138,10 +138,10 @@ def make_selection(config: BufferConfig) -> Selection:
 
 
 def draw_by_score(scores: Sequence[float], temperature: float, n: int, rng: np.random.Generator) -> list[int]:
-    """Draws at most `n` distinct indices one after the other with P proportional to exp(score / temperature).
+    """Draws at most `n` distinct indices, one after the other, with P proportional to exp(score / temperature).
 
-    The `n` largest of score / temperature plus Gumbel noise are such a draw. Nothing is exponentiated, so no score is
-    too far from the others to be drawn.
+    The `n` largest values of score / temperature + Gumbel noise are such a draw. Nothing is exponentiated, so even a
+    score that is far from the others can be drawn.
     """
     noise = rng.gumbel(size=len(scores))
     keys: NDArray[np.float64] = np.asarray(scores, dtype=np.float64) / temperature + noise

@@ -153,12 +153,12 @@ def test_enough_buckets_leave_no_room_for_the_reference() -> None:
 
 
 def test_more_places_than_buckets_show_other_programs_before_a_duplicate() -> None:
-    buffer = buffer_of()
-    fill(buffer, 1.21, 1.22, 1.23)
-    shown = buffer.exemplars("task", REFERENCE, 3)
-    assert [exemplar.source for exemplar in shown].count(REFERENCE) == 1
-    assert len({exemplar.source for exemplar in shown}) == 3
-    assert len(buffer.exemplars("task", REFERENCE, 9)) == 4
+    for exemplars, distinct in ((3, 3), (9, 4)):
+        buffer = buffer_of(exemplars=exemplars)
+        fill(buffer, 1.21, 1.22, 1.23)
+        shown = buffer.exemplars("task", REFERENCE)
+        assert [exemplar.source for exemplar in shown].count(REFERENCE) == 1
+        assert len({exemplar.source for exemplar in shown}) == len(shown) == distinct
 
 
 def test_the_reference_is_not_shown_beside_itself() -> None:
@@ -187,13 +187,13 @@ def test_a_resumed_buffer_draws_what_the_first_would_have(strategy: str, tmp_pat
 
 
 def test_all_exemplars_are_slower_than_a_bound_and_so_is_the_reference() -> None:
-    buffer = buffer_of()
+    buffer = buffer_of(exemplars=4)
     fill(buffer, 0.5, 0.8, 1.3, 2.0, 4.0)
     for _ in range(20):
-        shown = buffer.exemplars("task", REFERENCE, 4, below=1.3)
+        shown = buffer.exemplars("task", REFERENCE, below=1.3)
         assert [exemplar.speedup for exemplar in shown] == [1.0, 0.5, 0.8]
-        assert [exemplar.speedup for exemplar in buffer.exemplars("task", REFERENCE, 4, below=0.8)] == [0.5]
-    assert buffer.exemplars("task", REFERENCE, 4, below=0.5) == []
+        assert [exemplar.speedup for exemplar in buffer.exemplars("task", REFERENCE, below=0.8)] == [0.5]
+    assert buffer.exemplars("task", REFERENCE, below=0.5) == []
 
 
 def test_an_empty_buffer_survives_a_round_trip() -> None:

@@ -1,4 +1,6 @@
-from pathlib import Path
+"""The texts that models read: their blocks, their order, and the code in them as it was given."""
+
+from __future__ import annotations
 
 import pytest
 
@@ -13,12 +15,6 @@ FAST = Exemplar("class ModelNew:\n    speed = 'fast'", 1.5349)
 @pytest.fixture
 def renderer() -> PromptRenderer:
     return PromptRenderer()
-
-
-def own_templates(folder: Path, **texts: str) -> Path:
-    for name in ("contrastive", "one_shot", "response"):
-        (folder / f"{name}.j2").write_text(texts.get(name, name))
-    return folder
 
 
 def test_exemplars_stand_in_the_order_given_each_with_its_speed_up(renderer: PromptRenderer) -> None:
@@ -46,11 +42,11 @@ def test_the_five_blocks_are_there_and_fixed_text_comes_before_code(renderer: Pr
 
 
 def test_two_tasks_share_the_prefix_up_to_their_code(renderer: PromptRenderer) -> None:
-    one = renderer.contrastive("x = 1", [SLOW], "H200")
-    other = renderer.contrastive("y = 2", [FAST], "H200")
-    shared = one[: one.index("x = 1")]
-    assert other.startswith(shared)
-    assert len(shared) > 0.8 * len(one.replace("x = 1", "").replace(SLOW.source, ""))
+    first = renderer.contrastive("x = 1", [SLOW], "H200")
+    second = renderer.contrastive("y = 2", [FAST], "H200")
+    shared = first[: first.index("x = 1")]
+    assert second.startswith(shared)
+    assert len(shared) > 0.8 * len(first.replace("x = 1", "").replace(SLOW.source, ""))
 
 
 @pytest.mark.parametrize("arch", ["cpu", "H200"])
@@ -104,30 +100,6 @@ def test_a_response_is_read_back_as_it_was_written(renderer: PromptRenderer, cod
     assert parsed.design == "1. Fuse."
     assert parsed.code == code
     assert parsed.problem is None
-
-
-def test_a_folder_of_ones_own_replaces_the_templates(tmp_path: Path) -> None:
-    renderer = PromptRenderer(own_templates(tmp_path, one_shot="Speed up on {{ arch }}: {{ reference }}"))
-    assert renderer.one_shot("x = 1", "cpu") == "Speed up on cpu: x = 1"
-
-
-def test_a_missing_template_is_named(tmp_path: Path) -> None:
-    own_templates(tmp_path)
-    (tmp_path / "one_shot.j2").unlink()
-    with pytest.raises(FileNotFoundError, match=r"one_shot\.j2"):
-        PromptRenderer(tmp_path)
-
-
-def test_a_missing_include_is_named(tmp_path: Path) -> None:
-    renderer = PromptRenderer(own_templates(tmp_path, one_shot='{% include "hints.j2" %}'))
-    with pytest.raises(FileNotFoundError, match=r"one_shot\.j2: includes hints\.j2"):
-        renderer.one_shot("x", "cpu")
-
-
-def test_an_undefined_variable_is_named_with_its_template(tmp_path: Path) -> None:
-    renderer = PromptRenderer(own_templates(tmp_path, one_shot="{{ hints }}"))
-    with pytest.raises(ValueError, match=r"one_shot\.j2: 'hints' is undefined; it may use arch"):
-        renderer.one_shot("x", "cpu")
 
 
 def test_every_template_is_packaged() -> None:
