@@ -1,4 +1,4 @@
-"""Every path, module, link, `make` target and `warpsmith` command that a Markdown page names exists."""
+"""Whatever a Markdown page names exists: paths, modules, links, configuration keys, `make` targets, commands."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from configs.checks import leaves
+from configs.schema import RunConfig
 from orchestration.commands.main import app
 
 ROOT = Path(__file__).parents[2]
@@ -23,6 +25,15 @@ IMAGE = re.compile(r'<img [^>]*src="([^"]+)"')
 HEADING = re.compile(r"^#{1,6} +(.*?) *$", re.MULTILINE)
 FENCE = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
 TARGET = re.compile(r"`make ([a-z-]+)")
+KEYS = {key for key, _, _ in leaves(RunConfig(name="any"))}
+SECTIONS = {key[: end.start()] for key in KEYS for end in re.finditer(r"\.", key)}
+KEY = re.compile(rf"(?<![\w/.-])((?:{'|'.join(SECTIONS)})\.(?!(?:md|py|jsonl)\b)[a-z_.]*[a-z])(?![\w/(])")
+FORMER_KEYS = {  # of earlier runs; the pages say what does the same today
+    "contrastive_rl.hide_best",
+    "reward.copies",
+    "reward.offset",
+    "sft.beat_exemplars",
+}
 PLANNED = {"submit"}  # docs/architecture.md names it as not built
 COMMAND = re.compile(r"(?:^|`|bin/)warpsmith ([a-z]+)", re.MULTILINE)
 
@@ -98,6 +109,10 @@ def test_every_path_of_a_page_exists() -> None:
 
 def test_every_module_of_a_page_exists() -> None:
     assert missing(MODULE, module_exists) == []
+
+
+def test_every_configuration_key_of_a_page_exists() -> None:
+    assert missing(KEY, (KEYS | SECTIONS | FORMER_KEYS).__contains__) == []
 
 
 def test_every_make_target_of_a_page_exists() -> None:
