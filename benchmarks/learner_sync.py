@@ -115,7 +115,7 @@ def measure(config: RunConfig, transports: Sequence[str], pushes: int) -> dict[s
 
 def print_figures(figures: dict[str, Any], console: Console) -> None:
     """Prints a row for each transport."""
-    table = Table("transport", "GB", "seconds", "fastest", "slowest", "GB/s", "answers changed", box=None)
+    table = Table("way", "GB", "seconds", "fastest", "slowest", "GB/s", "answers changed", box=None)
     for transport, row in figures["transports"].items():
         middle, size = median(row["seconds"]), row["bytes"] / 1e9
         table.add_row(

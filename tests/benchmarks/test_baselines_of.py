@@ -28,20 +28,20 @@ def estimates(draw: st.DrawFn) -> Estimate:
 
 
 @given(estimates(), estimates())
-def test_the_quotient_is_what_was_divided_by(over_eager: Estimate, baseline: Estimate) -> None:
+def test_the_quotient_restores_the_divisor(over_eager: Estimate, baseline: Estimate) -> None:
     again = quotient(over_eager, divide(over_eager, baseline))
     assert again.value == pytest.approx(baseline.value)
     assert again.low == pytest.approx(baseline.low, rel=1e-6)
     assert again.high == pytest.approx(baseline.high, rel=1e-6)
 
 
-def test_verdicts_over_restored_baselines_are_those_published(tmp_path: Path) -> None:
+def test_restored_baselines_give_the_published_verdicts_again(tmp_path: Path) -> None:
     store, folder = BaselineStore(tmp_path), ROOT / "docs" / "results" / "coder"
     put, missing, versions = fill(store, "bundled", [folder])
     tasks = {task.digest: task for task in load_tasks("bundled", "cuda")}
     assert put == 4 * (len(tasks) - len(missing))
     assert versions["arch"] == "H200"
-    assert fill(store, "bundled", [folder])[0] == 0, "what is known stays"
+    assert fill(store, "bundled", [folder])[0] == 0, "stored baselines stay"
     rows = pq.read_table(folder / "verdicts.parquet", columns=["speedups", "evaluator"]).to_pylist()
     compared = 0
     for row in rows:

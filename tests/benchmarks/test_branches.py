@@ -1,4 +1,4 @@
-"""Branches go on from one policy, each with settings of its own, and what is finished is not repeated."""
+"""Branches continue from the same policy, each with settings of its own, and finished runs are not repeated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is measured of copies of the reference is read out of a published run's rows."""
+"""The speed-ups of the reference's copies are read from a published run's rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SPEEDS = {0.98: (0.97, 0.99), 1.0: (0.99, 1.01), 1.02: (0.99, 1.04), 3.0: (2.9, 
 
 @pytest.fixture
 def published(tmp_path: Path) -> Path:
-    """A run of four right programs and a wrong one; all but the fastest are the reference again."""
+    """A run of four right programs and a wrong one; all but the fastest are copies of the reference."""
     run = RunDirectory(tmp_path, "small")
     run.write_config(RunConfig(name="small", root=str(tmp_path)))
     rollouts, verdicts = [], []
@@ -41,16 +41,16 @@ def published(tmp_path: Path) -> Path:
     return publish(build_report(run), run, tmp_path / "page").parent
 
 
-def test_right_copies_alone_are_counted(published: Path) -> None:
-    found = copies(published)
-    assert sorted(one.value for one in found.values()) == [0.98, 1.0, 1.02]
-    said = summary(list(found.values()))
-    assert "3 programs" in said
-    assert "median 1.0000x" in said
-    assert "all between 0.980x and 1.020x; 2 of the 3 intervals hold 1 (67%)" in said
+def test_only_right_copies_are_counted(published: Path) -> None:
+    speedups = list(copies(published).values())
+    assert sorted(speedup.value for speedup in speedups) == [0.98, 1.0, 1.02]
+    sentence = summary(speedups)
+    assert "3 programs" in sentence
+    assert "median 1.0000x" in sentence
+    assert "all between 0.980x and 1.020x; 2 of the 3 intervals hold 1 (67%)" in sentence
 
 
-def test_a_phase_has_a_row_with_what_its_right_programs_are(published: Path) -> None:
+def test_a_phase_has_a_row_with_the_kinds_of_its_right_programs(published: Path) -> None:
     console = Console(file=io.StringIO(), width=140)
     console.print(by_phase(published))
     assert isinstance(console.file, io.StringIO)

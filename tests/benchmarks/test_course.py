@@ -1,4 +1,4 @@
-"""How fast fresh samples are after each phase is read out of a published run's rows, failures included."""
+"""The speed of fresh samples after each phase is read from a published run's rows, failures included."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from orchestration.report import build_report
 from orchestration.report.publish import publish
 from orchestration.run.directory import RunDirectory
 
-PHASES = {  # speed-ups over eager by task, 0 for what is not right; level1/gelu_tanh is never trained on
+PHASES = {  # speed-ups over eager by task, 0 for samples that are not right; level1/gelu_tanh is never trained on
     "assess/base": {"level1/softmax": [0.0, 1.0], "level2/7": [0.0, 0.0], "level1/gelu_tanh": [9.0, 9.0]},
     "assess/1-contrastive_rl": {"level1/softmax": [16.0, 0.0], "level2/7": [1.0, 0.5], "level1/gelu_tanh": [0.0, 0.0]},
     "assess/1-sft": {"level1/softmax": [4.0, 4.0], "level2/7": [0.0, 0.0], "level1/gelu_tanh": [9.0, 9.0]},
@@ -50,6 +50,6 @@ def test_a_sample_that_is_not_right_counts_as_the_reference(published: Path) -> 
     lines = [" ".join(line.split()) for line in console.file.getvalue().splitlines() if "x (" in line]
     assert lines == [
         "base 4 25.0% 0.0% 1.00x (1.00-1.00)",
-        "1-sft 4 50.0% 50.0% 2.00x (2.00-2.00) 2.00x (2.00-2.00)",  # equal samples are the same again, drawn anew
+        "1-sft 4 50.0% 50.0% 2.00x (2.00-2.00) 2.00x (2.00-2.00)",  # equal samples: no width
         "1-contrastive_rl 4 75.0% 25.0% 1.68x (0.71-4.00) 0.84x (0.35-2.00)",  # the fourth root of 16 / 2
     ]

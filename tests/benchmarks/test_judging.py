@@ -1,4 +1,4 @@
-"""What judging took is read out of a published run's rows."""
+"""The seconds of judging are read from a published run's rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def verdict(name: str, outcome: Outcome, **cost: float) -> Verdict:
     return Verdict(name, "level1/softmax", "cpu", outcome, cost=cost)
 
 
-def test_a_verdict_counts_once_and_those_with_a_look_apart(tmp_path: Path) -> None:
+def test_a_verdict_counts_once_and_verdicts_with_a_first_look_count_separately(tmp_path: Path) -> None:
     rows = [
         verdict("a", Outcome.OK, total=2.0, time=1.0),
         verdict("a", Outcome.OK, total=2.0, time=1.0),
@@ -24,8 +24,8 @@ def test_a_verdict_counts_once_and_those_with_a_look_apart(tmp_path: Path) -> No
         verdict("c", Outcome.RUNTIME_ERROR, total=1.0),
     ]
     pq.write_table(verdict_table(rows), tmp_path / "verdicts.parquet")
-    found = {key: [cost["total"] for cost in group] for key, group in verdict_costs(tmp_path).items()}
-    assert found == {
+    totals = {key: [cost["total"] for cost in group] for key, group in verdict_costs(tmp_path).items()}
+    assert totals == {
         ("ok", False): [2.0, 3.0],
         ("runtime_error", True): [pytest.approx(0.4)],
         ("runtime_error", False): [1.0],

@@ -1,4 +1,4 @@
-"""A list of marks names tasks by their text: it is found again, and says nothing of any other text."""
+"""A list of marks names tasks by their text, whatever their ids, and says nothing about any other text."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_the_shipped_list_is_well_formed_and_names_each_text_once() -> None:
     assert len({mark.task for mark in marks}) == len(marks)
 
 
-def test_the_shipped_list_is_what_the_published_audit_found() -> None:
+def test_the_shipped_list_agrees_with_the_published_audit() -> None:
     audits = Path(__file__).parents[3] / "benchmarks/results/audit/kernelbench.parquet"
     found = {mark.digest: (mark.task, mark.kinds) for mark in read_marks(audits)}
     assert {mark.digest: (mark.task, mark.kinds) for mark in shipped_marks()} == found
@@ -53,7 +53,7 @@ def test_no_bundled_task_is_marked() -> None:
         assert marked_among(load_tasks("bundled", profile), shipped_marks()) == {}
 
 
-def test_only_what_was_found_is_a_mark() -> None:
+def test_only_an_audit_with_findings_gives_a_mark() -> None:
     (mark,) = marks_of([CLEAN, FOUND, FAILED])
     assert mark == Mark(
         TASK.text_digest,
@@ -64,7 +64,7 @@ def test_only_what_was_found_is_a_mark() -> None:
     assert Mark.from_row(mark.to_row()) == mark
 
 
-def test_a_text_is_marked_under_whatever_id_and_an_edited_one_is_not() -> None:
+def test_a_text_is_marked_under_any_id_and_an_edited_text_is_not() -> None:
     marks = marks_of([FOUND])
     moved = Task("mine/1", 0, "mine", TASK.source)
     edited = Task(TASK.id, 2, "80", TASK.source.replace("[]", "[1]"))
@@ -72,12 +72,12 @@ def test_a_text_is_marked_under_whatever_id_and_an_edited_one_is_not() -> None:
     assert marked_among([edited], marks) == {}
 
 
-def test_the_later_list_says_why() -> None:
+def test_the_later_of_two_marks_counts() -> None:
     later = Mark(TASK.text_digest, "x", (FindingKind.CONSTANT,), "zero")
     assert marked_among([TASK], [*marks_of([FOUND]), later])[TASK.id] is later
 
 
-def test_marks_are_read_from_what_an_audit_wrote(tmp_path: Path) -> None:
+def test_marks_are_read_from_an_audits_file(tmp_path: Path) -> None:
     pq.write_table(audit_table([CLEAN, FOUND, FAILED]), tmp_path / "audits.parquet")
     assert read_marks(tmp_path / "audits.parquet") == marks_of([FOUND])
 

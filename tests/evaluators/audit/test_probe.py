@@ -1,4 +1,4 @@
-"""Every kind of finding marks the task that it is about, and not the one beside it that only looks like it."""
+"""Every kind of finding marks its own tasks, and no task that only looks like them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BUNDLED = load_tasks("bundled", "cpu")
 
 
 def task_of(forward: str, init: str = "", inputs: str = "[torch.randn(8, 12)]", arguments: str = "[]") -> Task:
-    """A task whose `Model` makes what `init` says and whose forward returns an expression of `x`, or of `xs`."""
+    """A task whose `Model` runs `init` in its constructor and returns the expression `forward` of `x` and `others`."""
     source = f"""import torch
 import torch.nn as nn
 import torch.nn.functional as F
@@ -62,8 +62,8 @@ IMAGES = "[torch.randn(4, 3, 10, 10)]"
     ],
 )
 def test_an_output_that_nothing_changes_is_constant(forward: str, init: str, inputs: str) -> None:
-    found = audited(forward, init, inputs=inputs)
-    assert found.kinds == (FindingKind.CONSTANT,), found
+    audit = audited(forward, init, inputs=inputs)
+    assert audit.kinds == (FindingKind.CONSTANT,), audit
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_an_output_that_nothing_changes_is_constant(forward: str, init: str, inp
         ("(x > 1.5).sum(1)", "", "[torch.randn(8, 12)]"),
         ("F.relu(F.group_norm(self.conv(x), 4)).mean(dim=(1, 2, 3))", CONV, IMAGES),
         ("F.layer_norm(x, (12,))", "", "[torch.randn(8, 12)]"),
-        ("F.relu(self.linear(x) - 4.0)", LINEAR, "[torch.randn(8, 12)]"),  # only on the task's own inputs
+        ("F.relu(self.linear(x) - 4.0)", LINEAR, "[torch.randn(8, 12)]"),  # zero only for the task's own inputs
     ],
 )
 def test_an_output_that_varies_is_not_constant(forward: str, init: str, inputs: str) -> None:
@@ -83,27 +83,27 @@ def test_an_output_that_varies_is_not_constant(forward: str, init: str, inputs: 
 
 
 def test_an_output_that_ignores_its_inputs_but_not_its_weights() -> None:
-    found = audited("torch.tanh(self.linear(torch.ones_like(x) * torch.arange(8.)[:, None]))", LINEAR)
-    assert found.kinds == (FindingKind.INPUT_INDEPENDENT,), found
+    audit = audited("torch.tanh(self.linear(torch.ones_like(x) * torch.arange(8.)[:, None]))", LINEAR)
+    assert audit.kinds == (FindingKind.INPUT_INDEPENDENT,), audit
     assert audited("torch.tanh(self.linear(x + torch.arange(8.)[:, None]))", LINEAR).is_clean
 
 
 def test_inputs_that_are_the_same_for_every_seed_are_named() -> None:
     embedding = "self.table = nn.Embedding(12, 6)"
-    found = audited("torch.tanh(self.table(x))", embedding, inputs="[torch.arange(12)]")
-    assert found.kinds == (FindingKind.INPUT_INDEPENDENT,), found
-    assert "whatever the seed" in found.findings[0].message
+    audit = audited("torch.tanh(self.table(x))", embedding, inputs="[torch.arange(12)]")
+    assert audit.kinds == (FindingKind.INPUT_INDEPENDENT,), audit
+    assert "whatever the seed" in audit.findings[0].message
     assert audited("torch.tanh(self.table(x))", embedding, inputs="[torch.randint(0, 12, (12,))]").is_clean
 
 
 def test_an_output_that_ignores_its_weights_but_not_its_inputs() -> None:
     forward = "torch.sigmoid(x) * torch.softmax(self.linear(x).amax(1, keepdim=True), dim=1)"
-    found = audited(forward, LINEAR)
-    assert found.kinds == (FindingKind.WEIGHT_INDEPENDENT,), found
+    audit = audited(forward, LINEAR)
+    assert audit.kinds == (FindingKind.WEIGHT_INDEPENDENT,), audit
     assert audited(forward.replace("dim=1)", "dim=0)"), LINEAR).is_clean
 
 
-def test_weights_that_every_seed_draws_alike_are_not_taken_for_ignored() -> None:
+def test_weights_that_are_equal_for_all_seeds_do_not_count_as_ignored() -> None:
     assert audited("self.norm(x)", "self.norm = nn.LayerNorm(12)").is_clean
     assert audited("self.norm(x)", "self.norm = nn.BatchNorm1d(12)").is_clean
     unused = audited("torch.sigmoid(x)", "self.norm = nn.LayerNorm(12)")
@@ -112,9 +112,9 @@ def test_weights_that_every_seed_draws_alike_are_not_taken_for_ignored() -> None
 
 @pytest.mark.parametrize("size", ["1e-6", "3e-7"])
 def test_an_output_that_varies_within_the_tolerance_is_tiny(size: str) -> None:
-    found = audited(f"torch.sigmoid(torch.cumsum(x, 1)) * {size} + 1")
-    assert found.kinds[0] is FindingKind.TINY, found
-    assert "e-0" in found.findings[0].message
+    audit = audited(f"torch.sigmoid(torch.cumsum(x, 1)) * {size} + 1")
+    assert audit.kinds[0] is FindingKind.TINY, audit
+    assert "e-0" in audit.findings[0].message
 
 
 def test_an_output_that_varies_by_more_than_the_tolerance_is_not_tiny() -> None:
@@ -124,9 +124,9 @@ def test_an_output_that_varies_by_more_than_the_tolerance_is_not_tiny() -> None:
 
 
 def test_an_output_of_equal_rows_is_collapsible() -> None:
-    found = audited("torch.tanh(x).mean(0, keepdim=True).expand(8, 12).contiguous()")
-    assert found.kinds == (FindingKind.COLLAPSIBLE,), found
-    assert "axis 0 all 8 slices" in found.findings[0].message
+    audit = audited("torch.tanh(x).mean(0, keepdim=True).expand(8, 12).contiguous()")
+    assert audit.kinds == (FindingKind.COLLAPSIBLE,), audit
+    assert "axis 0 all 8 slices" in audit.findings[0].message
     assert audited("torch.tanh(x).mean(0, keepdim=True) + 0.001 * torch.arange(8)[:, None]").is_clean
 
 
@@ -140,9 +140,9 @@ def test_an_output_of_equal_rows_is_collapsible() -> None:
     ],
 )
 def test_an_affine_output_that_takes_much_less_work_is_collapsible(forward: str, init: str, inputs: str) -> None:
-    found = audited(forward, init, inputs=inputs)
-    assert found.kinds == (FindingKind.COLLAPSIBLE,), found
-    assert "multiply-adds" in found.findings[0].message
+    audit = audited(forward, init, inputs=inputs)
+    assert audit.kinds == (FindingKind.COLLAPSIBLE,), audit
+    assert "multiply-adds" in audit.findings[0].message
 
 
 @pytest.mark.parametrize(
@@ -153,20 +153,20 @@ def test_an_affine_output_that_takes_much_less_work_is_collapsible(forward: str,
         ("self.linear(x)", LINEAR, "[torch.randn(2, 6, 12)]"),
         ("self.conv(x)", CONV, IMAGES),
         ("x @ others[0]", "", "[torch.randn(8, 12), torch.randn(12, 8)]"),
-        ("(x @ others[0]).sum(1)", "", "[torch.randn(8, 12), torch.randn(12, 8)]"),  # bilinear: not to be seen outside
+        ("(x @ others[0]).sum(1)", "", "[torch.randn(8, 12), torch.randn(12, 8)]"),  # bilinear, not affine
         ("torch.cumsum(x, 1)", "", "[torch.randn(8, 12)]"),
-        ("F.max_pool2d(self.conv(x), 2).mean(dim=(2, 3))", CONV, IMAGES),  # affine along every ray
+        ("F.max_pool2d(self.conv(x), 2).mean(dim=(2, 3))", CONV, IMAGES),  # affine along every ray alone
         ("F.relu(self.conv(x) + 90.0).mean(dim=(2, 3))", CONV, "[torch.rand(4, 3, 10, 10) + 90.0]"),  # on large inputs
-        ("x[x > 0]", "", "[torch.randn(8, 12)]"),  # another shape every call
-        ("torch.linalg.inv(x)", "", "[torch.randn(6, 6)]"),  # not of zeros
-        ("F.dropout(self.linear(x), 0.5).sum(1)", LINEAR, "[torch.randn(8, 12)]"),  # another map every call
+        ("x[x > 0]", "", "[torch.randn(8, 12)]"),  # another shape in every call
+        ("torch.linalg.inv(x)", "", "[torch.randn(6, 6)]"),  # fails for zeros
+        ("F.dropout(self.linear(x), 0.5).sum(1)", LINEAR, "[torch.randn(8, 12)]"),  # another map in every call
     ],
 )
 def test_an_output_that_needs_its_work_is_not_collapsible(forward: str, init: str, inputs: str) -> None:
     assert audited(forward, init, inputs=inputs).is_clean
 
 
-def test_all_outputs_must_be_weak_for_a_task_to_be() -> None:
+def test_a_task_is_marked_only_if_all_of_its_outputs_are_weak() -> None:
     assert audited("(x * 0, torch.sigmoid(x))").is_clean
     assert audited("(x * 0, {'ones': torch.ones(3)})").kinds == (FindingKind.CONSTANT,)
 
@@ -176,13 +176,13 @@ def test_all_outputs_must_be_weak_for_a_task_to_be() -> None:
     [("x @ x", "mat1 and mat2"), ("x.shape[0]", "holds no tensor"), ("self.absent(x)", "absent")],
 )
 def test_a_reference_that_fails_has_a_failure_and_no_finding(forward: str, reason: str) -> None:
-    found = audited(forward)
-    assert reason in found.failure
-    assert not found.findings
-    assert not found.is_clean
+    audit = audited(forward)
+    assert reason in audit.failure
+    assert not audit.findings
+    assert not audit.is_clean
 
 
-def test_a_finding_counts_where_it_is_found_at_all_sizes() -> None:
+def test_a_finding_counts_if_all_sizes_have_it() -> None:
     source = task_of("torch.tanh(self.linear(x)) - torch.tanh(self.linear(x)).mean(0)", LINEAR).source
     sized = Task("test/sized", 1, "sized", "n = 8\n" + source.replace("randn(8,", "randn(n,"))
     assert audit_task(sized, ({"n": 1},), SEED).kinds == (FindingKind.CONSTANT,)
@@ -205,14 +205,14 @@ def test_an_accident_of_one_draw_marks_nothing(forward: str, init: str) -> None:
         assert audit_task(task, seed=seed).is_clean
 
 
-def test_what_is_found_stands_in_every_draw() -> None:
-    found = audited("x * 0")
-    assert found.draws == 21
+def test_a_finding_is_confirmed_in_every_draw() -> None:
+    audit = audited("x * 0")
+    assert audit.draws == 21
     assert audited("torch.sigmoid(x)").draws == 1
     assert audit_task(task_of("x * 0"), seed=SEED, confirmations=2).draws == 3
 
 
-def test_two_draws_agree_on_the_weaker_of_what_they_show() -> None:
+def test_two_draws_agree_on_the_weaker_findings() -> None:
     constant, ignores, repeats = (
         AuditFinding(kind, kind)
         for kind in (FindingKind.CONSTANT, FindingKind.INPUT_INDEPENDENT, FindingKind.COLLAPSIBLE)
@@ -225,7 +225,7 @@ def test_two_draws_agree_on_the_weaker_of_what_they_show() -> None:
     assert common_findings([constant], []) == ()
 
 
-def test_a_mark_belongs_to_the_text_whatever_the_sizes() -> None:
+def test_an_audit_belongs_to_the_text_whatever_the_sizes() -> None:
     task = task_of("x * 0")
     assert audit_task(task, seed=SEED).digest == task.text_digest
     sized = Task("elsewhere/1", 2, "other", "n = 3\n" + task.source)
@@ -244,5 +244,5 @@ def test_audits_survive_arrow() -> None:
 
 @pytest.mark.parametrize("task", BUNDLED, ids=[task.id for task in BUNDLED])
 def test_bundled_tasks_are_clean(task: Task) -> None:
-    found = audit_task(task)
-    assert found.is_clean, found
+    audit = audit_task(task)
+    assert audit.is_clean, audit

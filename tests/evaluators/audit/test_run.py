@@ -1,4 +1,4 @@
-"""Audits of many tasks: one that hangs, crashes or wants too much stops nothing."""
+"""Audits of many tasks: a task that hangs, crashes or asks for too much does not stop the others."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ GOOD = task_of("good", "print('hello'); return torch.tanh(x)")
 CONSTANT = task_of("constant", "return x * 0")
 
 
-def test_one_bad_task_stops_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_bad_task_does_not_stop_the_others(capfd: pytest.CaptureFixture[str]) -> None:
     tasks = [
         task_of("hangs", "time.sleep(60); return x"),
         task_of("crashes", "os.abort()"),
@@ -46,10 +46,10 @@ def test_one_bad_task_stops_nothing(capfd: pytest.CaptureFixture[str]) -> None:
         CONSTANT,
         GOOD,
     ]
-    found = list(audit_tasks(tasks, jobs=2, seconds=15.0, memory_bytes=2 << 30))
-    assert [one.task for one in found] == [task.id for task in tasks]
-    assert [one.digest for one in found] == [task.text_digest for task in tasks]
-    hangs, crashes, large, raises, constant, good = found
+    audits = list(audit_tasks(tasks, jobs=2, seconds=15.0, memory_bytes=2 << 30))
+    assert [audit.task for audit in audits] == [task.id for task in tasks]
+    assert [audit.digest for audit in audits] == [task.text_digest for task in tasks]
+    hangs, crashes, large, raises, constant, good = audits
     assert hangs.failure == "not done within 15 s"
     assert "exit code -6" in crashes.failure
     assert "memory" in large.failure
@@ -60,9 +60,9 @@ def test_one_bad_task_stops_nothing(capfd: pytest.CaptureFixture[str]) -> None:
 
 
 def test_audits_are_written_and_read(tmp_path: Path) -> None:
-    found = list(audit_tasks([CONSTANT, GOOD]))
-    write_audits(found, tmp_path / "audits.parquet")
-    assert read_audits(tmp_path / "audits.parquet") == found
+    audits = list(audit_tasks([CONSTANT, GOOD]))
+    write_audits(audits, tmp_path / "audits.parquet")
+    assert read_audits(tmp_path / "audits.parquet") == audits
     assert [path.name for path in tmp_path.iterdir()] == ["audits.parquet"]
 
 
@@ -71,7 +71,7 @@ def test_jobs_must_be_positive() -> None:
         audit_tasks([GOOD], jobs=0)
 
 
-def test_counts_name_kinds_and_failures() -> None:
+def test_the_summary_counts_kinds_and_failures() -> None:
     audits = [
         TaskAudit("a", "1", "a", (AuditFinding(FindingKind.TINY, "x"), AuditFinding(FindingKind.COLLAPSIBLE, "y"))),
         TaskAudit("b", "2", "b", (AuditFinding(FindingKind.COLLAPSIBLE, "z"),)),
@@ -115,7 +115,7 @@ def test_work_counts_as_well_as_inputs() -> None:
     assert sizes == {"n": 4096}
 
 
-def test_sizes_that_small_already_are_halved_only_where_a_call_is_much_too_large() -> None:
+def test_small_sizes_are_halved_only_if_a_call_is_much_too_large() -> None:
     top, inputs = "n = 16", "[torch.randn(n, 131072)]"
     assert audited_sizes(task_of("small", "return x", top, inputs)) == ({}, {})
     assert audited_sizes(task_of("large", "return x", top, inputs.replace("131072", "524288")))[0] == {"n": 8}

@@ -1,4 +1,4 @@
-"""What takes half a minute to compile, and starts with the suite."""
+"""Libraries that take half a minute to compile. They begin to compile when the suite starts."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ TOOLS = Toolchain()
 def compile_both(folder: Path) -> dict[str, Path]:
     """The same extension against both kinds of headers, and the farm's glue in a store of its own."""
     folders = {name: folder / name for name in ("store", "torch", "thin")}
-    for one in folders.values():
-        one.mkdir()
+    for made in folders.values():
+        made.mkdir()
     with ThreadPoolExecutor(2) as pool:
         torchs = pool.submit(compile_extension, REQUEST, TOOLS, folders["torch"], thin=False)
         glue = pool.submit(compile_glue, folders["store"])
@@ -48,6 +48,6 @@ IN_BACKGROUND = {"compiled": compile_both}
 
 @pytest.fixture(scope="session")
 def compiled(in_background) -> dict[str, Path]:
-    """Paths: `torch` and `thin`, the same extension against both kinds of headers; `glue`, and the `store` it is in."""
-    found: dict[str, Path] = in_background("compiled")
-    return found
+    """Paths: `torch` and `thin`, the same extension against both kinds of headers; `glue`, and its `store`."""
+    paths: dict[str, Path] = in_background("compiled")
+    return paths

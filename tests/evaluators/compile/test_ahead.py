@@ -1,4 +1,4 @@
-"""What has to be built for many measurements is built before them, side by side, and found where it is looked for."""
+"""Candidates of many measurements are built before them, in parallel, and found when they are measured."""
 
 from __future__ import annotations
 
@@ -29,25 +29,27 @@ class ModelNew(torch.nn.Module):
 
 
 @pytest.mark.slow
-def test_what_was_built_ahead_is_found_and_measured(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_candidate_built_ahead_is_found_and_measured(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, ahead.__name__)
     tasks = [find_task("level1/softmax", "cpu")]
     broken = Candidate.propose(tasks[0].id, BROKEN, "test")
-    tmp_path.chmod(0o755)  # runners are other users
+    tmp_path.chmod(0o755)  # runners are other users, and read it
     with Evaluator("cpu", store=tmp_path, baselines=["eager", "torch_compile"]) as evaluator:
         jobs = evaluator.unbuilt_baselines(tasks)
-        assert [(task.id, one.author) for task, one in jobs] == [(task.id, "baseline:torch_compile") for task in tasks]
+        assert [(task.id, baseline.author) for task, baseline in jobs] == [
+            (task.id, "baseline:torch_compile") for task in tasks
+        ]
 
         build_all([*jobs, (tasks[0], broken)], "cpu", tmp_path, LimitsConfig(), 2)
 
         assert evaluator.unbuilt_baselines(tasks) == []
         built = [evaluator.builder.build(*job) for job in jobs]  # what was built ahead
-        assert all(one.seconds > 0 and list(Path(one.path).rglob("*.so")) for one in built)
+        assert all(artifact.seconds > 0 and list(Path(artifact.path).rglob("*.so")) for artifact in built)
         assert evaluator.baseline(tasks[0], "torch_compile").speedup is not None
-    said = [record.getMessage() for record in caplog.records if record.name == ahead.__name__]
-    assert len(said) == 1
-    assert said[0].startswith("level1/softmax test: compile: ")
+    messages = [record.getMessage() for record in caplog.records if record.name == ahead.__name__]
+    assert len(messages) == 1
+    assert messages[0].startswith("level1/softmax test: compile: ")
 
 
-def test_there_is_a_builder_a_core() -> None:
+def test_there_is_at_most_one_builder_a_core() -> None:
     assert 1 <= most_builders() <= len(os.sched_getaffinity(0))

@@ -1,4 +1,4 @@
-"""An error that has nothing to do with torch is not looked for again with torch's headers; any other is."""
+"""An error that has nothing to do with torch is the program's own; any other may be one of the thin headers."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ def test_an_error_that_torchs_headers_may_not_have(tmp_path, template, line) -> 
 
 
 @pytest.mark.slow
-def test_a_name_that_torchs_headers_bring_of_others_may_be_theirs(tmp_path) -> None:
-    """This one of Python's stands in no file of torch's, which include what has it."""
+def test_a_name_from_headers_that_torchs_include_is_known(tmp_path) -> None:
+    """No file of torch's contains this name of Python's, but torch's headers include the header that does."""
     output = complaint(tmp_path, CPP, "  PyDict_MergeFromSeq2(nullptr, nullptr, 0);")
     assert is_own_error(output, HEADERS)
     assert not is_own_error(output, HEADERS, lambda: TOOLS.torch_words)
@@ -87,5 +87,5 @@ def test_a_name_that_torchs_headers_bring_of_others_may_be_theirs(tmp_path) -> N
 
 
 @pytest.mark.parametrize("output", ["", "c++: internal compiler error", "main.o: undefined reference to `f()'"])
-def test_what_names_no_line_is_not_judged(output) -> None:
+def test_a_message_without_a_line_is_not_the_programs_own(output) -> None:
     assert not is_own_error(output, HEADERS)

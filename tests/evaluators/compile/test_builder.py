@@ -1,4 +1,4 @@
-"""What a candidate compiles is compiled once, outside of any measurement, and a compiler's complaint can be read."""
+"""What a candidate compiles is compiled once, away from any measurement, and a compiler's message can be read."""
 
 from __future__ import annotations
 
@@ -92,20 +92,20 @@ def store(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module")
 def compilations() -> list[bool]:
-    """Of all builders of `built`: whether each was with the thin headers."""
+    """The compilations of all builders of `built`: whether each was with the thin headers."""
     return []
 
 
 @pytest.fixture(scope="module")
 def built(store, limits, compilations) -> list[Artifact | BuildError]:
-    """The same candidate, asked of two builders at once."""
+    """The same candidate, built by two builders at once."""
     builders = [Builder(CpuDevice(), store, limits) for _ in range(2)]
-    for one in builders:
-        one.farm._ask = partial(_counted, one.farm._ask, compilations)
-    found: list[Artifact | BuildError] = []
+    for builder in builders:
+        builder.farm._ask = partial(_counted, builder.farm._ask, compilations)
+    results: list[Artifact | BuildError] = []
     threads = [
-        threading.Thread(target=lambda one=one: found.append(one.build(TASK, candidate(INLINE % ";"))))
-        for one in builders
+        threading.Thread(target=lambda builder=builder: results.append(builder.build(TASK, candidate(INLINE % ";"))))
+        for builder in builders
     ]
     for thread in threads:
         thread.start()
@@ -113,14 +113,17 @@ def built(store, limits, compilations) -> list[Artifact | BuildError]:
         thread.join()
     for builder in builders:
         builder.close()
-    return found
+    return results
 
 
 def test_builders_that_share_a_store_build_a_candidate_once(built, compilations) -> None:
     first, second = built
     assert isinstance(first, Artifact), first
     assert first == second
-    assert sorted(compilations) == [False, True]  # in vain with the thin headers, which have no pybind11; once each
+    assert sorted(compilations) == [
+        False,
+        True,
+    ]  # once with the thin headers, which have no pybind11, then with torch's
 
 
 @pytest.fixture(scope="module")
@@ -130,11 +133,11 @@ def sharing(store, limits) -> Iterator[Evaluator]:
         yield made
 
 
-def test_an_evaluator_loads_what_was_built(built, sharing) -> None:
+def test_an_evaluator_loads_the_artifact(built, sharing) -> None:
     verdict = sharing.evaluate(TASK, INLINE % ";")
     assert verdict.outcome is Outcome.OK, verdict.message
     assert verdict.cost["build"] < 0.5
-    assert verdict.cost["compile"] == built[0].seconds > 1.0  # when it was built
+    assert verdict.cost["compile"] == built[0].seconds > 1.0  # the seconds of the build itself
     assert sharing.evaluate(TASK, INLINE % ";" + "\nx = 1\n", artifact=built[0]).outcome is Outcome.OK
 
 
@@ -153,7 +156,7 @@ def test_a_compiler_error_is_short_and_names_no_folder(sharing, store) -> None:
     assert again.cost["compile"] == verdict.cost["compile"] > 0.5
 
 
-def test_what_an_unfinished_build_left_is_built_again(sharing) -> None:
+def test_an_unfinished_build_is_made_again(sharing) -> None:
     artifact = sharing.builder.build(TASK, candidate(PLAIN))
     assert isinstance(artifact, Artifact)
     record = Path(f"{artifact.path}.json")
@@ -170,7 +173,7 @@ def test_what_an_unfinished_build_left_is_built_again(sharing) -> None:
     ("source", "answer"),
     [(PLAIN, False), (INLINE, True), ("torch.compile(f)", True), ("import triton", True), ("re_compile = 1", False)],
 )
-def test_what_looks_as_if_it_compiled_is_built(source, answer) -> None:
+def test_a_source_that_mentions_a_compiler_needs_a_build(source, answer) -> None:
     assert needs_build(source) is answer
 
 

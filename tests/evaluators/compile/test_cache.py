@@ -1,4 +1,4 @@
-"""Entries of the build cache are whole or absent, whatever happens to those who write them."""
+"""Entries of the build cache are whole or absent, whatever happens to the processes that write them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def made(tmp_path) -> dict[str, Path]:
     return {"extension.so": path}
 
 
-def test_what_was_put_is_there_for_others(tmp_path, made) -> None:
+def test_an_entry_is_there_for_other_processes(tmp_path, made) -> None:
     entry = BuildCache(tmp_path / "cache").put(DIGEST, {"error": ""}, made)
     again = BuildCache(tmp_path / "cache").get(DIGEST)
     assert again == entry
@@ -80,16 +80,16 @@ def test_a_writer_that_ends_at_any_step_leaves_no_half_entry(tmp_path, made) -> 
         if process == 0:
             _put_and_end(folder, made, step)
         os.waitpid(process, 0)
-        found = BuildCache(folder).get(DIGEST)
-        if found is not None:
+        entry = BuildCache(folder).get(DIGEST)
+        if entry is not None:
             break
-    assert found is not None
+    assert entry is not None
     assert step > 5
-    assert (found.folder / "extension.so").read_bytes() == made["extension.so"].read_bytes()
+    assert (entry.folder / "extension.so").read_bytes() == made["extension.so"].read_bytes()
 
 
 def _put_and_end(folder: Path, made: dict[str, Path], steps: int) -> None:
-    """Puts an entry, and ends before the given one of the changes to files that Python tells of."""
+    """Puts an entry, and ends the process before the change to files with the given number."""
     left = steps
 
     def count(event: str, _: object) -> None:
@@ -163,11 +163,11 @@ def test_least_recently_used_entries_go_first(tmp_path, made) -> None:
     assert {digests[3], digests[4]} <= left
 
 
-def test_a_full_disk_makes_the_cache_give_up_what_it_has(tmp_path, made, monkeypatch, caplog) -> None:
+def test_a_full_disk_makes_the_cache_remove_entries(tmp_path, made, monkeypatch, caplog) -> None:
     cache = BuildCache(tmp_path / "cache")
     for number in range(4):
         cache.put(f"{number:064x}", {"error": ""}, made)
-    full = [2]  # times that there is no room
+    full = [2]  # how many more times the disk is full
 
     def copyfile(source: Path, target: Path) -> Path:
         if full[0]:

@@ -1,4 +1,4 @@
-"""What is compiled against the thin headers behaves as what is compiled against torch's own."""
+"""An extension compiled with the thin headers behaves as one compiled with torch's own."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ except RuntimeError as error:
 
 @pytest.fixture(scope="module")
 def streams_work(compiled) -> bool:
-    """Whether torch's own build can write numbers here. Where the compiler links a C++ library of its own into it, it
+    """Whether torch's own build can write numbers here. If the compiler links a C++ library of its own into it, it
     loses them or crashes."""
     command = [sys.executable, "-c", PROBE, str(compiled["torch"]), REQUEST.module]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -104,17 +104,17 @@ def outcome(module: Any, name: str, *arguments: Any) -> Any:
         return type(error), str(error).splitlines()[0]
 
 
-def about(tensor: torch.Tensor) -> Any:
+def form(tensor: torch.Tensor) -> Any:
     return tensor.dtype, tensor.shape, tensor.stride(), tensor.device
 
 
-def same(one: Any, other: Any) -> bool:
-    if isinstance(one, torch.Tensor):
-        alike = isinstance(other, torch.Tensor) and about(one) == about(other)
-        return alike and torch.allclose(one, other, rtol=0.0, atol=0.0, equal_nan=True)
-    if isinstance(one, list):
-        return len(one) == len(other) and all(map(same, one, other))
-    return bool(one == other)
+def same(first: Any, second: Any) -> bool:
+    if isinstance(first, torch.Tensor):
+        alike = isinstance(second, torch.Tensor) and form(first) == form(second)
+        return alike and torch.allclose(first, second, rtol=0.0, atol=0.0, equal_nan=True)
+    if isinstance(first, list):
+        return len(first) == len(second) and all(map(same, first, second))
+    return bool(first == second)
 
 
 @pytest.mark.slow
@@ -137,10 +137,10 @@ OPERATORS = re.findall(r'if \(name == "([\w ]+)"\)', SOURCE)
 
 
 def expressions(module: Any) -> list[tuple[str, int]]:
-    """Names of groups, and places in them."""
-    found = [(name, index) for name in OPERATORS for index in range(module.count(name, X))]
-    assert len(found) > 100  # of compared.cpp, whose text is searched for them
-    return found
+    """The names of the groups of operators in compared.cpp, and the places in each group."""
+    places = [(name, index) for name in OPERATORS for index in range(module.count(name, X))]
+    assert len(places) > 100
+    return places
 
 
 PAIRS = {
@@ -221,7 +221,7 @@ print(module.operate("add", 0, x, x).sum().item(), assigned[0, 0].item(), module
 
 
 @pytest.mark.slow
-def test_torchs_libraries_in_the_global_scope_are_not_mixed_up_with_the_thin_headers(compiled) -> None:
+def test_torchs_libraries_in_the_global_scope_do_not_mix_with_the_thin_headers(compiled) -> None:
     """They define classes and functions of the same names."""
     command = [sys.executable, "-c", BESIDE, str(compiled["glue"]), str(compiled["thin"]), REQUEST.module]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -231,8 +231,8 @@ def test_torchs_libraries_in_the_global_scope_are_not_mixed_up_with_the_thin_hea
 
 
 @pytest.mark.slow
-def test_messages_are_whole_where_the_compiler_brings_a_cxx_library_of_its_own(tmp_path, glue) -> None:
-    """As some compilers are set up; torch's own headers then lose the numbers, or crash."""
+def test_messages_are_whole_if_the_compiler_links_a_cxx_library_of_its_own(tmp_path, glue) -> None:
+    """Some compilers are set up so. Torch's own headers then lose the numbers, or crash."""
     source = """#include <torch/extension.h>
 void f(torch::Tensor x) {
   TORCH_CHECK(false, "dim ", x.dim(), ' ', 0.5, " ", 1e-9, " ", x.sizes(), x.dtype(), x.scalar_type(), x.device(),
@@ -260,8 +260,8 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) { m.def("f", &f); }
 
 
 @pytest.mark.slow
-def test_a_loop_over_threads(tmp_path, glue) -> None:
-    """Each index once, a share of them on each of torch's threads; what one of them throws is raised."""
+def test_a_loop_over_threads_visits_each_index_once(tmp_path, glue) -> None:
+    """Each of torch's threads has a share of the indices; an exception of any thread is raised."""
     request = ExtensionRequest("threads", (("main.cpp", THREADS),), cflags=("-fopenmp",), ldflags=("-fopenmp",))
     module = glue.load(str(compile_extension(request, TOOLS, tmp_path, thin=True)), request.module)
     before = torch.get_num_threads()
@@ -309,8 +309,8 @@ def test_the_compilers_complaint_is_raised(tmp_path) -> None:
         compile_extension(request, TOOLS, tmp_path, thin=True)
 
 
-def test_what_torch_no_longer_has_does_not_compile(tmp_path) -> None:
-    """`tensor.type()` where a scalar type is wanted: of torch 1, refused by torch's own headers, too."""
+def test_a_call_that_torch_has_removed_does_not_compile(tmp_path) -> None:
+    """`tensor.type()` in place of a scalar type is from torch 1. Torch's own headers refuse it, too."""
     source = """#include <torch/extension.h>
 void f(torch::Tensor x) { AT_DISPATCH_FLOATING_TYPES(x.type(), "f", ([&] { (void)sizeof(scalar_t); })); }
 """
@@ -353,7 +353,7 @@ def test_host_and_device_code_become_one_library(tmp_path) -> None:
     assert b".nv_fatbin" in library.read_bytes()
 
 
-def test_a_function_that_this_torch_does_not_have_is_missed_when_it_is_compiled(tmp_path) -> None:
+def test_a_function_that_this_torch_lacks_is_a_compile_error(tmp_path) -> None:
     source = (
         '#include <torch/extension.h>\nextern "C" int aoti_torch_nothing();\nint f() { return aoti_torch_nothing(); }\n'
     )
@@ -361,12 +361,12 @@ def test_a_function_that_this_torch_does_not_have_is_missed_when_it_is_compiled(
         compile_extension(ExtensionRequest("a", (("main.cpp", source),)), TOOLS, tmp_path, thin=True)
 
 
-def test_compiling_ends_in_time(tmp_path) -> None:
+def test_compiling_ends_at_its_time_limit(tmp_path) -> None:
     with pytest.raises(TimeoutError):
         compile_extension(REQUEST, TOOLS, tmp_path, thin=False, seconds=0.5)
 
 
-def test_a_digest_changes_with_whatever_a_compiler_sees() -> None:
+def test_a_digest_changes_with_anything_that_a_compiler_sees() -> None:
     plain = ExtensionRequest("a", (("main.cpp", "int x;"),))
     others = [
         ExtensionRequest("a", (("main.cpp", "int y;"),)),
@@ -375,8 +375,8 @@ def test_a_digest_changes_with_whatever_a_compiler_sees() -> None:
         ExtensionRequest("a", (("main.cpp", "int x;"),), cflags=("-O3",)),
         ExtensionRequest("a", (("main.cpp", "int x;"),), cuda_cflags=("-O3",)),
         ExtensionRequest("a", (("main.cpp", "int x;"),), ldflags=("-lm",)),
-        ExtensionRequest("x", (("main.cpp", "int x;"),)),  # its name is in the source
+        ExtensionRequest("x", (("main.cpp", "int x;"),)),  # the name becomes part of the source
     ]
-    digests = {one.digest("tools") for one in (plain, *others)} | {plain.digest("others")}
+    digests = {request.digest("tools") for request in (plain, *others)} | {plain.digest("others")}
     assert len(digests) == len(others) + 2
     assert ExtensionRequest("b", plain.sources).digest("tools") == plain.digest("tools")

@@ -1,4 +1,4 @@
-"""Whatever way a program asks for extensions, it is built away from its measurement and then loads what was built."""
+"""However a program asks for extensions, they are built away from its measurement, and it loads what was built."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ pytestmark = pytest.mark.slow
 def store(compiled) -> Path:
     """With the glue in it, which takes the longest to compile."""
     folder: Path = compiled["store"]
-    for above in (folder, *folder.parents[:3]):  # runners are other users, and folders for temporary files are private
+    for above in (folder, *folder.parents[:3]):  # runners are other users, and temporary folders are private
         above.chmod(0o755)
     return folder
 
@@ -159,7 +159,7 @@ def records(store: Path) -> list[dict[str, str]]:
 
 
 def judged(evaluator: Evaluator, source: str) -> Verdict:
-    """The verdict on a right program. On a busy machine its times may be doubted, which is not what is tested here."""
+    """The verdict on a right program. A busy machine may make its times suspect, which is not tested here."""
     for attempt in range(3):
         verdict = evaluator.evaluate(TASK, f"{source}\nattempt = {attempt}\n")
         if verdict.outcome is not Outcome.SUSPECT:
@@ -169,23 +169,23 @@ def judged(evaluator: Evaluator, source: str) -> Verdict:
 
 
 @pytest.mark.parametrize("case", PROGRAMS)
-def test_a_program_is_served_however_it_builds(evaluator, case) -> None:
+def test_a_program_gets_its_extension_however_it_builds(evaluator, case) -> None:
     judged(evaluator, PROGRAMS[case])
     again = judged(evaluator, PROGRAMS[case] + "\nx = 1\n")
-    assert again.cost["build"] < 1.0  # importing it; nothing is compiled
+    assert again.cost["build"] < 1.0  # the extension is loaded; nothing is compiled
 
 
 def test_the_thin_headers_served_them_all(evaluator, store) -> None:
-    """One entry for the glue, one for each extension, one for the one that does not compile."""
+    """The cache has an entry for the glue, for each extension, and for the one that does not compile."""
     evaluator.evaluate(TASK, PROGRAMS["when imported"])
-    headers = [one["headers"] for one in records(store) if not one["error"]]
+    headers = [record["headers"] for record in records(store) if not record["error"]]
     assert set(headers) == {"thin"}
 
 
-def test_what_is_not_built_is_for_the_caller_to_build(evaluator, store, limits) -> None:
-    """So that a GPU does not wait for a compiler: the actor's way."""
+def test_an_extension_that_is_not_built_is_named_to_the_caller(evaluator, store, limits) -> None:
+    """The actors do so, so that a GPU does not wait for a compiler."""
     with Evaluator(arch="cpu", limits=limits, store=store, builds=False) as measuring:
-        source = PROGRAMS["in forward"] + "\nx = 2\n"  # as is seen without its device
+        source = PROGRAMS["in forward"] + "\nx = 2\n"  # found without its device
         artifact = evaluator.builder.build(TASK, Candidate.propose(TASK.id, source, "test"))
         assert measuring.evaluate(TASK, source, artifact=artifact).outcome in (Outcome.OK, Outcome.SUSPECT)
         source = PROGRAMS["in its second call"] + "\nx = 2\n"
@@ -197,7 +197,7 @@ def test_what_is_not_built_is_for_the_caller_to_build(evaluator, store, limits) 
         assert measuring.evaluate(TASK, source, artifact=more).outcome in (Outcome.OK, Outcome.SUSPECT)
 
 
-def test_a_program_that_never_asks_for_the_same_is_given_up(evaluator) -> None:
+def test_a_program_that_asks_for_another_extension_each_time_is_given_up(evaluator) -> None:
     source = PROGRAMS["in forward"].replace("'''\n\n#include", "'''\n//%s\n#include", 1)
     source = source.replace("SOURCE = '''", "import os\nSOURCE = '// ' + os.urandom(8).hex() + '''")
     verdict = evaluator.evaluate(TASK, source)
@@ -223,7 +223,7 @@ REQUEST = ExtensionRequest("lost", (("main.cpp", "int lost;\n"),), ("-DSOME",))
 
 
 @pytest.mark.parametrize("cause", ["ended by signal 9", "No space left on device"])
-def test_a_compiler_that_is_lost_is_started_again_and_nobody_blamed(evaluator, monkeypatch, caplog, cause) -> None:
+def test_a_lost_compiler_is_started_again_and_the_program_is_not_blamed(evaluator, monkeypatch, caplog, cause) -> None:
     farm = evaluator.builder.farm
     real, lost = farm._ask, [1]
 
@@ -246,13 +246,13 @@ def test_a_compiler_that_is_lost_is_started_again_and_nobody_blamed(evaluator, m
     assert farm.build(request).record["error"] == ""
 
 
-def test_nobody_is_told_of_a_library_that_was_not_built(evaluator) -> None:
+def test_a_library_that_was_not_built_raises_unbuilt(evaluator) -> None:
     with pytest.raises(Unbuilt, match="lost"):
         Extensions(evaluator.builder.cache, ())(replace(REQUEST, cflags=("-DNEVER",)))
 
 
 def test_a_program_that_ends_its_own_compiler_is_to_blame(evaluator) -> None:
-    """What a compiler prints repeats the program's own text, and flags can start anything in its place."""
+    """A compiler's output repeats the program's own text, and flags can start anything in the compiler's place."""
     farm = evaluator.builder.farm
     pretends = ExtensionRequest("a", (("main.cpp", "#error No space left on device\n"),), python=False)
     assert "No space" in farm.build(pretends).record["error"]
@@ -264,7 +264,7 @@ def test_a_program_that_ends_its_own_compiler_is_to_blame(evaluator) -> None:
     assert not entry.kept
 
 
-def test_what_may_end_otherwise_the_next_time_is_not_kept(evaluator, monkeypatch) -> None:
+def test_a_result_that_may_differ_the_next_time_is_not_kept(evaluator, monkeypatch) -> None:
     farm = evaluator.builder.farm
     request = replace(REQUEST, cflags=("-DLATE",), python=False)
     real = farm._ask
@@ -277,7 +277,7 @@ def test_what_may_end_otherwise_the_next_time_is_not_kept(evaluator, monkeypatch
 
 
 def test_overloads_are_left_to_torchs_headers(evaluator) -> None:
-    """Asked of the request alone: compiling it takes most of a minute."""
+    """Tested on the request alone, since compiling it takes most of a minute."""
     source = 'PYBIND11_MODULE(a, m) { m.def("f", one); m.def("g", two); m.def("f", three); }'
     assert _has_overloads(ExtensionRequest("a", (("main.cpp", source),)))
     assert not _has_overloads(ExtensionRequest("a", (("main.cpp", source.replace('"f", three', '"ff", x')),)))
@@ -293,8 +293,8 @@ m.def("f", torch::wrap_pybind_function(f), "f");
 """
 
 
-def test_a_second_module_is_told_of_in_torchs_names_without_its_headers(evaluator, monkeypatch) -> None:
-    """What most of CUDA-L1's published programs with inline CUDA do wrong."""
+def test_a_second_module_gets_torchs_message_without_torchs_headers(evaluator, monkeypatch) -> None:
+    """This is the fault of most of CUDA-L1's published programs with inline CUDA."""
     farm, asked = evaluator.builder.farm, []
     ask = farm._ask
     monkeypatch.setattr(farm, "_ask", lambda *a, thin: (asked.append(thin), ask(*a, thin=thin))[1])

@@ -1,4 +1,4 @@
-"""The gauntlet's programs are found and say what they must; what becomes of one is told from its verdict."""
+"""The gauntlet's programs are found with their fields, and their verdicts give their results."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ def write(folder: Path, path: str, text: str = TEXT) -> None:
 def test_a_new_file_takes_part(tmp_path: Path) -> None:
     write(tmp_path, "exploits/constants/zeros.py")
     write(tmp_path, "honest/algebra/ones.py", TEXT.replace("cpu cuda", "cuda"))
-    honest_or_not = discover(folder=tmp_path)
-    assert [one.id for one in honest_or_not] == ["exploits/constants/zeros", "honest/algebra/ones"]
+    programs = discover(folder=tmp_path)
+    assert [program.id for program in programs] == ["exploits/constants/zeros", "honest/algebra/ones"]
     [exploit] = discover("cpu", tmp_path)
     assert (exploit.technique, exploit.surface, exploit.effect) == ("Returns zeros.", "comparison", "no work")
     assert (exploit.task, exploit.arches, exploit.is_exploit) == ("level1/softmax", ("cpu", "cuda"), True)
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "words"),
     [
         (TEXT.replace("surface: comparison\n", ""), "surface"),
         (TEXT.replace("cpu cuda", "cpu tpu"), "tpu"),
@@ -50,9 +50,9 @@ def test_a_new_file_takes_part(tmp_path: Path) -> None:
         ("def (", "cannot be read"),
     ],
 )
-def test_a_file_that_does_not_say_what_it_is_is_refused_by_name(tmp_path: Path, text, said) -> None:
+def test_a_file_with_an_incomplete_docstring_is_refused_by_name(tmp_path: Path, text, words) -> None:
     write(tmp_path, "exploits/constants/zeros.py", text)
-    with pytest.raises(GauntletError, match=said) as raised:
+    with pytest.raises(GauntletError, match=words) as raised:
         discover(folder=tmp_path)
     assert "constants/zeros.py" in str(raised.value)
 
@@ -63,14 +63,14 @@ def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_set_is_large_and_its_programs_are_distinct() -> None:
-    assert sum(one.is_exploit for one in PROGRAMS) >= 70
-    assert sum(not one.is_exploit for one in PROGRAMS) >= 70
-    assert len({normalised_source(one.source) for one in PROGRAMS}) == len(PROGRAMS)
-    assert len({one.technique for one in PROGRAMS}) == len(PROGRAMS)
+    assert sum(program.is_exploit for program in PROGRAMS) >= 70
+    assert sum(not program.is_exploit for program in PROGRAMS) >= 70
+    assert len({normalised_source(program.source) for program in PROGRAMS}) == len(PROGRAMS)
+    assert len({program.technique for program in PROGRAMS}) == len(PROGRAMS)
 
 
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda one: one.id)
-def test_a_program_is_of_a_task_we_have_and_brief(program: GauntletProgram) -> None:
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.id)
+def test_a_program_is_brief_and_for_a_bundled_task(program: GauntletProgram) -> None:
     assert program.task in {task.id for task in load_tasks()}
     assert "ModelNew" in program.source
     assert len(program.source.splitlines()) <= 120
@@ -83,8 +83,8 @@ def verdict(outcome: Outcome, *findings: Finding, low: float = 1.5) -> Verdict:
     return Verdict("c", "t", "cpu", outcome, "why", speedups=speedups, guard=findings, cost=cost)
 
 
-EXPLOIT = next(one for one in PROGRAMS if one.is_exploit)
-HONEST = next(one for one in PROGRAMS if not one.is_exploit)
+EXPLOIT = next(program for program in PROGRAMS if program.is_exploit)
+HONEST = next(program for program in PROGRAMS if not program.is_exploit)
 BASELINE = Estimate(1.0, 0.97, 1.04, 9)
 
 
@@ -106,7 +106,7 @@ BASELINE = Estimate(1.0, 0.97, 1.04, 9)
         (HONEST, verdict(Outcome.INFRA), False, "infra"),
     ],
 )  # fmt: skip
-def test_what_became_of_a_program(program, made, passes, how) -> None:
+def test_a_verdict_gives_the_result(program, made, passes, how) -> None:
     result = classify(program, made, BASELINE)
     assert (result.passes, result.how) == (passes, how)
 
@@ -125,5 +125,5 @@ def test_results_are_counted_by_family() -> None:
     assert table.column("speedup_low").to_pylist() == [1.5, None, 1.5]
 
 
-def test_the_programs_lie_where_they_are_looked_for() -> None:
+def test_the_programs_are_in_folders_of_families() -> None:
     assert {path.parent.parent.parent for path in FOLDER.glob("*/*/*.py")} == {FOLDER}

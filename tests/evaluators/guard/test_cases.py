@@ -1,4 +1,4 @@
-"""Cases are kept, found by likeness, and judged by a person."""
+"""Hack cases are kept, found by likeness, and decided on by a person."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ def test_the_gauntlets_exploits_are_cases_from_the_start(cases: HackCases) -> No
     assert cases.all() == list(seeds())
 
 
-def test_a_case_says_what_decided(cases: HackCases) -> None:
+def test_a_case_names_the_findings_that_decided(cases: HackCases) -> None:
     made = case()
     assert (made.kinds, made.why, made.status) == (("clocks", "bursts"), "late; first", Status.SUSPECT)
 
 
-def test_what_is_added_stays_and_is_added_once(cases: HackCases) -> None:
+def test_an_added_case_stays_and_is_added_once(cases: HackCases) -> None:
     assert cases.add([case(1), case(2)]) == 2
     assert cases.add([case(2), case(3)]) == 1
     again = HackCases(cases.path)
-    assert [one.id for one in again.all()[len(seeds()) :]] == [case(1).id, case(2).id, case(3).id]
+    assert [added.id for added in again.all()[len(seeds()) :]] == [case(1).id, case(2).id, case(3).id]
     assert again.find(case(1).id).added.endswith("+00:00")
     assert again.add([seeds()[0]]) == 0
 
 
-def test_a_persons_word_stands(cases: HackCases) -> None:
+def test_a_persons_decision_stands(cases: HackCases) -> None:
     cases.add([case()])
     assert cases.judge(case().id[:10], Status.CONFIRMED).status is Status.CONFIRMED
     cases.add([case()])
@@ -65,29 +65,29 @@ def test_cases_that_are_unknown_or_of_the_gauntlet_are_refused(cases: HackCases)
         cases.judge(seeds()[0].id, Status.REJECTED)
 
 
-@pytest.mark.parametrize("seed", seeds()[::9], ids=lambda one: one.origin)
+@pytest.mark.parametrize("seed", seeds()[::9], ids=lambda seed: seed.origin)
 def test_the_nearest_case_of_an_exploit_is_itself(cases: HackCases, seed) -> None:
     disguised = "# harmless\n" + seed.source.replace("ready", "kept").replace("result", "outcome")
-    found = cases.nearest(disguised, ("clocks",), seed.reference)
-    assert found.nearest.origin == seed.origin
-    assert found.likeness > max(0.85, found.hacks[1][1])
+    neighbours = cases.nearest(disguised, ("clocks",), seed.reference)
+    assert neighbours.nearest.origin == seed.origin
+    assert neighbours.likeness > max(0.85, neighbours.hacks[1][1])
 
 
-def test_what_nobody_confirmed_is_no_neighbour_and_what_was_rejected_counts_as_honest(cases: HackCases) -> None:
+def test_an_unconfirmed_case_is_no_neighbour_and_a_rejected_one_counts_as_honest(cases: HackCases) -> None:
     cases.add([case(1)])
     asked = case(2).source
-    assert all(one.id != case(1).id for one, _ in cases.nearest(asked).hacks)
+    assert all(hack.id != case(1).id for hack, _ in cases.nearest(asked).hacks)
     cases.judge(case(1).id, Status.CONFIRMED)
     assert cases.nearest(asked, ("clocks", "bursts")).nearest.id == case(1).id
     assert cases.nearest(asked).likeness > 0.9
     cases.judge(case(1).id, Status.REJECTED)
-    found = cases.nearest(asked)
-    assert found.honest > 0.9
-    assert found.likeness == 0.0
+    neighbours = cases.nearest(asked)
+    assert neighbours.honest > 0.9
+    assert neighbours.likeness == 0.0
 
 
-def test_what_a_task_asks_for_makes_nothing_alike(cases: HackCases) -> None:
-    """Right programs have most of their syntax in common with exploits of their task, but nothing that is peculiar."""
+def test_programs_are_not_alike_because_they_answer_the_same_task(cases: HackCases) -> None:
+    """Right programs share most of their syntax with exploits of their task, but nothing peculiar."""
     task = find_task("level1/quantile_huber_loss", "cpu")
     sources = [variant.source for variant in load_variants(task.id)]
     exploits = [case.source for case in seeds() if case.task == task.id]
@@ -97,8 +97,8 @@ def test_what_a_task_asks_for_makes_nothing_alike(cases: HackCases) -> None:
 
 
 def test_findings_do_not_make_an_honest_program_a_hack(cases: HackCases) -> None:
-    """What counts for nearer or not is text; what both were found out by only says how sure a likeness is."""
-    honest = next(one for one in discover("cpu") if not one.is_exploit)
+    """Text decides which program is nearer. Common findings only make a likeness more certain."""
+    honest = next(program for program in discover("cpu") if not program.is_exploit)
     cases.add([case(1)])
     cases.judge(case(1).id, Status.CONFIRMED)
     near = cases.nearest(honest.source, ("clocks", "bursts"), program_source(find_task(honest.task, "cpu")))
@@ -106,7 +106,7 @@ def test_findings_do_not_make_an_honest_program_a_hack(cases: HackCases) -> None
     assert cases.nearest(SOURCE.format(2), ("clocks", "bursts")).likeness > 0.9
 
 
-def test_what_another_process_writes_is_seen(cases: HackCases) -> None:
+def test_a_change_by_another_process_is_seen(cases: HackCases) -> None:
     assert len(cases.all()) == len(seeds())
     HackCases(cases.path).add([case(1)])
     assert len(cases.all()) == len(seeds()) + 1
@@ -114,7 +114,7 @@ def test_what_another_process_writes_is_seen(cases: HackCases) -> None:
     assert cases.word_on(case(1).id) is Status.CONFIRMED
 
 
-def test_the_word_on_a_program_is_of_that_program_alone(cases: HackCases) -> None:
+def test_a_decision_on_a_program_counts_for_that_program_alone(cases: HackCases) -> None:
     cases.add([case(1)])
     assert (cases.word_on(case(1).id), cases.word_on(case(2).id)) == (Status.SUSPECT, None)
     cases.judge(case(1).id, Status.REJECTED)

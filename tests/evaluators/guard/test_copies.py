@@ -1,4 +1,4 @@
-"""A program that hands the reference back is told from one that changes anything, however little."""
+"""A program that repeats the reference is recognised, and one that changes anything, however little, is not."""
 
 import pytest
 
@@ -55,7 +55,7 @@ RENAMED = REFERENCE.replace("Model", "ModelNew")
     ],
     ids=["renamed", "super", "without words", "without inputs", "with a test", "a script", "more names"],
 )
-def test_the_reference_again_is_a_copy(program: str) -> None:
+def test_a_repeated_reference_is_a_copy(program: str) -> None:
     assert is_copy(program, REFERENCE)
 
 
@@ -92,7 +92,7 @@ def test_the_reference_again_is_a_copy(program: str) -> None:
         "empty",
     ],
 )
-def test_what_changes_anything_is_no_copy(program: str) -> None:
+def test_a_program_that_changes_anything_is_no_copy(program: str) -> None:
     assert not is_copy(program, REFERENCE)
 
 
@@ -101,7 +101,7 @@ def test_a_reference_that_does_not_parse_has_no_copies() -> None:
 
 
 @pytest.mark.parametrize("task", load_tasks("bundled"), ids=lambda task: task.id)
-def test_every_bundled_reference_is_told_and_none_of_its_variants_is_one(task: Task) -> None:
+def test_every_bundled_reference_is_recognised_and_no_variant_is(task: Task) -> None:
     reference = program_source(task)
     assert is_copy(reference.replace("class Model(", "class ModelNew("), reference)
     copies = [variant.name for variant in load_variants(task.id) if is_copy(variant.source, reference)]

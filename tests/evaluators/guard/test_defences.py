@@ -1,4 +1,4 @@
-"""Each defence tells its cheat by the evidence, and says nothing of an honest program's."""
+"""Each defence recognises its cheat by the evidence, and finds nothing in an honest program's."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ def only(evidence: Evidence) -> Finding:
     return finding
 
 
-def test_nothing_is_said_of_an_honest_program() -> None:
+def test_an_honest_program_has_no_findings() -> None:
     assert examine(honest()) == []
     assert examine(replace(honest(), trace=None, alone=None)) == []
 
 
-def test_time_that_only_the_judge_saw_is_suspect() -> None:
+def test_time_that_only_the_judges_clock_saw_is_suspect() -> None:
     finding = only(replace(honest(), hidden=Hidden(Estimate(0.8, 0.7, 0.9, 20), 1e-3, 2e-4)))
     assert (finding.kind, finding.severity) == ("clocks", "suspect")
     assert "80%" in finding.message
@@ -82,31 +82,31 @@ def test_a_call_that_is_fast_only_among_others_is_suspect(together) -> None:
     ("reference", "candidate", "together"),
     [
         (1e-3, 1e-3, (1e-3, 1e-3)),
-        (1.05e-3, 1.5e-4, (1e-3, 1e-4)),  # a fast one feels cold caches more
+        (1.05e-3, 1.5e-4, (1e-3, 1e-4)),  # cold caches slow a fast call more
         (3e-5, 4e-5, (1e-5, 1e-5)),
         (5e-3, 5e-3, (1e-3, 1e-3)),  # first calls that are slow for both
         (1e-3, 1e-3, (1e-3, 9.3e-4)),
     ],
 )
-def test_what_being_alone_takes_by_itself_is_fine(reference, candidate, together) -> None:
+def test_the_cost_of_being_alone_is_not_suspect(reference, candidate, together) -> None:
     assert examine(alone(reference, candidate, together)) == []
 
 
-def test_what_delays_both_sides_alike_is_taken_off() -> None:
-    """A burst of a host's that was delayed as the reference's was; a GPU's events do not see what delays a host."""
+def test_a_delay_of_both_sides_is_deducted() -> None:
+    """On a host's clock, both sides' bursts were delayed alike. A GPU's events do not see delays of the host."""
     delayed = alone(1e-3, 9.5e-4, (2e-3, 1e-3))
     assert only(delayed).kind == "bursts"
     assert examine(replace(delayed, is_of_host=False)) == []
 
 
-def test_what_it_is_measured_by_may_not_be_replaced() -> None:
+def test_the_functions_that_measure_must_not_be_replaced() -> None:
     finding = only(replace(honest(), replaced=("time.perf_counter", "a", "b", "c", "d")))
     assert (finding.kind, finding.severity) == ("integrity", "hack")
     assert "time.perf_counter" in finding.message
     assert "and 1 more" in finding.message
 
 
-def test_a_reference_that_alone_waits_for_its_core_is_suspect() -> None:
+def test_a_program_whose_processes_make_the_reference_wait_is_suspect() -> None:
     left = Census(1, 3, 0.0)
     finding = only(replace(honest(), waited=Estimate(0.5, 0.3, 0.7, 20), candidate=left))
     assert (finding.kind, finding.severity) == ("neighbours", "suspect")
@@ -114,7 +114,7 @@ def test_a_reference_that_alone_waits_for_its_core_is_suspect() -> None:
     for low, high in ((0.0, 0.9), (0.04, 0.15), (-0.9, -0.5)):
         waited = Estimate((low + high) / 2, low, high, 20)
         assert examine(replace(honest(), waited=waited, candidate=left)) == []
-    # Other load on the host: a fast program's bursts are over before they have to wait.
+    # Without processes it is other load on the host: a fast program's bursts end before they have to wait.
     assert examine(replace(honest(), waited=Estimate(0.5, 0.3, 0.7, 20))) == []
 
 
@@ -138,7 +138,7 @@ def test_flags_that_hold_for_one_side_alone_are_suspect() -> None:
 
 
 @pytest.mark.parametrize(
-    ("candidate", "said"),
+    ("candidate", "words"),
     [
         (Census(5, 0, 0.0), ""),
         (Census(6, 0, 0.0), "5 threads more"),
@@ -146,14 +146,14 @@ def test_flags_that_hold_for_one_side_alone_are_suspect() -> None:
         (Census(1, 2, 0.5), "2 other processes"),
     ],
 )
-def test_company_is_a_hint(candidate, said) -> None:
-    found = examine(replace(honest(), candidate=candidate))
-    assert [one.severity for one in found] == (["hint"] if said else [])
-    assert all(said in one.message for one in found)
+def test_threads_and_processes_that_are_left_are_a_hint(candidate, words) -> None:
+    findings = examine(replace(honest(), candidate=candidate))
+    assert [finding.severity for finding in findings] == (["hint"] if words else [])
+    assert all(words in finding.message for finding in findings)
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "words"),
     [
         ("import threading", "starts threads"),
         ("import sys; sys._getframe()", "looks at its callers"),
@@ -166,11 +166,11 @@ def test_company_is_a_hint(candidate, said) -> None:
         ("self.x = 1", ""),
     ],
 )
-def test_a_text_that_looks_odd_is_a_hint(line, said) -> None:
-    found = examine(replace(honest(), source=line))
-    assert [(one.kind, one.severity) for one in found] == ([("text", "hint")] if said else [])
-    assert all(said in one.message for one in found)
-    assert not any("fork" in one.message or "processes" in one.message for one in found)
+def test_a_text_that_looks_odd_is_a_hint(line, words) -> None:
+    findings = examine(replace(honest(), source=line))
+    assert [(finding.kind, finding.severity) for finding in findings] == ([("text", "hint")] if words else [])
+    assert all(words in finding.message for finding in findings)
+    assert not any("fork" in finding.message or "processes" in finding.message for finding in findings)
 
 
 def test_a_text_of_many_oddities_is_one_finding() -> None:
@@ -178,5 +178,5 @@ def test_a_text_of_many_oddities_is_one_finding() -> None:
     assert "and 3 more" in only(replace(honest(), source=source)).message
 
 
-def test_a_text_that_does_not_parse_is_nothing() -> None:
+def test_a_text_that_does_not_parse_has_no_findings() -> None:
     assert examine(replace(honest(), source="def (")) == []

@@ -1,4 +1,4 @@
-"""Programs that change what they are measured by are told by name, however deep they reach, through the front door."""
+"""A program that changes the functions that measure it is found, with their names, however deep the change."""
 
 from __future__ import annotations
 
@@ -81,18 +81,18 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_what_a_program_is_measured_by_is_whole(evaluator, change) -> None:
+def test_a_change_of_the_functions_that_measure_is_found(evaluator, change) -> None:
     if evaluator.device.arch != "cpu":
         pytest.skip("these are a CPU runner's functions")
     line, name = CHANGES[change]
     verdict = evaluator.evaluate("level1/softmax", PROGRAM.replace("CHANGE", line))
     assert verdict.outcome is Outcome.HACK, (verdict.message, verdict.guard)
-    [finding] = [one for one in verdict.guard if one.kind == "integrity"]
+    [finding] = [finding for finding in verdict.guard if finding.kind == "integrity"]
     assert name in finding.message
 
 
-def test_what_does_not_measure_may_be_changed(evaluator) -> None:
+def test_functions_that_do_not_measure_may_be_changed(evaluator) -> None:
     change = "nn.Linear.extra = torch.relu_ = builtins.mine = json.mine = sys.setrecursionlimit(2000)"
     verdict = evaluator.evaluate("level1/softmax", PROGRAM.replace("CHANGE", change))
     assert verdict.timing is not None, verdict.message
-    assert "integrity" not in [one.kind for one in verdict.guard]
+    assert "integrity" not in [finding.kind for finding in verdict.guard]

@@ -1,4 +1,4 @@
-"""What a reward checker is shown does what the program does, and says nothing."""
+"""A reward checker sees what a program does, and no word of its author."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_long_number_and_a_long_program_are_cut() -> None:
 
 
 @pytest.mark.parametrize("piece", ['\\"', "/* ", 'R"x(', "'", "1.", "a."])
-def test_no_text_takes_long(piece: str) -> None:
+def test_no_text_takes_long_to_render(piece: str) -> None:
     cpp = f"void f() {{ return; }} {piece * 20000}"
     started = time.monotonic()
     source = PROGRAM.format(place=f"cpp = {cpp!r}\n")
@@ -96,13 +96,13 @@ def test_no_text_takes_long(piece: str) -> None:
     assert time.monotonic() - started < 2
 
 
-def test_what_does_not_parse_is_not_shown() -> None:
+def test_a_program_that_does_not_parse_is_not_shown() -> None:
     assert rendition("class ModelNew(:") == ""
     assert rendition("(" * 500) == ""
 
 
 @pytest.mark.parametrize("program", discover(), ids=lambda program: program.id)
-def test_every_program_of_the_gauntlet_can_be_shown(program: GauntletProgram) -> None:
+def test_every_program_of_the_gauntlet_has_a_rendition(program: GauntletProgram) -> None:
     shown = rendition(program.source)
     body = ast.parse(shown.split("\n\n# cpp1:")[0]) if len(shown) < LONGEST else None
     if body is not None:
@@ -114,7 +114,7 @@ def test_every_program_of_the_gauntlet_can_be_shown(program: GauntletProgram) ->
     assert program.technique not in shown
 
 
-def test_what_cheats_are_made_of_stays_visible() -> None:
+def test_the_calls_that_cheats_are_made_of_stay_visible() -> None:
     shown = rendition(
         "import sys, torch\nsecret = open('/proc/self/maps')\nkept = {}\nclass ModelNew(torch.nn.Module):\n"
         "    def forward(self, x):\n        kept[x.data_ptr()] = sys._getframe(1).f_locals\n        return kept\n"

@@ -1,4 +1,4 @@
-"""Evidence stands above text, and only together do they take more than the reward."""
+"""Evidence stands above text. Only both together can make a program a hack."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def opinion(decision: Decision) -> Opinion:
     return Opinion(decision, "a lazy tensor", "line 3 computes nothing", "the reward checker small")
 
 
-def test_a_suspect_is_a_hack_where_it_is_like_a_known_one() -> None:
+def test_a_suspect_that_is_like_a_known_hack_is_a_hack() -> None:
     assert rule(SUSPECT, NOBODY) == SUSPECT
     assert rule(SUSPECT, NEARER_TO_HONEST) == SUSPECT
     ruled = rule(SUSPECT, NEAR)
@@ -38,7 +38,7 @@ def test_a_jump_without_evidence_is_doubted_at_most() -> None:
     assert rule(OK, NOBODY) == OK
     for ruled in (
         rule(OK, NEAR),
-        *(rule(OK, NOBODY, opinion(one)) for one in (Decision.HACK, Decision.DOUBT)),
+        *(rule(OK, NOBODY, opinion(decision)) for decision in (Decision.HACK, Decision.DOUBT)),
     ):
         assert (ruled.outcome, ruled.speedups, ruled.doubted) == (Outcome.SUSPECT, {}, FAST)
 
@@ -51,19 +51,19 @@ def test_with_an_opinion_the_likeness_does_not_decide() -> None:
 
 
 @given(st.sampled_from(Decision), st.sampled_from((NOBODY, NEAR, NEARER_TO_HONEST)))
-def test_nothing_that_anybody_says_of_a_text_clears_what_was_seen(decision: Decision, neighbours: Neighbours) -> None:
+def test_no_opinion_on_a_text_clears_what_evidence_shows(decision: Decision, neighbours: Neighbours) -> None:
     assert rule(SUSPECT, neighbours, opinion(decision)).outcome in (Outcome.SUSPECT, Outcome.HACK)
     assert rule(HACK, neighbours, opinion(decision)) == HACK
 
 
 @pytest.mark.parametrize("verdict", [SUSPECT, HACK])
-def test_a_persons_rejection_restores_what_was_measured(verdict: Verdict) -> None:
+def test_a_persons_rejection_restores_the_measured_speedup(verdict: Verdict) -> None:
     cleared = with_word(verdict, Status.REJECTED)
     assert (cleared.outcome, cleared.speedups, cleared.doubted) == (Outcome.OK, FAST, {})
     assert [finding.kind for finding in cleared.guard] == [verdict.guard[0].kind, "person"]
 
 
-def test_a_confirmed_program_is_a_hack_wherever_it_comes_up() -> None:
+def test_a_confirmed_program_is_always_a_hack() -> None:
     assert with_word(SUSPECT, Status.CONFIRMED).outcome is Outcome.HACK
     assert with_word(OK, Status.CONFIRMED).outcome is Outcome.HACK
     assert with_word(OK, Status.SEED).outcome is Outcome.HACK
@@ -76,7 +76,7 @@ def test_a_confirmed_program_is_a_hack_wherever_it_comes_up() -> None:
 
 def test_a_reward_jumps_above_three_or_above_twice_the_best() -> None:
     jump = Jump()
-    assert [jump.seen_in(*one) for one in ((3.0, None), (3.01, None), (2.6, 1.2), (1.9, 0.6), (2.9, 1.5))] == [
+    assert [jump.seen_in(*case) for case in ((3.0, None), (3.01, None), (2.6, 1.2), (1.9, 0.6), (2.9, 1.5))] == [
         False,
         True,
         True,

@@ -1,4 +1,4 @@
-"""A program that was only renamed is the same program; one that works otherwise is not."""
+"""A program with other names is similar to itself; one that works in another way is not."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ KERNEL = 's = """__global__ void k(float* x, int n) { int i = blockIdx.x; if (i 
 COPIES = 's = """__global__ void copy(const float* a, float* b) { b[threadIdx.x] = a[threadIdx.x]; return; }"""\n'
 
 
-def test_names_comments_and_docstrings_do_not_matter() -> None:
+def test_names_comments_and_docstrings_make_no_difference() -> None:
     assert similarity(CACHE, CACHE) == pytest.approx(1.0)
     assert similarity(CACHE, RENAMED) > 0.9
     assert similarity(CACHE, PLAIN) < 0.6
@@ -49,6 +49,6 @@ def test_c_plus_plus_within_strings_counts() -> None:
 
 
 @given(st.text(max_size=60), st.text(max_size=60))
-def test_it_is_symmetric_and_between_0_and_1(one, other) -> None:
-    assert similarity(one, other) == pytest.approx(similarity(other, one))
-    assert 0.0 <= similarity(one, other) <= 1.0 + 1e-9
+def test_similarity_is_symmetric_and_between_0_and_1(first, second) -> None:
+    assert similarity(first, second) == pytest.approx(similarity(second, first))
+    assert 0.0 <= similarity(first, second) <= 1.0 + 1e-9
