@@ -76,6 +76,5 @@ def read_marks(path: Path) -> list[Mark]:
 def marked_among(tasks: Iterable[Task], marks: Sequence[Mark]) -> dict[str, Mark]:
     """The mark of every task whose text is marked, by the task's id. If a text is marked twice, the later mark
     counts."""
-
     by_digest = {mark.digest: mark for mark in marks}
     return {task.id: by_digest[digest] for task in tasks if (digest := task.text_digest) in by_digest}

@@ -82,7 +82,6 @@ def names_a_line(output: str) -> bool:
 @lru_cache(maxsize=1024)
 def _is_known(name: str, headers: Path) -> bool:
     """Whether any of the headers contains the word. In doubt True."""
-
     command = ["grep", "-rqwF", "--", name, str(headers)]
     try:
         return subprocess.run(command, timeout=_SECONDS, check=False).returncode != 1

@@ -35,7 +35,6 @@ def compiler_message(text: str) -> str:
 
 def _excerpt(lines: list[str], number: int) -> list[str]:
     """The source lines that follow an error: g++ puts a bar before them, nvcc a caret below them."""
-
     following = lines[number + 1 : number + 3]
     if _NVCC.search(lines[number]):
         return following if following[1:] and following[1].strip(" ~") == "^" else []

@@ -34,7 +34,6 @@ DEFENCES: tuple[Defence, ...] = (
 
 def examine(evidence: Evidence, defences: Sequence[Defence] = DEFENCES) -> list[Finding]:
     """The findings of all defences, in their order."""
-
     return [finding for defence in defences for finding in defence.examine(evidence)]
 
 

@@ -232,7 +232,6 @@ class HackCases:
 
     def _added(self) -> dict[str, HackCase]:
         """The cases in the file, which is read again if another process has written it."""
-
         try:
             stat = self.path.stat()
         except FileNotFoundError:

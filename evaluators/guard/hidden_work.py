@@ -24,7 +24,6 @@ class NothingIsHidden:
 def hidden_work(trace: Trace, candidate_seconds: float) -> Finding | None:
     """A finding if the call worked before its time began or after it ended. Either its trace shows that, or its kernels
     take longer than `candidate_seconds`, the time that the call is said to take."""
-
     outside = trace.outside_seconds
     if outside > _OUTSIDE_SHARE * trace.gpu_seconds + _OUTSIDE_SECONDS:
         message = f"its kernels ran for {1e6 * outside:.0f} µs before the call's time began or after it ended"

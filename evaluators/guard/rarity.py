@@ -40,7 +40,6 @@ def product(first: Mapping[str, float], second: Mapping[str, float]) -> float:
 def rarity(piece: str) -> float:
     """From 0 for a piece that every bundled program has, to 1 for a piece that none has (inverse document
     frequency)."""
-
     programs, having = _background()
     return math.log((programs + 1) / (having[piece] + 1)) / math.log(programs + 1)
 

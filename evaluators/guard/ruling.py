@@ -68,7 +68,6 @@ def rule(verdict: Verdict, neighbours: Neighbours, opinion: Opinion | None = Non
     least `NEAR`. A jump without evidence becomes suspect under the same conditions. Verdicts with other outcomes are
     returned as they are.
     """
-
     if verdict.outcome not in (Outcome.SUSPECT, Outcome.OK):
         return verdict
     finding = _of_opinion(opinion) if opinion else _of_likeness(neighbours)

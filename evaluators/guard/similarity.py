@@ -97,7 +97,6 @@ def _words(text: str) -> Iterator[str]:
 
 def _in_a_row(labels: Iterable[str]) -> Iterator[str]:
     """Every three labels in a row, joined; all of them if there are fewer than three."""
-
     listed = list(labels)
     if 0 < len(listed) < 3:
         yield " ".join(listed)

@@ -111,7 +111,6 @@ def _base(node: ast.Attribute) -> str:
 
 def _in_extensions(body: ast.Module) -> Iterator[str]:
     """Hints from the strings that hold C++ or CUDA, but not from comments and literals in these."""
-
     for node in ast.walk(body):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and _CPP.search(node.value):
             for match in _TOKENS.finditer(node.value):
