@@ -27,12 +27,12 @@ AUDITS = Path("benchmarks/results/audit/kernelbench.parquet")
 
 def differences(audits: Sequence[TaskAudit], marks: Sequence[Mark]) -> list[str]:
     """A line for each task on which the audits and the list disagree."""
-    found = {mark.digest: (mark.task, mark.kinds) for mark in marks_of(audits)}
+    audited = {mark.digest: (mark.task, mark.kinds) for mark in marks_of(audits)}
     listed = {mark.digest: (mark.task, mark.kinds) for mark in marks}
     return [
-        f"digest {digest}: the audit has {found.get(digest)}, the list {listed.get(digest)}"
-        for digest in sorted(found.keys() | listed.keys())
-        if found.get(digest) != listed.get(digest)
+        f"digest {digest}: the audit has {audited.get(digest)}, the list {listed.get(digest)}"
+        for digest in sorted(audited.keys() | listed.keys())
+        if audited.get(digest) != listed.get(digest)
     ]
 
 

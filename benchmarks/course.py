@@ -52,14 +52,14 @@ def by_steps(folder: Path, every: int) -> Table:
     for row in rows:
         if cycle := _cycle_of(row):
             blocks.setdefault((cycle, row["step"] // every), []).append(row)
-    known = speedups(folder)
+    speeds = speedups(folder)
     metrics = pq.read_table(folder / "metrics.parquet").to_pylist()
     took = {(row["phase"], row["step"]): row["value"] for row in metrics if row["name"] == "step_seconds"}
     head = ("cycle", "steps", "rollouts", "right", "copies", "over eager", "over the best", "vs eager", "vs the best")
     table = Table(*head, "median", "for speed", "compiled", "step, s", box=box.SIMPLE_HEAD, pad_edge=False)
     for (cycle, block), group in sorted(blocks.items()):
         right = [row for row in group if row["outcome"] == Outcome.OK]
-        eager, best = np.array([known[row["candidate_digest"]] for row in right]).reshape(-1, 2).T
+        eager, best = np.array([speeds[row["candidate_digest"]] for row in right]).reshape(-1, 2).T
         texts = [row["response"] for row in group if row["response"]]
         table.add_row(
             str(cycle),
@@ -70,7 +70,7 @@ def by_steps(folder: Path, every: int) -> Table:
             *(f"{np.sum(over > FASTER) / len(group):.1%}" for over in (eager, best)),
             *(_geometric_mean(over) for over in (eager, best)),
             f"{np.median(best):.2f}x" if right else "",
-            _for_speed(group, known),
+            _for_speed(group, speeds),
             f"{sum('torch.compile' in text for text in texts) / len(texts):.0%} of {len(texts)}" if texts else "",
             f"{np.median([took[key] for key in {(row['phase'], row['step']) for row in group}]):.1f}",
         )
@@ -84,7 +84,7 @@ def by_signal(folder: Path) -> Table:
     Columns: the number of tasks, their groups, the groups with a signal, and how many fresh samples before and after
     the phase are right and faster than eager."""
     rows = pq.read_table(folder / "samples.parquet", columns=[*COLUMNS, "task_id", "group"]).to_pylist()
-    known = speedups(folder)
+    speeds = speedups(folder)
     cycle = max(map(_cycle_of, rows))
     stages = {row["phase"] for row in rows}
     after = f"assess/{cycle}{PHASE}"
@@ -109,7 +109,11 @@ def by_signal(folder: Path) -> Table:
         ]
         of_kind = [signal for task in tasks for signal in groups[task].values()]
         table.add_row(
-            name, str(len(tasks)), str(len(of_kind)), str(sum(of_kind)), *(_faster(samples, known) for samples in fresh)
+            name,
+            str(len(tasks)),
+            str(len(of_kind)),
+            str(sum(of_kind)),
+            *(_faster(samples, speeds) for samples in fresh),
         )
     return table
 
@@ -119,13 +123,13 @@ def by_stage(folder: Path) -> Table:
     that are faster than eager; the speed of all of them, where a sample that is not right counts as the reference; and
     that speed as a multiple of the stage before."""
     rows = pq.read_table(folder / "samples.parquet", columns=[*COLUMNS, "task_id"]).to_pylist()
-    known = speedups(folder)
+    speeds = speedups(folder)
     trained = {row["task_id"] for row in rows if not row["phase"].startswith(ASSESSMENT)}
     stages: dict[str, list[AssessmentRow]] = {}
     for row in rows:
         if row["phase"].startswith(ASSESSMENT) and row["task_id"] in trained:
             right = row["outcome"] == Outcome.OK
-            over = {"eager": known[row["candidate_digest"]][0]} if right else {}
+            over = {"eager": speeds[row["candidate_digest"]][0]} if right else {}
             sample = AssessmentRow(row["task_id"], row["outcome"], over)
             stages.setdefault(row["phase"].removeprefix(ASSESSMENT), []).append(sample)
     head = ("fresh samples after", "", "right", "faster", "all, failures as 1x", "times the stage before")
@@ -152,14 +156,14 @@ def _cycle_of(row: Mapping[str, Any]) -> int:
     return int(number) if number.isdecimal() else 0
 
 
-def _faster(samples: Sequence[Mapping[str, Any]], known: Mapping[str, tuple[float, float]]) -> str:
-    fast = sum(row["outcome"] == Outcome.OK and known[row["candidate_digest"]][0] > FASTER for row in samples)
+def _faster(samples: Sequence[Mapping[str, Any]], speeds: Mapping[str, tuple[float, float]]) -> str:
+    fast = sum(row["outcome"] == Outcome.OK and speeds[row["candidate_digest"]][0] > FASTER for row in samples)
     return f"{fast} of {len(samples)}" if samples else ""
 
 
-def _for_speed(rollouts: Sequence[dict[str, Any]], known: Mapping[str, tuple[float, float]]) -> str:
+def _for_speed(rollouts: Sequence[dict[str, Any]], speeds: Mapping[str, tuple[float, float]]) -> str:
     rewarded = [row for row in rollouts if (row["advantage"] or 0.0) > 0.0]
-    fast = sum(row["advantage"] for row in rewarded if known[row["candidate_digest"]][0] > FASTER)
+    fast = sum(row["advantage"] for row in rewarded if speeds[row["candidate_digest"]][0] > FASTER)
     return f"{fast / sum(row['advantage'] for row in rewarded):.0%}" if rewarded else ""
 
 

@@ -60,14 +60,14 @@ def print_tables(out: Path) -> None:
         _recovery(json.loads((out / "recovery.json").read_text()))
     rows, about = _read(out, "published")
     if rows:
-        known, marked = out / "baselines.json", out / "marked.json"
+        baselines, marked = out / "baselines.json", out / "marked.json"
         _speed(rows, about)
         _evaluated(rows)
         _defences(rows)
         _published(
             rows,
             json.loads(marked.read_text()) if marked.is_file() else {},
-            json.loads(known.read_text()) if known.is_file() else {},
+            json.loads(baselines.read_text()) if baselines.is_file() else {},
         )
     elif (noise_rows := _read(out, "noise")[0]) or rows:
         _defences(noise_rows)
@@ -191,7 +191,7 @@ def _group(row: dict[str, Any], marked: Container[str]) -> str:
 
 
 def _published(
-    rows: list[dict[str, Any]], marked: dict[str, list[str]], known: dict[str, dict[str, float | None]]
+    rows: list[dict[str, Any]], marked: dict[str, list[str]], baselines: dict[str, dict[str, float | None]]
 ) -> None:
     """Prints outcomes and speed-ups by level. Tasks in `marked` cannot tell a good program from a cheat; they have rows
     of their own and count in no other."""
@@ -209,7 +209,7 @@ def _published(
     shown = []
     for group, mine in sorted(groups.items()):
         for baseline in (*names, "best of five"):
-            values = [value for row in mine if (value := _over(row, baseline, known, names)) is not None]
+            values = [value for row in mine if (value := _over(row, baseline, baselines, names)) is not None]
             if values:
                 faster = sum(value > FASTER for value in values)
                 cells = [f"{faster / len(values):.0%}", f"{median(values):.2f}", f"{geometric_mean(values):.2f}"]
@@ -236,13 +236,13 @@ def _outcome(row: dict[str, Any]) -> str:
 
 
 def _over(
-    row: dict[str, Any], baseline: str, known: dict[str, dict[str, float | None]], names: Sequence[str]
+    row: dict[str, Any], baseline: str, baselines: dict[str, dict[str, float | None]], names: Sequence[str]
 ) -> float | None:
     """The speed-up of a correct program over a baseline, or over the best of all if all were measured; else None."""
     if row["outcome"] != "ok":
         return None
     value = float(row["speedups"]["eager"]["value"])
-    others = known.get(row["task"], {})
+    others = baselines.get(row["task"], {})
     if baseline == "eager":
         return value
     if baseline == "best of five":

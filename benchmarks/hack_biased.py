@@ -118,7 +118,7 @@ def _figures(
 def _nearest(source: str, kinds: Mapping[str, str]) -> str:
     """The kind of the most similar program, among those on which the policy was fine-tuned."""
     own = traits(source)
-    return kinds[max(kinds, key=lambda known: cosine(own, traits(known)))]
+    return kinds[max(kinds, key=lambda source_of_kind: cosine(own, traits(source_of_kind)))]
 
 
 def plot(curves: Mapping[str, Sequence[Mapping[str, Any]]], path: Path) -> None:

@@ -157,8 +157,8 @@ def several_gpus(arguments: argparse.Namespace) -> dict[str, Any]:
         places[f"{count}, shared"] = [f"rollout.engines={each * count}", f"learner.ranks={count}"]
         if count > 1:
             half = [f"rollout.engines={count // 2}", f"learner.ranks={count // 2}", "rollout.engines_per_gpu=1"]
-            apart = ["placement.share=none", "placement.mps=false", "contrastive_rl.max_staleness=1"]
-            places[f"{count}, apart"] = [*half, *apart]
+            separate = ["placement.share=none", "placement.mps=false", "contrastive_rl.max_staleness=1"]
+            places[f"{count}, apart"] = [*half, *separate]
     figures = dict[str, Any]()
     for name, overrides in places.items():
         figures[name] = run_script(arguments, "learner_step", [*overrides, *arguments.overrides])

@@ -98,10 +98,12 @@ def measure(evaluator: Evaluator, programs: list[Program], deadline: float) -> I
 Speedups = dict[str, dict[str, float | None]]  # of baselines over eager, by task
 
 
-def measure_baselines(evaluator: Evaluator, tasks: list[Task], deadline: float, known: Speedups) -> Iterator[Speedups]:
-    """Measures the baselines' speed-ups over eager that are not in `known`, until `deadline`. Yields all speed-ups by
+def measure_baselines(
+    evaluator: Evaluator, tasks: list[Task], deadline: float, earlier: Speedups
+) -> Iterator[Speedups]:
+    """Measures the baselines' speed-ups over eager that are not in `earlier`, until `deadline`. Yields all speed-ups by
     task after each new one. Baselines that need no compiler come first; those that are not built are left out."""
-    measured = {task: dict(speedups) for task, speedups in known.items()}
+    measured = {task: dict(speedups) for task, speedups in earlier.items()}
     names = [name for name in existing_baselines(evaluator.device.arch) if name != "eager"]
     for name in sorted(names, key=COMPILED.__contains__):
         for task in tasks:

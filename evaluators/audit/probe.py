@@ -135,7 +135,7 @@ def _other_weights(reference: ReferenceCalls, other: nn.Module, by_weights: Chea
 
 
 def _finding(kind: FindingKind, message: str, cheat: Cheat) -> AuditFinding:
-    error, tolerance = max(one.error for one in cheat), min(one.tolerance for one in cheat)
+    error, tolerance = max(call.error for call in cheat), min(call.tolerance for call in cheat)
     figures = f"relative error {error:.1e} where {tolerance:.1e} is allowed, in {len(cheat)} calls"
     return AuditFinding(kind, f"{message} ({figures})")
 

@@ -63,11 +63,11 @@ def answer_of(entry: Entry, request: ExtensionRequest, glue: Entry | None) -> di
 
 class Extensions:
     """Answers a runner whose candidate asks for extensions, with the entries that a builder has put into the cache.
-    `known` gives the digests of entries by the keys of their requests."""
+    `digests` gives the digests of entries by the keys of their requests."""
 
-    def __init__(self, cache: BuildCache, known: Sequence[tuple[str, str]]) -> None:
+    def __init__(self, cache: BuildCache, digests: Sequence[tuple[str, str]]) -> None:
         self._cache = cache
-        self._known = dict(known)
+        self._digests = dict(digests)
 
     def __call__(self, request: ExtensionRequest) -> dict[str, Any]:
         """The answer. Raises Unbuilt if the extension was not built."""
@@ -77,7 +77,7 @@ class Extensions:
         return answer_of(entry, request, self._entry(entry.record.get("glue", "")))
 
     def _entry(self, key: str) -> Entry | None:
-        digest = self._known.get(key, key)
+        digest = self._digests.get(key, key)
         return self._cache.get(digest) if digest else None
 
 

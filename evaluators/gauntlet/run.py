@@ -153,9 +153,9 @@ def print_results(results: Sequence[Result], console: Console) -> None:
         if not result.passes:
             speedup = result.verdict.speedups.get("eager")
             figure = f" {speedup.value:.2f}x [{speedup.low:.2f}, {speedup.high:.2f}]" if speedup else ""
-            said = result.verdict.message or "; ".join(finding.message for finding in result.verdict.guard)
+            message = result.verdict.message or "; ".join(finding.message for finding in result.verdict.guard)
             word = "missed" if result.program.is_exploit else "refused"
-            console.print(f"{word} {result.program.id}: {result.how}{figure} {said}")
+            console.print(f"{word} {result.program.id}: {result.how}{figure} {message}")
 
 
 def _table(title: str, families: Sequence[Family]) -> Table:

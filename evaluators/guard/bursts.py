@@ -19,7 +19,7 @@ class EveryCallPays:
     def examine(self, evidence: Evidence) -> Iterable[Finding]:
         together, alone = evidence.together, evidence.alone
         if alone is not None and takes_longer_alone(together, alone, evidence.alone_seconds, evidence.is_of_host):
-            figures = (1e6 * one.value for one in (alone[1], together[1], alone[0], together[0]))
+            figures = (1e6 * seconds.value for seconds in (alone[1], together[1], alone[0], together[0]))
             message = "a call alone takes {:.0f} µs, one of a burst {:.0f} µs (the reference's {:.0f} and {:.0f} µs)"
             yield Finding("bursts", "suspect", message.format(*figures))
 

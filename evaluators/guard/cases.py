@@ -175,12 +175,12 @@ class HackCases:
     def add(self, cases: Sequence[HackCase]) -> int:
         """Adds the cases that are new and returns their number. A person's decision on an earlier case stands."""
         with self._locked():
-            known = self._added()
-            taken = set(known) | _seed_ids()
+            added = self._added()
+            taken = set(added) | _seed_ids()
             now = datetime.now(UTC).isoformat(timespec="seconds")
             new = {case.id: replace(case, added=case.added or now) for case in cases if case.id not in taken}
             if new:
-                self._write({**known, **new})
+                self._write({**added, **new})
         return len(new)
 
     def judge(self, prefix: str, status: Status) -> HackCase:
@@ -197,8 +197,8 @@ class HackCases:
 
     def word_on(self, digest: str) -> Status | None:
         """The status of a program itself (not of programs like it), None for an unknown one."""
-        known = self._added().get(digest)
-        return known.status if known else Status.SEED if digest in _seed_ids() else None
+        case = self._added().get(digest)
+        return case.status if case else Status.SEED if digest in _seed_ids() else None
 
     def nearest(
         self, source: str, kinds: Sequence[str] = (), reference: str = "", count: int = 3, without: Sequence[str] = ()
