@@ -17,13 +17,14 @@ TASK_MEANS, TASK_CHANCES = np.linspace(1, 2, 12), np.linspace(0.4, 0.95, 12)
 
 
 def row(task: str, speed: float | None, best: float | None = None) -> AssessmentRow:
+    """A sample with speed-ups over eager and over the best baseline (by default the same). None: a wrong sample."""
     if speed is None:
         return AssessmentRow(task, "wrong")
     return AssessmentRow(task, "ok", {"eager": speed, "torch_compile": speed if best is None else best})
 
 
 def synthetic(seed: int, samples: int = 4, gain: float = 1.0) -> list[AssessmentRow]:
-    """12 tasks that differ in difficulty and in speed, as real ones do."""
+    """Samples of 12 tasks that differ in difficulty and in speed, as real tasks do."""
     generator = np.random.default_rng(seed)
     rows = []
     for index, (mean, chance) in enumerate(zip(TASK_MEANS, TASK_CHANCES, strict=True)):
@@ -40,6 +41,10 @@ def write_step(
     speeds: dict[str, list[float | None]],
     guard: dict[float, tuple[Finding, ...]] | None = None,
 ) -> None:
+    """Writes one sample per speed-up over eager (None: wrong), and one that does not compile for each task.
+
+    `guard`: the guard's findings on samples, by their speed-up.
+    """
     rollouts, verdicts = [], []
     for task, values in speeds.items():
         for index, speed in enumerate(values):

@@ -50,7 +50,7 @@ def test_findings_of_the_guard_are_counted_by_phase_stage_and_step(run):
 MARK = Mark("d", "t1", (FindingKind.CONSTANT, FindingKind.TINY), "it is <always> one")
 
 
-def test_a_marked_task_that_was_kept_is_in_no_figure_but_its_own(run):
+def test_a_kept_marked_task_is_in_no_figure_but_its_own(run):
     run.write_config(RunConfig(name="demo", tasks=TasksConfig(marked="keep")))
     before = build_report(run)
     run.write_marks({"t1": MARK})
@@ -82,14 +82,14 @@ def test_a_marked_task_that_was_left_out_is_named(run):
     assert report.stages[-1].summary.tasks == 2
 
 
-def test_stages_of_several_cycles_carry_their_cycle(run):
+def test_stages_of_several_cycles_are_labelled_with_their_cycle(run):
     run.write_config(RunConfig(name="demo", schedule=ScheduleConfig(cycles=2)))
     write_step(run, "assess/2-sft", 0, {"t1": [1.2]})
     labels = [stage.label for stage in build_report(run).stages]
     assert labels == ["base", "sft (1)", "contrastive_rl (1)", "sft (2)"]
 
 
-def test_a_program_that_was_evaluated_in_another_phase_counts_with_that_verdict(run):
+def test_a_program_that_another_phase_evaluated_has_the_verdict_of_that_phase(run):
     again = run.samples.read("assess/1-contrastive_rl").to_pylist()[0]
     rollout = Rollout("t1", "t1", "p", "r", (1,), (2,), (-1.0,), 2, candidate_digest=again["candidate_digest"])
     lost = Rollout("t1", "t1", "p", "r", (1,), (2,), (-1.0,), 2, candidate_digest="gone")

@@ -1,4 +1,4 @@
-"""How one policy's samples compare with another's: gains that are real are found, and no others."""
+"""Comparisons of one policy's samples with another's find real gains, and no others."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_the_interval_of_the_gain_of_all_samples_covers_no_gain_and_finds_a_real
     assert found >= 54
 
 
-def test_a_sample_that_is_not_correct_counts_as_the_reference_in_what_all_are():
+def test_overall_counts_a_failed_sample_as_the_reference():
     rows = [row("a", 4.0), row("a", None), row("b", 0.25), row("b", 16.0)]
     assert overall(rows).value == pytest.approx(2.0)
     assert overall(rows).low < 2.0 < overall(rows).high
@@ -49,7 +49,7 @@ def test_a_stage_of_failures_compares_by_success_alone():
     assert comparison.mean_over_eager is None
 
 
-def test_seeds_are_pooled_as_pairs_and_shown_one_by_one():
+def test_seeds_are_pooled_as_pairs_and_each_is_given():
     before = [synthetic(seed, gain=1 + seed / 2) for seed in range(3)]
     after = [synthetic(seed + 10, samples=8, gain=1.5 + seed / 2) for seed in range(3)]
     pooled = compare_seeds(before, after)
@@ -57,10 +57,10 @@ def test_seeds_are_pooled_as_pairs_and_shown_one_by_one():
     gain = pooled.difference.mean_over_eager
     mean_gain = sum(comparison.mean_over_eager.value for comparison in each) / 3
     assert gain.value == pytest.approx(mean_gain)
-    assert gain.low > 0, "paired: the seeds differ more from each other than they gain"
+    assert gain.low > 0, "seeds are paired: they differ from each other by more than the gain"
     assert [one.mean_over_eager.value for one in pooled.per_seed] == [one.mean_over_eager.value for one in each]
     level = pooled.second.mean_over_eager
     assert level.value - pooled.first.mean_over_eager.value == pytest.approx(gain.value)
-    assert level.high - level.low > gain.high - gain.low, "a level varies with the seeds"
+    assert level.high - level.low > gain.high - gain.low, "the mean itself varies with the seeds"
     with pytest.raises(ValueError, match="same seeds"):
         compare_seeds(before, after[:2])

@@ -39,7 +39,7 @@ def test_the_interval_of_the_mean_covers_the_truth_in_about_95_percent_of_runs()
     for seed in range(120):
         mean = summarise(synthetic(seed), "x").over_eager.mean
         covered += mean.low <= TRUE_MEAN <= mean.high
-    assert 0.88 <= covered / 120 <= 0.992, "outside what 120 runs at 93 to 96 % allow"
+    assert 0.88 <= covered / 120 <= 0.992, "120 runs at 93 to 96 % stay inside this range"
 
 
 def test_figures_are_those_of_the_correct_samples():
@@ -50,15 +50,15 @@ def test_figures_are_those_of_the_correct_samples():
     assert speeds.mean.value == pytest.approx(7 / 3)
     assert (speeds.median.value, speeds.geometric_mean.value, speeds.mean.n) == (2.0, pytest.approx(2.0), 3)
     assert summary.over_best.mean.value == pytest.approx((0.8 + 2.0 + 1.005) / 3)
-    assert summary.improved.value == 0.2, "only 2.0x is more than 1.01x over the best baseline; of all samples"
+    assert summary.improved.value == 0.2, "of all samples, only 2.0x is more than 1.01x over the best baseline"
     assert summary.faster.value == 0.4, "4.0x and 2.0x are more than 1.01x over eager"
-    assert summary.copies is None, "nobody looked"
+    assert summary.copies is None, "no sample was checked for copies"
 
 
-def test_copies_are_a_share_of_all_samples_and_only_right_ones_count():
-    looked = [replace(row("a", 1.0), copy_of="reference"), replace(row("a", 1.2), copy_of="exemplar"), row("b", None)]
-    assert summarise([*looked, replace(row("b", None), copy_of="reference")], "sft").copies.value == 0.25
-    assert summarise([*looked, row("b", 1.0)], "sft").copies is None
+def test_copies_are_a_share_of_all_samples_and_only_correct_ones_count():
+    checked = [replace(row("a", 1.0), copy_of="reference"), replace(row("a", 1.2), copy_of="exemplar"), row("b", None)]
+    assert summarise([*checked, replace(row("b", None), copy_of="reference")], "sft").copies.value == 0.25
+    assert summarise([*checked, row("b", 1.0)], "sft").copies is None
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.one_of(st.none(), st.floats(0.01, 100))), min_size=0, max_size=12))
@@ -98,7 +98,7 @@ def test_tasks_of_one_sample_still_give_an_interval():
     assert mean.low < mean.value < mean.high
 
 
-def test_the_same_rows_give_the_same_report():
+def test_the_same_rows_give_the_same_summary():
     assert summarise(synthetic(1), "x") == summarise(synthetic(1), "x")
 
 

@@ -1,4 +1,4 @@
-"""A report in the terminal fits its width, cuts nothing off and needs no colour."""
+"""A report in the terminal fits the width, cuts nothing off and needs no colour."""
 
 from __future__ import annotations
 
