@@ -1,1 +1,1 @@
-"""Typed configuration. Imports neither torch nor ray, so that a config can be checked anywhere."""
+"""Typed configuration of a run. Imports neither torch nor ray, so that it can be checked anywhere."""

@@ -1,6 +1,6 @@
-"""What a configuration must satisfy beyond its types: ranges, choices and agreement between keys.
+"""Checks a configuration whose types are right: ranges, choices and agreement between keys.
 
-Looks only at values: never at the machine, the network or a file, so a config can be checked anywhere.
+Looks at values only, never at the machine, the network or a file, so that a configuration can be checked anywhere.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any
 from configs.schema import RunConfig
 
 UNSAFE_IN_NAMES = '/\\:*?"<>|\n'
-"""Characters that a run's name may not have: it becomes a folder on any file system."""
+"""Characters that a run's name must not have, because it becomes a folder on any file system."""
 SERVED_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
-"""The ranks of adapters that a rollout engine has room for (vLLM 0.26 to 0.33); others take the next larger one's."""
+"""Ranks of adapters that rollout engines know (vLLM 0.26 to 0.33). Another rank takes the memory of the next one."""
 ONLY_ON_GPUS = ("cuda_graph", "cudnn")
 _ACCELERATOR = re.compile(r"[A-Z][A-Za-z0-9]*(-[A-Za-z0-9]+)*")
 
@@ -28,7 +28,7 @@ def listed(words: Sequence[Any]) -> str:
 
 
 def leaves(section: Any, prefix: str = "") -> Iterator[tuple[str, Any, Field[Any]]]:
-    """Every key of a (nested) config that is not a section: its dotted name, its value and its field."""
+    """Every key of a nested configuration that is not a section: its dotted name, its value and its field."""
     for item in fields(section):
         value, key = getattr(section, item.name), f"{prefix}{item.name}"
         if is_dataclass(value):
@@ -38,7 +38,7 @@ def leaves(section: Any, prefix: str = "") -> Iterator[tuple[str, Any, Field[Any
 
 
 def violations(config: RunConfig) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Everything wrong with a config whose types are right: (the keys concerned, a sentence with value and remedy)."""
+    """All faults of a configuration: the keys concerned, and a sentence with value and remedy."""
     for key, value, item in leaves(config):
         choices = item.metadata.get("choices")
         if choices is not None:
@@ -143,13 +143,13 @@ def _placement(config: RunConfig) -> Violations:
     if config.rollout.engines_per_gpu > 1 and config.rollout.tensor_parallel > 1:
         yield (
             ("rollout.engines_per_gpu", "rollout.tensor_parallel"),
-            f"rollout.engines_per_gpu must be 1 where an engine takes several GPUs (rollout.tensor_parallel="
+            f"rollout.engines_per_gpu must be 1 if an engine takes several GPUs (rollout.tensor_parallel="
             f"{config.rollout.tensor_parallel}), got {config.rollout.engines_per_gpu}",
         )
     if share != "none" and config.rollout.tensor_parallel > 1:
         yield (
             ("placement.share", "rollout.tensor_parallel"),
-            f"rollout.tensor_parallel must be 1 where engines share their GPUs (placement.share={share}), "
+            f"rollout.tensor_parallel must be 1 if engines share their GPUs (placement.share={share}), "
             f"got {config.rollout.tensor_parallel}",
         )
     if ahead and (share == "all" or (share == "training" and config.rollout.sleep)):
@@ -158,7 +158,7 @@ def _placement(config: RunConfig) -> Violations:
         )
         yield (
             ("contrastive_rl.max_staleness", "placement.share"),
-            f"contrastive_rl.max_staleness must be 0 where roles take turns (placement.share={share}), got {ahead}: "
+            f"contrastive_rl.max_staleness must be 0 if roles take turns (placement.share={share}), got {ahead}: "
             f"{remedy}",
         )
     yield from _transport(config)
@@ -196,7 +196,7 @@ def _adapters(config: RunConfig) -> Violations:
 
 
 def _model_shape(config: RunConfig) -> Violations:
-    """The scratch model's attention must divide evenly, over its heads and over tensor-parallel ranks."""
+    """The scratch model's attention must divide evenly among its heads and among tensor-parallel ranks."""
     if config.policy.model != "scratch":
         return
     shape, ranks = config.policy.scratch, config.rollout.tensor_parallel
@@ -250,7 +250,7 @@ def _guard(config: RunConfig) -> Violations:
 
 
 def _offload(config: RunConfig) -> Violations:
-    """DeepSpeed moves off a device what it shards there."""
+    """DeepSpeed can only off-load states that it shards."""
     learner = config.learner
     if learner.offload_optimizer != "none" and learner.zero_stage < 1:
         yield (
@@ -267,8 +267,8 @@ def _offload(config: RunConfig) -> Violations:
     if "nvme" in (learner.offload_optimizer, learner.offload_parameters) and not learner.nvme_path:
         yield (
             ("learner.nvme_path", "learner.offload_optimizer", "learner.offload_parameters"),
-            "learner.nvme_path must name a folder on a fast local disk for what learner.offload_optimizer or "
-            "learner.offload_parameters moves to nvme, got ''",
+            "learner.nvme_path must name a folder on a fast local disk if learner.offload_optimizer or "
+            "learner.offload_parameters is nvme, got ''",
         )
 
 

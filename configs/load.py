@@ -1,6 +1,6 @@
-"""Loads a run's configuration: a YAML file, the file it extends, and `key=value` overrides, all checked at once.
+"""Loads a run's configuration from a YAML file, the file that it extends, and `key=value` overrides, and checks it.
 
-Whatever is wrong with it ends in one `ConfigError` of one line. Imports neither torch nor ray, and writes nothing.
+Any fault raises a `ConfigError` of one line. Imports neither torch nor ray, and writes nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PACKAGE = Path(__file__).resolve().parent
 
 CHANGEABLE: Mapping[str, str] = {
     "root": "the run directory may have been moved",
-    "checkpoint_every": "only when state is saved, not what it is",
+    "checkpoint_every": "when state is saved, not its content",
     "keep_checkpoints": "only how many old checkpoints are kept",
     "schedule.cycles": "more cycles extend the run",
     "sft.epochs": "more epochs extend the phase",
@@ -31,25 +31,25 @@ CHANGEABLE: Mapping[str, str] = {
     "contrastive_rl.steps": "more steps extend the phase",
     "contrastive_rl.minutes": "more minutes extend the phase",
     "self_supervised.samples": "the next round draws more or fewer samples",
-    "sft.learning_rate": "the steps to come learn at it; each step's metrics have its rate",
-    "self_supervised.learning_rate": "the steps to come learn at it; each step's metrics have its rate",
-    "contrastive_rl.learning_rate": "the steps to come learn at it; each step's metrics have its rate",
+    "sft.learning_rate": "later steps use it; the metrics of each step have its rate",
+    "self_supervised.learning_rate": "later steps use it; the metrics of each step have its rate",
+    "contrastive_rl.learning_rate": "later steps use it; the metrics of each step have its rate",
     "assessment": "later assessments are measured differently, and say so",
-    "rollout.engines": "where responses are generated, not what they are",
-    "rollout.engines_per_gpu": "where responses are generated, not what they are",
+    "rollout.engines": "where responses are generated, not their content",
+    "rollout.engines_per_gpu": "where responses are generated, not their content",
     "rollout.max_concurrent": "speed only",
     "rollout.kv_cache_gib": "speed only",
     "rollout.gpu_memory_utilization": "speed only",
     "rollout.tensor_parallel": "speed only",
     "rollout.cpu_cores": "speed only",
     "rollout.compile": "speed only",
-    "learner.lora.sync": "how weights travel, not what they are",
-    "rollout.weight_transport": "how weights travel, not what they are",
+    "learner.lora.sync": "how weights travel, not their values",
+    "rollout.weight_transport": "how weights travel, not their values",
     "rollout.sync_bucket_mib": "memory only",
     "rollout.sleep": "memory only",
-    "placement": "where roles stand, not what they do",
-    "guard.checker": "who is asked about what is doubted",
-    "guard.checker_model": "who is asked about what is doubted",
+    "placement": "where roles run, not their work",
+    "guard.checker": "who is asked about doubted programs",
+    "guard.checker_model": "who is asked about doubted programs",
     "guard.checker_timeout": "patience only",
     "rollout.start_timeout": "patience only",
     "rollout.timeout": "patience only",
@@ -61,31 +61,31 @@ CHANGEABLE: Mapping[str, str] = {
     "learner.timeout": "patience only",
     "evaluator.workers": "speed only",
     "evaluator.builders": "speed only",
-    "evaluator.store": "baselines and artifacts are named by what went into them",
+    "evaluator.store": "baselines and artifacts are named by their inputs",
     "evaluator.verdicts_of": "verdicts that are taken over say so",
-    "tracking": "where the run is shown, not what it does",
+    "tracking": "where the run is shown, not its work",
     "ray": "where the run runs",
 }
-"""Keys (or whole sections) that may differ when a run is resumed, and why its results stay comparable or tell it."""
+"""Keys or sections that may differ when a run is resumed, and why its results stay comparable or show the change."""
 
 
 class ConfigError(Exception):
-    """A configuration that cannot be used; its text is one line that names file, key, value and remedy."""
+    """The configuration cannot be used. The message is one line that names file, key, value and remedy."""
 
 
 @dataclass(frozen=True)
 class _Layer:
-    """One source of settings: what to call it in an error, and its settings, not yet checked."""
+    """One source of settings, which are not checked yet. `origin` names it in errors."""
 
     origin: str
     settings: DictConfig
 
 
 def load_config(path: str | Path, overrides: Sequence[str] = ()) -> RunConfig:
-    """The checked configuration of `path` with `key=value` overrides on top; raises ConfigError.
+    """The checked configuration of `path`, changed by `key=value` overrides. Raises ConfigError.
 
-    `path` is a YAML file, or the bare name of one of the package's (`local`, `experiments/h200`). A file may extend
-    another: `base: other.yaml`, relative to itself. `name` defaults to the stem of the file.
+    `path` is a YAML file, or the name of one of this package (`local`, `h200`). A file may extend another by
+    `base: other.yaml`, relative to itself. `name` defaults to the stem of the file.
     """
     file, origin = _find(path)
     layers = [*_file_layers(file, origin, ()), *(_override_layer(text) for text in overrides)]
@@ -112,7 +112,7 @@ def parse_config(text: str, origin: str) -> StoredConfig:
 
 
 def dump_config(config: RunConfig) -> str:
-    """The whole configuration as YAML, which `load_config` reads back as the same configuration."""
+    """The whole configuration as YAML. `load_config` and `parse_config` read it back as the same configuration."""
     return OmegaConf.to_yaml(OmegaConf.structured(config))
 
 
@@ -128,7 +128,7 @@ def may_change(key: str) -> bool:
 
 
 def _find(path: str | Path) -> tuple[Path, str]:
-    """The file that `path` means, and what to call it in an error."""
+    """The file that `path` means, and its name in errors."""
     file = Path(path)
     if file.is_file():
         return file, str(path)
@@ -151,14 +151,14 @@ def _parse(text: str, origin: str) -> DictConfig:
         raise ConfigError(f"{where}: not valid YAML: {_one_line(error.problem or error)}; correct the line") from error
     except (yaml.YAMLError, OmegaConfBaseException, OSError) as error:
         raise ConfigError(f"{origin}: not valid YAML: {_first_line(error)}; correct the file") from error
-    # A single word is read as a key without a value.
+    # OmegaConf reads a single word as a key without a value.
     if not isinstance(settings, DictConfig) or (len(settings) == 1 and ":" not in text and "{" not in text):
         raise ConfigError(f"{origin}: a config must be a mapping of keys to values, got {_shown(text.strip())}")
     return settings
 
 
 def _file_layers(file: Path, origin: str, seen: tuple[Path, ...]) -> list[_Layer]:
-    """The settings of `file`, after those of the file it extends."""
+    """The settings of the file that `file` extends, then its own."""
     if file.resolve() in seen:
         raise ConfigError(f"{origin}: base must not lead back to a file that extends this one; remove one `base:`")
     try:
@@ -190,7 +190,7 @@ def _override_layer(text: str) -> _Layer:
 
 
 def _merge(layers: Sequence[_Layer], file_origin: str, default_name: str) -> RunConfig:
-    """Lays the settings over the schema's defaults one key at a time, so that an error can say whose key it is."""
+    """Applies the settings to the schema's defaults, key by key, so that an error can name the source of the key."""
     merged, origins = OmegaConf.structured(RunConfig), dict[str, str]()
     for layer in layers:
         settings: Any = OmegaConf.to_container(layer.settings)
@@ -218,7 +218,7 @@ def _merge(layers: Sequence[_Layer], file_origin: str, default_name: str) -> Run
 
 
 def _checked_leaves(settings: Any, section: type, origin: str, prefix: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """The settings that are no sections: dotted key, value, expected type. Raises ConfigError at an unknown key."""
+    """The settings that are not sections: dotted key, value, expected type. Raises ConfigError for an unknown key."""
     hints = get_type_hints(section)
     for name, value in settings.items():
         key = f"{prefix}{name}"
@@ -235,7 +235,7 @@ def _checked_leaves(settings: Any, section: type, origin: str, prefix: str = "")
 
 
 def _unknown_key(origin: str, key: str, name: str, siblings: list[str], prefix: str) -> ConfigError:
-    """Suggests a similar key of the same section, else the same key of another section, else lists what there is."""
+    """Suggests a similar key of the same section, else of another section, else lists the section's keys."""
     elsewhere = {dotted.rsplit(".", 1)[-1]: dotted for dotted, _, _ in leaves(RunConfig(name=""))}
     close = [f"{prefix}{sibling}" for sibling in difflib.get_close_matches(name, siblings, n=1, cutoff=0.6)]
     close += [elsewhere[match] for match in difflib.get_close_matches(name, list(elsewhere), n=1, cutoff=0.75)]

@@ -1,5 +1,6 @@
-"""Rewards to advantages: smoothing with running statistics (CUDA-L1, arXiv 2507.14111, section 3.2), then
-group-relative normalisation (section 2.4.5). Pure arithmetic: no engine, no I/O; never reorders the rewards of a task.
+"""From rewards to advantages: smoothing with running statistics (CUDA-L1, arXiv 2507.14111, section 3.2), then
+normalisation within each group (section 2.4.5). Pure arithmetic, without engine or I/O. Never reorders the rewards of a
+task.
 """
 
 from __future__ import annotations
@@ -12,18 +13,18 @@ from statistics import fmean
 import torch
 from torch import Tensor
 
-# Below this share of the rewards' magnitude a deviation is rounding error of equal rewards, not signal.
+# A deviation below this share of the rewards' magnitude is the rounding error of equal rewards, not a signal.
 _RELATIVE_NOISE = 1e-9
 DECAY = 0.9
-"""Weight of what is known already when the next step's rewards enter the running statistics."""
+"""The weight of the earlier rewards in the running statistics when a step's rewards are added."""
 
 
 def group_advantages(rewards: Tensor, *, scale: bool = True, epsilon: float = 1e-6) -> Tensor:
     """Normalises each group of rewards to zero mean and unit deviation (CUDA-L1 section 2.4.5).
 
     rewards: [groups, samples], after smoothing. Returns the same shape. A group whose rewards are all equal carries no
-    signal: its advantages are zero, not noise divided by epsilon. Without `scale` deviations are left as they are (Dr.
-    GRPO, arXiv 2503.20783: dividing by them favours tasks that are nearly always, or hardly ever, solved).
+    signal: its advantages are zero, not noise divided by epsilon. Without `scale` rewards are only centred (Dr. GRPO,
+    arXiv 2503.20783: division by the deviation favours tasks that are nearly always, or hardly ever, solved).
     """
     centred = rewards - rewards.mean(dim=1, keepdim=True)
     deviation = centred.pow(2).mean(dim=1, keepdim=True).sqrt()
@@ -33,23 +34,23 @@ def group_advantages(rewards: Tensor, *, scale: bool = True, epsilon: float = 1e
 
 @dataclass(frozen=True)
 class Moments:
-    """Mean and variance of the rewards seen so far, in the reward's units (and their square)."""
+    """Mean and variance of the rewards so far, in units of the reward and their square."""
 
     mean: float
     variance: float
 
     @property
     def deviation(self) -> float:
-        """The standard deviation; 0 where what is left of it is rounding error."""
+        """The standard deviation; 0 if it is only rounding error."""
         deviation = math.sqrt(self.variance)
         return deviation if deviation > _RELATIVE_NOISE * abs(self.mean) else 0.0
 
 
 class RunningStatistics:
-    """Exponentially weighted mean and variance of rewards, one pair per key.
+    """Exponentially weighted mean and variance of the rewards of each key (a task).
 
-    The first batch of a key is taken as it is; later ones mix in with weight `1 - decay`, as the mean and variance of
-    the mixture of the two distributions (so both follow any shift and scale of the rewards exactly).
+    The first batch of a key sets them. Each later batch mixes in with weight `1 - decay`: mean and variance become
+    those of the mixture of the two distributions. Both therefore follow any shift and scale of the rewards exactly.
     """
 
     def __init__(self, decay: float = DECAY) -> None:
@@ -59,9 +60,9 @@ class RunningStatistics:
         self._moments: dict[str, Moments] = {}
 
     def update(self, key: str, rewards: Iterable[float]) -> None:
-        """Takes one step's rewards of `key` in; no rewards change nothing.
+        """Adds one step's rewards of `key`. Without rewards nothing changes.
 
-        Raises ValueError where a reward is not finite: one would spoil every later step.
+        Raises ValueError if a reward is not finite, because it would spoil every later step.
         """
         values = list(rewards)
         for value in values:
@@ -84,19 +85,19 @@ class RunningStatistics:
         return self._moments[key]
 
     def state_dict(self) -> dict[str, dict[str, float]]:
-        """The moments as plain data that JSON takes."""
+        """The moments as plain data for JSON."""
         return {key: asdict(moments) for key, moments in self._moments.items()}
 
     def load_state_dict(self, state: Mapping[str, Mapping[str, float]]) -> None:
-        """Replaces the moments by those of `state_dict`."""
+        """Restores the moments that `state_dict` returned."""
         self._moments = {key: Moments(value["mean"], value["variance"]) for key, value in state.items()}
 
 
 def smooth_rewards(rewards: Sequence[float], moments: Moments, clip: float) -> list[float]:
     """clip((r - mu) / sigma, -clip, clip) of each reward (CUDA-L1 section 3.2, equation 6, with clip = 1.5).
 
-    Non-decreasing in the reward, so no two of them change places. Without deviation, a reward at the mean gives 0 and
-    any other the bound on its side.
+    Non-decreasing in the reward, so no two rewards change places. If the deviation is 0, a reward at the mean gives 0,
+    and any other reward the bound on its side.
     """
     tolerance = _RELATIVE_NOISE * abs(moments.mean)
     smoothed = []
@@ -120,11 +121,11 @@ def advantages_of(
 ) -> list[list[float]]:
     """Advantages of one step's groups, in the shape of `rewards`; `keys[i]` names the task of group i.
 
-    `statistics` first takes the step's rewards in, failures' zeros too: the first step is normalised by its own.
-    `scale`: see `group_advantages`. `negative_weight` is what advantages below 0 are multiplied by: with less than 1
-    what is better than its group counts for more than what is worse (arXiv 2506.01347 weighs the two).
-    A reward of None is neutral (a suspect verdict): it stands for the group's mean, so its advantage is 0, and it tells
-    the statistics nothing. Raises ValueError where there is not one key for each group.
+    The step's rewards, zeros of failures included, are first added to `statistics`. So the first step is normalised by
+    its own rewards. `scale`: see `group_advantages`. Advantages below 0 are multiplied by `negative_weight`. With less
+    than 1, responses that are better than their group count for more than those that are worse (arXiv 2506.01347 weighs
+    the two). A reward of None is neutral (a suspect verdict): it stands for the group's mean, its advantage is 0, and
+    it does not enter the statistics. Raises ValueError unless there is one key for each group.
     """
     if len(rewards) != len(keys):
         raise ValueError(f"advantages need one key for each group: {len(rewards)} groups, {len(keys)} keys")

@@ -1,9 +1,9 @@
 """Attention over packed sequences: many prompts, each with several responses, in one row without padding.
 
-A token sees its own sequence up to itself, and a response's sees the whole prompt besides. On a GPU these are two calls
-of FlashAttention for sequences of many lengths, joined by their normalisers, as parts of a long sequence are in ring
-attention (Liu et al., arXiv 2310.01889): a prompt that responses share is computed once, and nothing that is masked is
-computed at all. Elsewhere a dense mask says the same.
+A token attends to its own sequence up to itself; a response's token also attends to the whole prompt. On a GPU these
+are two calls of FlashAttention for sequences of many lengths. Their outputs are joined by their normalisers, as ring
+attention joins the parts of a long sequence (Liu et al., arXiv 2310.01889). A prompt that responses share is computed
+once, and masked positions are not computed at all. On a CPU a dense mask has the same effect.
 """
 
 from __future__ import annotations
@@ -17,18 +17,20 @@ from torch import Tensor
 from transformers import AttentionInterface, PretrainedConfig, PreTrainedModel
 
 NAME = "warpsmith_packed"
-BLOCK = 128  # tokens: packed rows are filled up to a multiple, so that few lengths occur
+BLOCK = 128  # tokens: packed rows are padded to a multiple of it, so that few lengths occur
 _PLAIN = "full_attention"
-_WIDEST = 256  # head size that FlashAttention computes
+_WIDEST = 256  # the largest head size that FlashAttention supports
 
 
 class PackedLayout(NamedTuple):
-    """Where sequences lie in a packed row: the prompts, the responses to the first, to the second, ..., and padding.
+    """The positions of sequences in a packed row: the prompts, the responses to the first prompt, to the second, ...,
+    and padding.
 
-    `bounds`: [sequences + 1], where each prompt and each response begins, and the end; padding is a sequence, too.
-    `prompt_bounds`, `response_bounds`: [prompts + 1], where each prompt, and all responses to it, begin among prompts
-    and among responses. int32, on the model's device. `sizes`: int64 [5], on the CPU: tokens of all prompts, and of all
-    responses; of the longest sequence, of the longest prompt, and of the most responses to one.
+    `bounds`: [sequences + 1], the start of each prompt and each response, and the end; padding is a sequence, too.
+    `prompt_bounds`: [prompts + 1], the start of each prompt among the prompts. `response_bounds`: [prompts + 1], the
+    start of each prompt's responses among the responses. All three are int32, on the model's device. `sizes`: int64
+    [5], on the CPU: the tokens of all prompts, of all responses, of the longest sequence, of the longest prompt, and of
+    the longest responses to one prompt together.
     """
 
     bounds: Tensor
@@ -37,13 +39,13 @@ class PackedLayout(NamedTuple):
     sizes: Tensor
 
     def to(self, device: torch.device) -> PackedLayout:
-        """The same for a model on `device`."""
-        bounds, prompts, responses = (one.to(device) for one in self[:3])
+        """The same layout for a model on `device`."""
+        bounds, prompts, responses = (tensor.to(device) for tensor in self[:3])
         return PackedLayout(bounds, prompts, responses, self.sizes)
 
 
 def supports_packing(config: PretrainedConfig) -> bool:
-    """Whether every layer attends to all that came before: a window or chunk would count the other responses in."""
+    """Whether every layer attends to all earlier tokens. A window or chunk would count other responses' tokens, too."""
     text = config.get_text_config()
     layers = getattr(text, "layer_types", None) or [_PLAIN]
     windowed = getattr(text, "sliding_window", None) or getattr(text, "attn_logit_softcapping", None)
@@ -51,25 +53,26 @@ def supports_packing(config: PretrainedConfig) -> bool:
 
 
 def has_flash(config: PretrainedConfig, device: torch.device) -> bool:
-    """Whether FlashAttention serves a model's heads on a GPU: of one size for queries, keys and values, a multiple of 8
-    up to 256, from compute capability 8.0 on."""
+    """Whether FlashAttention supports a model's heads on a GPU: one size for queries, keys and values, a multiple of 8
+    up to 256, and compute capability 8.0 or more."""
     text = config.get_text_config()
     size = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
-    alike = getattr(text, "v_head_dim", None) in (None, size) and getattr(text, "kv_lora_rank", None) is None
-    return alike and size <= _WIDEST and size % 8 == 0 and torch.cuda.get_device_capability(device) >= (8, 0)
+    one_size = getattr(text, "v_head_dim", None) in (None, size) and getattr(text, "kv_lora_rank", None) is None
+    return one_size and size <= _WIDEST and size % 8 == 0 and torch.cuda.get_device_capability(device) >= (8, 0)
 
 
 def use_packed_attention(model: PreTrainedModel) -> None:
-    """From now on `model` computes with the `layout` that it is called with, in bfloat16, on a GPU."""
+    """Makes `model` compute attention by the `layout` of each call, in bfloat16, on a GPU."""
     AttentionInterface.register(NAME, _packed_attention)
     model.set_attn_implementation(NAME)
 
 
 def packed_layout(segments: Tensor) -> PackedLayout:
-    """What a packed row looks like to FlashAttention.
+    """The layout of a packed row, for FlashAttention.
 
-    segments: [2, length] on the CPU, which prompt a token belongs to, and which of its responses, from 1; 0 is the
-    prompt itself. In the order that `PackedLayout` says; every prompt has a response, but padding, which is the last.
+    segments: [2, length] on the CPU: the prompt that a token belongs to, and the response, counted from 1; 0 is the
+    prompt itself. Tokens are in the order of `PackedLayout`. Every prompt has a response, except padding, which comes
+    last.
     """
     documents, responses = segments
     changes = (segments[:, 1:] != segments[:, :-1]).any(dim=0).nonzero()[:, 0] + 1
@@ -82,7 +85,7 @@ def packed_layout(segments: Tensor) -> PackedLayout:
 
 
 def dense_mask(segments: Tensor) -> Tensor:
-    """The same as [1, 1, length, length], true where attention is allowed."""
+    """The mask of the same row, [1, 1, length, length], true where attention is allowed."""
     documents, responses = segments
     causal = torch.ones(len(documents), len(documents), dtype=torch.bool, device=segments.device).tril()
     own = (responses[:, None] == responses[None, :]) | (responses[None, :] == 0)
@@ -103,11 +106,11 @@ def _packed_attention(
     layout: PackedLayout | None = None,
     **_other: Any,
 ) -> tuple[Tensor, None]:
-    """[1, heads, length, size] each, fewer heads of keys and values where these are shared; returns [1, length, heads,
-    size]. The signature is that of transformers' attention functions."""
+    """Query, key and value: [1, heads, length, size]; keys and values may have fewer heads, which queries share.
+    Returns [1, length, heads, size]. The signature is that of transformers' attention functions."""
     assert layout is not None
-    # Under autocast rotary embeddings leave float32, and FlashAttention wants one type.
-    query, key, value = (one[0].transpose(0, 1).to(value.dtype).contiguous() for one in (query, key, value))
+    # Under autocast rotary embeddings return float32, and FlashAttention needs one type for all.
+    query, key, value = (tensor[0].transpose(0, 1).to(value.dtype).contiguous() for tensor in (query, key, value))
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
     return cast(Tensor, _attend(query, key, value, *layout, scale)[0])[None], None
 
@@ -123,7 +126,8 @@ def _attend(
     sizes: Tensor,
     scale: float,
 ) -> tuple[Tensor, Tensor]:
-    """[length, heads, size] each to the output, likewise, and the logarithms of its normalisers, [heads, length]."""
+    """Query, key and value: [length, heads, size]. Returns the output, of the same shape, and the logarithms of its
+    normalisers, [heads, length]."""
     prompts, responses, longest, prompt, answers = sizes.tolist()
     output, normaliser = _flash(query, key, value, bounds, bounds, longest, longest, causal=True, scale=scale)
     if responses:
@@ -145,9 +149,9 @@ def _attend(
 
 
 def _join(output: Tensor, normaliser: Tensor, seen: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
-    """Attention to two sets of keys, from that to each and the logarithms of their normalisers."""
+    """Joins the attention to two sets of keys, given each output and the logarithms of its normalisers."""
     whole = torch.logaddexp(normaliser, share)
-    first, second = ((one - whole).exp().T[..., None] for one in (normaliser, share))
+    first, second = ((part - whole).exp().T[..., None] for part in (normaliser, share))
     return (first * output + second * seen).to(output.dtype), whole
 
 
@@ -177,9 +181,9 @@ def _attend_backward(
     sizes: Tensor,
     scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of query, key and value. Each part is that of its own call with the whole's output and normaliser."""
+    """Gradients of query, key and value: the sum over both calls, each with the joined output and normalisers."""
     prompts, responses, longest, prompt, answers = sizes.tolist()
-    found = _flash_backward(
+    gradients = _flash_backward(
         gradient, query, key, value, output, normaliser, bounds, bounds, longest, longest, causal=True, scale=scale
     )
     if responses:
@@ -198,15 +202,15 @@ def _attend_backward(
             causal=False,
             scale=scale,
         )
-        found[0][whole] += of_query
-        found[1][:prompts] += of_key
-        found[2][:prompts] += of_value
-    return found
+        gradients[0][whole] += of_query
+        gradients[1][:prompts] += of_key
+        gradients[2][:prompts] += of_value
+    return gradients
 
 
 @_attend_backward.register_fake
 def _(_gradient: Tensor, query: Tensor, key: Tensor, value: Tensor, *_others: Any) -> tuple[Tensor, ...]:
-    return tuple(torch.empty_like(one, memory_format=torch.contiguous_format) for one in (query, key, value))
+    return tuple(torch.empty_like(tensor, memory_format=torch.contiguous_format) for tensor in (query, key, value))
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -215,8 +219,8 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
 
 
 def _gradients(ctx: Any, gradient: Tensor, _of_normaliser: Tensor) -> tuple[Tensor | None, ...]:
-    found = _attend_backward(gradient.contiguous(), *ctx.saved_tensors, ctx.scale)
-    return (*found, *[None] * 5)
+    gradients = _attend_backward(gradient.contiguous(), *ctx.saved_tensors, ctx.scale)
+    return (*gradients, *[None] * 5)
 
 
 _attend.register_autograd(_gradients, setup_context=_save)
@@ -234,7 +238,7 @@ def _flash(
     causal: bool,
     scale: float,
 ) -> tuple[Tensor, Tensor]:
-    """FlashAttention of each sequence's queries with its keys; the output, and the logarithms of its normalisers."""
+    """FlashAttention of each sequence's queries to its keys. Returns the output and its normalisers' logarithms."""
     output, normaliser, *_ = torch.ops.aten._flash_attention_forward(
         query, key, value, query_bounds, key_bounds, most_queries, most_keys, 0.0, causal, False, scale=scale
     )
@@ -256,8 +260,8 @@ def _flash_backward(
     causal: bool,
     scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    unused = torch.zeros(2, dtype=torch.uint64, device=query.device)  # random numbers, of dropout
-    found: tuple[Tensor, Tensor, Tensor] = torch.ops.aten._flash_attention_backward(
+    unused = torch.zeros(2, dtype=torch.uint64, device=query.device)  # the random state of dropout
+    gradients: tuple[Tensor, Tensor, Tensor] = torch.ops.aten._flash_attention_backward(
         gradient,
         query,
         key,
@@ -274,4 +278,4 @@ def _flash_backward(
         unused,
         scale=scale,
     )
-    return found
+    return gradients

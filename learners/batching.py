@@ -1,8 +1,8 @@
-"""Samples to micro-batches under a token budget, the same plan on every rank without talking.
+"""Plans micro-batches under a token budget. Every rank makes the same plan, without communication.
 
-Responses to one prompt may stand in one row behind it: the prompt is computed once, and a mask keeps the responses from
-seeing each other, so that every token's log-probability is what it would be alone. Rows are padded to one length, or
-packed one behind the other. Never changes, drops or reorders tokens inside a sample; whole samples that are too long
+Several responses to one prompt may follow it in one row: the prompt is computed once, and a mask hides the responses
+from each other, so that every token has the log-probability that it would have alone. Rows are padded to one length, or
+packed one behind the other. Never changes, drops or reorders tokens inside a sample. Whole samples that are too long
 are dropped and counted.
 """
 
@@ -23,13 +23,13 @@ from learners.records import Sample
 
 @dataclass(frozen=True)
 class Row:
-    """One sequence of the batch: a prompt, and the samples whose responses follow it one after the other."""
+    """One sequence of a batch: a prompt, followed by the responses of its samples."""
 
     samples: tuple[Sample, ...]
 
     @property
     def length(self) -> int:
-        """Tokens in the row: the prompt once, and every response."""
+        """Tokens of the row: the prompt once, and every response."""
         return len(self.samples[0].prompt_ids) + self.response_tokens
 
     @property
@@ -40,10 +40,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Plan:
-    """What every rank runs: `micro_batches[rank]` is a list of micro-batches, each a list of rows.
+    """The micro-batches of every rank: `micro_batches[rank]` is a list of micro-batches, each a list of rows.
 
-    All ranks have the same number of micro-batches (an empty one has no rows), so that collectives match.
-    `response_tokens` and `responses` count over all ranks; `dropped` counts the samples that were too long or had no
+    All ranks have the same number of micro-batches, so that collectives match; an empty micro-batch has no rows.
+    `response_tokens` and `responses` count over all ranks. `dropped` counts samples that were too long or had no
     response.
     """
 
@@ -55,24 +55,23 @@ class Plan:
 
     @property
     def padded_tokens(self) -> int:
-        """Tokens that forward passes compute, padding included, over all ranks."""
+        """Tokens that forward passes compute over all ranks, padding included."""
         size = _packed_length if self.packed else _padded
         return sum(size(rows) for batches in self.micro_batches for rows in batches)
 
 
 @dataclass(frozen=True)
 class Batch:
-    """A micro-batch as tensors. Rows are padded on the right, or packed into one; `tokens` counts response tokens, row
-    by row.
+    """A micro-batch as tensors. Rows are padded on the right, or packed into one. `tokens` is the number of response
+    tokens, in the order of the rows.
 
-    `input_ids`: [rows, length]. `attention_mask`: [rows, 1, length, length], true where attention is allowed, or None
-    when every row has one response: then padding follows everything, and causal attention alone is right (and faster).
-    `segments`: [2, length], of packed rows alone, which prompt and which response of it each token is of. `layout`:
-    what stands for it, and for the mask, on a GPU (see `learners.attention`).
-    `position_ids`: [rows, length], or None likewise. `predictors`: [tokens], the index into rows * length of the
-    position whose output predicts each response token. `targets`: [tokens] token ids. `advantages`: [tokens].
-    `behaviour_logprobs`: [tokens], NaN where a sample carries none. `response_of`: [tokens], which response a token is
-    of, counted from 0.
+    `input_ids`: [rows, length]. `attention_mask`: [rows, 1, length, length], true where attention is allowed; None if
+    every row has one response, because all padding is then at the end, and causal attention is right (and faster).
+    `position_ids`: [rows, length], or None in the same case. `segments`: [2, length], only of packed rows: each token's
+    prompt and response. `layout`: replaces segments and mask on a GPU (see `learners.attention`). `predictors`:
+    [tokens], the index into rows * length of the position whose output predicts the token. `targets`: [tokens], token
+    ids. `advantages`: [tokens]. `behaviour_logprobs`: [tokens], NaN if the sample has none. `response_of`: [tokens],
+    the token's response, counted from 0.
     """
 
     input_ids: Tensor
@@ -87,13 +86,13 @@ class Batch:
     layout: PackedLayout | None = None
 
     def to(self, device: torch.device) -> Batch:
-        """The same batch on `device`, with the mask or the layout of its segments."""
+        """The same batch on `device`. Packed rows get their mask (on a CPU) or their layout (on a GPU)."""
         moved = replace(self, **{name: value.to(device) for name, value in vars(self).items() if value is not None})
         if self.segments is None:
             return moved
         if device.type == "cpu":
             return replace(moved, attention_mask=dense_mask(self.segments))
-        nothing = torch.empty(1, 1, 1, 1, device=device)  # for models, which else make a mask of their own
+        nothing = torch.empty(1, 1, 1, 1, device=device)  # without a mask, models would make one of their own
         return replace(moved, attention_mask=nothing, layout=packed_layout(self.segments).to(device))
 
 
@@ -106,12 +105,13 @@ def plan_batches(
     share_prompts: bool = True,
     packed: bool = False,
 ) -> Plan:
-    """Deals `samples` out to ranks and micro-batches; deterministic, so all ranks make the same plan by themselves.
+    """Distributes `samples` over ranks and micro-batches. It is deterministic, so all ranks make the same plan.
 
-    A micro-batch has at most `micro_batch_tokens` tokens, padding included; a single row over that is a batch of its
-    own. `packed`: rows stand one behind the other, and one that shares a prompt may fill a micro-batch. Samples over
-    `max_length` tokens, and those without a response, are dropped and counted. Raises ValueError for a sample without
-    a prompt, whose first token nothing would predict, and for one with log-probabilities of other tokens than its own.
+    A micro-batch has at most `micro_batch_tokens` tokens, padding included; a single row above that is a micro-batch of
+    its own. `packed`: rows stand one behind the other, and a row with a shared prompt may fill a micro-batch. Samples
+    of more than `max_length` tokens, and samples without a response, are dropped and counted. Raises ValueError for a
+    sample without a prompt (nothing would predict its first token), and for a sample whose number of log-probabilities
+    differs from its number of response tokens.
     """
     usable = []
     for sample in samples:
@@ -129,7 +129,7 @@ def plan_batches(
 
     ranks: list[list[Row]] = [[] for _ in range(world_size)]
     load = [0] * world_size
-    for row in rows:  # longest first to whoever has least: the ranks differ by one row at most
+    for row in rows:  # the longest row first, to the rank with the fewest tokens: ranks differ by one row at most
         rank = load.index(min(load))
         ranks[rank].append(row)
         load[rank] += row.length
@@ -143,8 +143,11 @@ def plan_batches(
 
 
 def _rows_of(samples: Sequence[Sample], cap: int) -> list[Row]:
-    """One row a sample, or rows of up to `cap` tokens that share a prompt. Where masks are dense, a row is never longer
-    than a lone sample may be, so that attention costs no more memory than without sharing."""
+    """One row per sample, or rows of up to `cap` tokens that share a prompt.
+
+    With dense masks a row is never longer than a single sample may be, so that attention takes no more memory than
+    without sharing.
+    """
     groups: dict[tuple[int, ...], list[Sample]] = {}
     for sample in samples:
         groups.setdefault(sample.prompt_ids, []).append(sample)
@@ -152,7 +155,7 @@ def _rows_of(samples: Sequence[Sample], cap: int) -> list[Row]:
     for prompt, members in groups.items():
         total = sum(len(sample.response_ids) for sample in members)
         room = max(cap - len(prompt), 1)
-        # As few rows as fit, then evenly full: equal rows waste no padding.
+        # As few rows as possible, of about equal length: equal rows need no padding.
         goal = math.ceil(total / math.ceil(total / room))
         row: list[Sample] = []
         filled = 0
@@ -168,7 +171,7 @@ def _rows_of(samples: Sequence[Sample], cap: int) -> list[Row]:
 
 
 def _fill(rows: Sequence[Row], budget: int, size: Callable[[Sequence[Row]], int]) -> list[list[Row]]:
-    """Cuts rows, longest first, into micro-batches of at most `budget` tokens by `size`."""
+    """Divides rows, longest first, into micro-batches whose `size` is at most `budget` tokens."""
     batches: list[list[Row]] = []
     for row in rows:
         if batches and size([*batches[-1], row]) <= budget:
@@ -187,9 +190,9 @@ def _packed_length(rows: Sequence[Row]) -> int:
 
 
 @dataclass(frozen=True)
-class _Laid:
-    """A row laid out: token ids, positions, the response of each token (0: the prompt), and predictors, [length] but
-    for the last, [response tokens]."""
+class _RowTensors:
+    """A row as tensors: token ids, positions and each token's response (0: the prompt), [length] each; predictors,
+    [response tokens]."""
 
     ids: Tensor
     positions: Tensor
@@ -197,7 +200,7 @@ class _Laid:
     predictors: Tensor
 
 
-def _laid(row: Row) -> _Laid:
+def _tensors_of(row: Row) -> _RowTensors:
     prompt = len(row.samples[0].prompt_ids)
     ids, positions, responses = [torch.tensor(row.samples[0].prompt_ids)], [torch.arange(prompt)], [torch.zeros(prompt)]
     predictors, start = list[Tensor](), prompt
@@ -210,15 +213,15 @@ def _laid(row: Row) -> _Laid:
         own[0] = prompt - 1  # the prompt's last token predicts the first of every response
         predictors.append(own)
         start += size
-    return _Laid(torch.cat(ids), torch.cat(positions), torch.cat(responses).long(), torch.cat(predictors))
+    return _RowTensors(torch.cat(ids), torch.cat(positions), torch.cat(responses).long(), torch.cat(predictors))
 
 
 def collate(rows: Sequence[Row], pad_id: int, *, packed: bool = False) -> Batch:
-    """The tensors of one micro-batch. Without rows: one row of padding and no response token, whose loss is 0."""
-    laid = [_laid(row) for row in rows]
+    """The tensors of one micro-batch. Without rows it is one row of padding without responses, whose loss is 0."""
+    tensors = [_tensors_of(row) for row in rows]
     samples = [sample for row in rows for sample in row.samples]
     lengths = torch.tensor([len(sample.response_ids) for sample in samples], dtype=torch.long)
-    places = _packed_places(laid, pad_id) if packed else _padded_places(laid, pad_id)
+    places = _packed_places(tensors, pad_id) if packed else _padded_places(tensors, pad_id)
     return Batch(
         **places,
         targets=torch.tensor([token for sample in samples for token in sample.response_ids], dtype=torch.long),
@@ -228,41 +231,41 @@ def collate(rows: Sequence[Row], pad_id: int, *, packed: bool = False) -> Batch:
     )
 
 
-def _padded_places(laid: Sequence[_Laid], pad_id: int) -> dict[str, Any]:
-    """Each row a row, padded on the right to the longest."""
-    length = max((len(row.ids) for row in laid), default=2)
-    input_ids = torch.full((max(len(laid), 1), length), pad_id, dtype=torch.long)
+def _padded_places(rows: Sequence[_RowTensors], pad_id: int) -> dict[str, Any]:
+    """Each row padded on the right to the length of the longest."""
+    length = max((len(row.ids) for row in rows), default=2)
+    input_ids = torch.full((max(len(rows), 1), length), pad_id, dtype=torch.long)
     position_ids = torch.arange(length).repeat(len(input_ids), 1)
     segments = torch.full_like(input_ids, -1)  # 0 is the prompt, 1.. the responses, -1 padding
-    for index, row in enumerate(laid):
+    for index, row in enumerate(rows):
         size = len(row.ids)
         input_ids[index, :size], position_ids[index, :size] = row.ids, row.positions
         segments[index, :size] = row.responses
-    shared = any(int(row.responses.max()) > 1 for row in laid)
+    shared = any(int(row.responses.max()) > 1 for row in rows)
     return {
         "input_ids": input_ids,
         "attention_mask": _mask(segments) if shared else None,
         "position_ids": position_ids if shared else None,
-        "predictors": _joined([row.predictors + index * length for index, row in enumerate(laid)]),
+        "predictors": _joined([row.predictors + index * length for index, row in enumerate(rows)]),
     }
 
 
-def _packed_places(laid: Sequence[_Laid], pad_id: int) -> dict[str, Any]:
+def _packed_places(rows: Sequence[_RowTensors], pad_id: int) -> dict[str, Any]:
     """The prompts of all rows, then their responses, then padding up to a whole number of blocks."""
-    length = sum(len(row.ids) for row in laid)
-    fill = -length % BLOCK or (0 if laid else BLOCK)
-    documents = [torch.full((len(row.ids),), index) for index, row in enumerate(laid)]
-    segments = torch.stack((_joined(documents), _joined([row.responses for row in laid])))
-    order = segments[1].gt(0).int().argsort(stable=True)  # of the rows' tokens, as they stand one behind the other
+    length = sum(len(row.ids) for row in rows)
+    fill = -length % BLOCK or (0 if rows else BLOCK)
+    documents = [torch.full((len(row.ids),), index) for index, row in enumerate(rows)]
+    segments = torch.stack((_joined(documents), _joined([row.responses for row in rows])))
+    order = segments[1].gt(0).int().argsort(stable=True)  # indices of the rows' tokens, in their packed order
     places = torch.empty_like(order).scatter_(0, order, torch.arange(length))
-    starts = itertools.accumulate((len(row.ids) for row in laid), initial=0)
-    padding = torch.tensor([[len(laid)], [0]]).expand(2, fill)
-    ids, positions = _joined([row.ids for row in laid]), _joined([row.positions for row in laid])
+    starts = itertools.accumulate((len(row.ids) for row in rows), initial=0)
+    padding = torch.tensor([[len(rows)], [0]]).expand(2, fill)
+    ids, positions = _joined([row.ids for row in rows]), _joined([row.positions for row in rows])
     return {
         "input_ids": torch.cat([ids[order], torch.full((fill,), pad_id)]).unsqueeze(0),
         "attention_mask": None,
         "position_ids": torch.cat([positions[order], torch.arange(fill)]).unsqueeze(0),
-        "predictors": places[_joined([row.predictors + start for row, start in zip(laid, starts, strict=False)])],
+        "predictors": places[_joined([row.predictors + start for row, start in zip(rows, starts, strict=False)])],
         "segments": torch.cat((segments[:, order], padding), dim=1).int(),
     }
 
@@ -272,7 +275,7 @@ def _joined(pieces: Sequence[Tensor]) -> Tensor:
 
 
 def _mask(segments: Tensor) -> Tensor:
-    """[rows, length] segment numbers to [rows, 1, length, length]: what each row alone allows."""
+    """The mask of padded rows, [rows, 1, length, length], from their segment numbers, [rows, length]."""
     return torch.cat([dense_mask(torch.stack((torch.zeros_like(row), row))) for row in segments])
 
 

@@ -1,6 +1,6 @@
-"""What the learner writes to disk: DeepSpeed checkpoints that continue exactly, and Hugging Face exports.
+"""The learner's files: DeepSpeed checkpoints from which training continues exactly, and Hugging Face exports.
 
-Writes inside the given folder only. Making a folder appear all at once (rename) is the run directory's work.
+Writes inside the given folder only. The run directory makes a folder appear all at once, by renaming it.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 
 _TAG = "deepspeed"
 _REFERENCE = "reference.safetensors"
-FILE_BYTES = 1 << 30  # of an export, that are held in memory at once
+FILE_BYTES = 1 << 30  # of one file of an export; as much is held in memory at once
 
 
 def save(
     engine: Any, folder: Path, rank: int, policy_version: int, reference: Mapping[str, Tensor] | None, frozen: float
 ) -> None:
-    """Writes weights that are trained, optimiser, step counts, random states and the reference policy (rank 0) to
-    `folder`. Frozen weights stay out, being those that the policy was loaded with; `frozen` is their `size_of_frozen`.
+    """Writes trained weights, optimiser, step counts, random states and the reference policy (rank 0) to `folder`.
+
+    Frozen weights are left out: they are those that the policy was loaded with. `frozen` is their `size_of_frozen`.
     """
     folder.mkdir(parents=True, exist_ok=True)
     random_state: dict[str, Tensor] = {"cpu": torch.get_rng_state()}
@@ -35,20 +36,20 @@ def save(
     torch.save(random_state, _random_file(folder, rank))
     if reference is not None and rank == 0:
         save_file({name: weight.contiguous() for name, weight in reference.items()}, folder / _REFERENCE)
-    # Last: DeepSpeed ends with a barrier, after which every rank's part is there.
-    about = {"policy_version": policy_version, "frozen": frozen}
+    # DeepSpeed comes last: it ends with a barrier, after which every rank's part is on disk.
+    client_state = {"policy_version": policy_version, "frozen": frozen}
     hook = engine.module.register_state_dict_post_hook(_leave_out_frozen)
     try:
-        engine.save_checkpoint(str(folder), tag=_TAG, client_state=about, exclude_frozen_parameters=True)
+        engine.save_checkpoint(str(folder), tag=_TAG, client_state=client_state, exclude_frozen_parameters=True)
     finally:
         hook.remove()
 
 
 def load(engine: Any, folder: Path, rank: int, frozen: float) -> tuple[int, dict[str, Tensor] | None]:
-    """Restores what `save` wrote; returns the policy version, and the reference policy's weights (in host memory, in
-    the precision they were held in) when there was one.
+    """Restores the state that `save` wrote. Returns the policy version and, if there was a reference policy, its
+    weights in host memory, in the precision in which they were held.
 
-    Raises FileNotFoundError where `folder` holds no part for this rank, and ValueError where the checkpoint is of
+    Raises FileNotFoundError if `folder` holds no part for this rank, and ValueError if the checkpoint belongs to
     another policy.
     """
     random_file = _random_file(folder, rank)
@@ -68,14 +69,14 @@ def load(engine: Any, folder: Path, rank: int, frozen: float) -> tuple[int, dict
 
 
 def _leave_out_frozen(module: nn.Module, state: dict[str, Tensor], prefix: str, _: Any) -> None:
-    """By all their names: DeepSpeed leaves out one of each, and tied weights have two."""
+    """Removes frozen weights under all their names. DeepSpeed removes one name of each, and tied weights have two."""
     for name, parameter in module.named_parameters(remove_duplicate=False):
         if not parameter.requires_grad:
             state.pop(prefix + name, None)
 
 
 def _load_trained(src: dict[str, Tensor], dst: nn.Module) -> None:
-    """Loads weights into the module, which may have frozen ones beside them."""
+    """Loads trained weights into the module, which may also have frozen ones."""
     missing, unexpected = dst.load_state_dict(src, strict=False)
     trained = {name for name, parameter in dst.named_parameters() if parameter.requires_grad}
     if different := sorted(trained & set(missing)) + sorted(unexpected):
@@ -83,9 +84,10 @@ def _load_trained(src: dict[str, Tensor], dst: nn.Module) -> None:
 
 
 def size_of_frozen(module: nn.Module) -> float:
-    """The sum of the magnitudes of the frozen weights, which tells policies apart. Before DeepSpeed shards them."""
-    frozen = [one.detach() for one in module.parameters() if not one.requires_grad]
-    return sum(float(one.abs().sum(dtype=torch.float64)) for one in frozen)
+    """The sum of the magnitudes of the frozen weights, which differs between policies. Call it before DeepSpeed shards
+    them."""
+    frozen = [parameter.detach() for parameter in module.parameters() if not parameter.requires_grad]
+    return sum(float(weight.abs().sum(dtype=torch.float64)) for weight in frozen)
 
 
 def export(
@@ -95,15 +97,15 @@ def export(
     folder: Path,
     rank: int,
 ) -> None:
-    """Writes a Hugging Face folder from rank 0; the other ranks only take part in gathering `weights`, of which no more
-    than a file's are held at once."""
+    """Writes a Hugging Face folder from rank 0. The other ranks only take part in gathering `weights`. No more weights
+    are held at once than one file has."""
     if rank > 0:
         for _ in weights:
             pass
         return
     folder.mkdir(parents=True, exist_ok=True)
     write_weights(weights, folder)
-    model.config.dtype = torch.float32  # of what is written, whatever it was loaded in
+    model.config.dtype = torch.float32  # of the written weights, whatever they were loaded in
     model.config.save_pretrained(folder)
     if model.generation_config is not None:
         model.generation_config.save_pretrained(folder)
@@ -111,8 +113,8 @@ def export(
 
 
 def write_weights(weights: Iterable[tuple[str, Tensor]], folder: Path) -> None:
-    """Safetensors files of about `FILE_BYTES`, by the names that Hugging Face knows, and their index where there are
-    several. A file is written as soon as it is full."""
+    """Writes safetensors files of about `FILE_BYTES` under Hugging Face's names, and their index if there are several.
+    A file is written as soon as it is full."""
     held: dict[str, Tensor] = {}
     files: list[Path] = []
     places: dict[str, int] = {}

@@ -1,7 +1,7 @@
-"""What DeepSpeed is told, and the process group it runs in: no launcher, no files, no MPI discovery.
+"""DeepSpeed's configuration and its process group, without a launcher, files or MPI discovery.
 
-Everything that could wait for ever has a bound here. Never imports DeepSpeed at module level: the accelerator must be
-chosen before its first import.
+Every wait has a bound here. Never imports DeepSpeed at module level: the accelerator must be chosen before the first
+import.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from torch._C._distributed_c10d import HashStore, Store, TCPStore  # exported by
 from configs.load import ConfigError
 from configs.schema import LearnerConfig
 
-BUCKET_ELEMENTS = 50_000_000  # of a reduction; DeepSpeed's own 5e8 would take 2 GB of buffer
+BUCKET_ELEMENTS = 50_000_000  # elements reduced at once; DeepSpeed's default of 5e8 takes a buffer of 2 GB
 
 
 def deepspeed_config(config: LearnerConfig, parameters: int, largest: int = 0) -> dict[str, Any]:
-    """DeepSpeed's configuration for a model of that many trained parameters, `largest` of them in one tensor at most.
+    """DeepSpeed's configuration for a model of `parameters` trained weights, of which one tensor has at most `largest`.
 
-    Gradient accumulation is the caller's (`managed_gradient_accumulation`): a step has as many micro-batches as the
-    token budget makes of it. The batch sizes below only satisfy DeepSpeed's arithmetic.
+    The caller accumulates gradients (`managed_gradient_accumulation`), because the number of micro-batches of a step
+    follows from the token budget. The batch sizes below only satisfy DeepSpeed's arithmetic.
     """
     bucket = max(min(parameters, BUCKET_ELEMENTS), 1)
     return {
         "train_micro_batch_size_per_gpu": 1,
         "gradient_accumulation_steps": 1,
         "managed_gradient_accumulation": False,
-        # Stage 0 clips in the optimiser's hook, where the norm can be read.
+        # Stage 0 clips in the optimiser's hook, where the norm is known.
         "gradient_clipping": config.gradient_clip if config.zero_stage else 0.0,
         "zero_optimization": {
             "stage": config.zero_stage,
@@ -42,7 +42,7 @@ def deepspeed_config(config: LearnerConfig, parameters: int, largest: int = 0) -
             "stage3_prefetch_bucket_size": bucket,
             **_offload(config, largest),
         },
-        # torch's fused AdamW is vectorised on a CPU, too, and needs no compiler, unlike DeepSpeed's own.
+        # torch's fused AdamW is vectorised on a CPU, too. Unlike DeepSpeed's own it needs no compiler.
         "zero_force_ds_cpu_optimizer": False,
         "zero_allow_untested_optimizer": True,  # `DiskAdamW`
         "steps_per_print": 2**31,
@@ -51,25 +51,25 @@ def deepspeed_config(config: LearnerConfig, parameters: int, largest: int = 0) -
 
 
 def _offload(config: LearnerConfig, largest: int) -> dict[str, Any]:
-    """What lies elsewhere than on the device. Host memory is pinned where there is a GPU to copy it to."""
+    """The settings of states that are not on the device. Host memory is pinned if there is a GPU to copy it to."""
     where: dict[str, Any] = {"pin_memory": torch.cuda.is_available()}
     if config.nvme_path:
         where["nvme_path"] = config.nvme_path
     moved: dict[str, Any] = {}
     if config.offload_optimizer != "none":
-        moved["offload_optimizer"] = {"device": "cpu", **where}  # for `nvme`, too: `DiskAdamW` moves the rest
+        moved["offload_optimizer"] = {"device": "cpu", **where}  # for `nvme`, too: `DiskAdamW` puts the moments on disk
     if config.offload_parameters != "none":
-        # A buffer holds one tensor, whole or a rank's part of it, rounded up to blocks of the disk.
+        # A buffer holds one tensor, or a rank's part of it, rounded up to blocks of the disk.
         size = max(largest, 1 << 20) + (1 << 12)
         moved["offload_param"] = {"device": config.offload_parameters, "buffer_size": size, **where}
     return moved
 
 
 def require_nvme(config: LearnerConfig) -> None:
-    """Makes the folder, and builds what DeepSpeed moves weights to a disk with (some minutes, once a machine), where
-    `config` asks for them.
+    """If `config` uses nvme, makes its folder and, for weights, builds DeepSpeed's asynchronous I/O (some minutes, once
+    per machine).
 
-    Raises ConfigError where it does not build, or the folder cannot be made.
+    Raises ConfigError if that does not build, or if the folder cannot be made.
     """
     if "nvme" not in (config.offload_optimizer, config.offload_parameters):
         return
@@ -84,7 +84,7 @@ def require_nvme(config: LearnerConfig) -> None:
         if not builder.is_compatible():
             raise RuntimeError("libaio.h or libaio.so is not found")
         builder.load()
-    except Exception as error:  # whatever a compiler, a linker or DeepSpeed has to say
+    except Exception as error:  # any error of a compiler, a linker or DeepSpeed
         reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
         raise ConfigError(
             f"learner.offload_parameters=nvme needs DeepSpeed's async_io, which does not build here ({reason}): "
@@ -93,12 +93,12 @@ def require_nvme(config: LearnerConfig) -> None:
 
 
 def import_deepspeed() -> Any:
-    """DeepSpeed, with the accelerator fixed first: on a machine without CUDA it would guess from what is installed."""
+    """DeepSpeed, with its accelerator set first: on a machine without CUDA it would guess from installed packages."""
     if not torch.cuda.is_available():
         os.environ["DS_ACCELERATOR"] = "cpu"
     os.environ.setdefault("DEEPSPEED_LOG_LEVEL", "warning")
     deepspeed = importlib.import_module("deepspeed")
-    # DeepSpeed would compile its shared-memory all-reduce with the machine's compiler when the group starts; gloo does.
+    # Otherwise DeepSpeed compiles its own shared-memory all-reduce when the group starts. gloo's is good enough.
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
     return deepspeed
 
@@ -106,10 +106,11 @@ def import_deepspeed() -> Any:
 def join_process_group(
     rank: int, world_size: int, master_address: str, master_port: int, timeout_seconds: float
 ) -> None:
-    """Joins (or keeps, when it is the same) the process group of the learner's ranks: NCCL on GPUs, gloo on a CPU.
+    """Joins the process group of the learner's ranks, with NCCL on GPUs and gloo on a CPU. A process that belongs to
+    the same group already stays in it.
 
-    `timeout_seconds` bounds the meeting and every later collective. One process holds one GPU, its first visible one.
-    Raises ValueError without a port for several ranks, RuntimeError when this process belongs to another group.
+    `timeout_seconds` bounds the meeting and every later collective. A process has one GPU, the first that it sees.
+    Raises ValueError for several ranks without a port, RuntimeError if this process belongs to another group.
     """
     if distributed.is_initialized():
         present = (distributed.get_rank(), distributed.get_world_size())
@@ -122,7 +123,7 @@ def join_process_group(
     if world_size > 1 and master_port <= 0:
         raise ValueError(f"{world_size} learner ranks need a master_port to meet at, got {master_port}")
     timeout = timedelta(seconds=timeout_seconds)
-    # DeepSpeed reads these although it needs none of them here.
+    # DeepSpeed reads these, although it does not need them here.
     os.environ.update(
         RANK=str(rank),
         WORLD_SIZE=str(world_size),

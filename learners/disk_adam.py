@@ -1,7 +1,7 @@
-"""AdamW whose two moments lie in files: twice the weights' own size, which host memory is then free of.
+"""AdamW with its two moments in files. They are twice as large as the weights, and take no host memory there.
 
-The files are mapped into memory, so the kernel reads ahead of the step and writes behind it, and they have no name once
-mapped: whatever ends the process also frees the disk. A checkpoint holds their content like that of any other state.
+The files are mapped into memory, so the kernel reads ahead of the step and writes behind it. Once mapped they have no
+name, so the end of the process always frees the disk. A checkpoint holds their content as it holds any other state.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ class DiskAdamW(torch.optim.AdamW):
     """torch's AdamW for parameters in host memory."""
 
     def __init__(self, parameters: Any, folder: str, **settings: Any) -> None:
-        """`folder`: on a fast local disk with eight bytes of room for each parameter; it must exist."""
+        """`folder`: an existing folder on a fast local disk with eight bytes of space per parameter."""
         super().__init__(parameters, **settings)
         self._folder = folder
         self._mapped: dict[Tensor, set[int]] = {}
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """One step. What a checkpoint has loaded since the last one goes to disk first."""
+        """One step. Moments that a checkpoint has loaded since the last step are moved to disk first."""
         for group in self.param_groups:
             for parameter in group["params"]:
                 if parameter.grad is not None:
@@ -52,7 +52,9 @@ class DiskAdamW(torch.optim.AdamW):
         """Zeros of the parameter's shape and dtype, in a file of their own."""
         file, path = tempfile.mkstemp(prefix="moments-", dir=self._folder)
         try:
-            os.posix_fallocate(file, 0, max(like.numel() * like.element_size(), 1))  # or an error now: a full disk
+            os.posix_fallocate(
+                file, 0, max(like.numel() * like.element_size(), 1)
+            )  # a full disk is an error here, not a crash later
             return torch.from_file(path, shared=True, size=like.numel(), dtype=like.dtype).view(like.shape)
         finally:
             os.close(file)

@@ -1,6 +1,7 @@
-"""Weights that nobody trains: the reference policy's, and those under adapters. Half as wide, and not always at hand.
+"""Frozen weights: those of the reference policy, and those under adapters. They take half the memory of trained ones,
+and can lie in host memory.
 
-Never holds what an optimiser steps on: those weights stay float32 (`learners/engine.py`).
+Never holds weights that an optimiser steps on: these stay float32 (`learners/trained_policy.py`).
 """
 
 from __future__ import annotations
@@ -18,14 +19,17 @@ from learners.scoring import TokenScorer
 
 
 def frozen_dtype(weight: Tensor, *, autocast: bool) -> torch.dtype:
-    """What a frozen weight is held in: under autocast to bfloat16 a matrix in that, since products are computed with
-    just these values; norms and biases in float32, which costs little and changes nothing."""
+    """The precision in which a frozen weight is held.
+
+    Under autocast to bfloat16 a matrix is held in bfloat16, because products are computed with just these values. Norms
+    and biases stay float32, which costs little and changes nothing.
+    """
     return torch.bfloat16 if autocast and weight.dim() > 1 else torch.float32
 
 
 def freeze(model: PreTrainedModel, *, autocast: bool) -> None:
-    """Freezes all weights of `model`, each in its `frozen_dtype`. Between layers values stay float32, as they are with
-    float32 weights."""
+    """Freezes all weights of `model`, each in its `frozen_dtype`. Values between layers stay float32, as with float32
+    weights."""
     model.requires_grad_(False)
     for parameter in model.parameters():
         parameter.data = parameter.data.to(frozen_dtype(parameter, autocast=autocast))
@@ -40,7 +44,7 @@ def _in_float32(_module: nn.Module, _inputs: tuple[Any, ...], output: Tensor) ->
 
 @contextlib.contextmanager
 def on_device(parameters: Iterable[nn.Parameter], device: torch.device) -> Iterator[None]:
-    """Parameters of host memory lie on the device for as long as the context lasts; they must not be changed there."""
+    """Within this context parameters of host memory are on the device, where they must not be changed."""
     home = {parameter: parameter.data for parameter in parameters}
     try:
         for parameter, host in home.items():
@@ -52,7 +56,7 @@ def on_device(parameters: Iterable[nn.Parameter], device: torch.device) -> Itera
 
 
 class FrozenPolicy:
-    """A copy of a policy as it once was, whole on every rank, that returns log-probabilities."""
+    """A copy of an earlier policy, whole on every rank, that computes log-probabilities."""
 
     def __init__(
         self,
@@ -63,8 +67,8 @@ class FrozenPolicy:
         autocast: bool,
         offload: bool,
     ) -> None:
-        """`like`: a model of the same architecture, whose own weights are not read (they may be shards). `weights`: by
-        Hugging Face's names, tied ones once. `offload`: they lie in host memory except in the context of `at_hand`."""
+        """`like`: a model of the same architecture; its own weights, which may be shards, are not read. `weights`: by
+        Hugging Face's names, tied ones once. `offload`: keep them in host memory, except within `at_hand`."""
         with no_init_weights():
             self.model: PreTrainedModel = type(like)(like.config)
         self.model.load_state_dict(weights, strict=False, assign=True)  # tied weights come once
@@ -84,10 +88,10 @@ class FrozenPolicy:
 
     @contextlib.contextmanager
     def at_hand(self) -> Iterator[TokenScorer]:
-        """The scorer, with its weights on the device for as long as the context lasts."""
+        """Within this context the yielded scorer has its weights on the device."""
         with on_device(self.model.parameters(), self._device) if self._offload else contextlib.nullcontext():
             yield self._scorer
 
     def weights(self) -> dict[str, Tensor]:
-        """What it is made of again, by Hugging Face's names, tied weights once."""
+        """Its weights by Hugging Face's names, tied ones once."""
         return {name: parameter.detach() for name, parameter in self.model.named_parameters()}

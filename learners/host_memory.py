@@ -1,7 +1,7 @@
-"""Gives memory back to the system that the C library keeps for later, on a CPU.
+"""Returns memory to the system that the C library keeps for later use, on a CPU.
 
-Tensors of ever other sizes leave holes between each other, which glibc does not give back by itself: a learner of half
-a billion weights came to hold twice what a step takes, beside an engine that lacked it.
+Tensors of changing sizes leave gaps between each other, which glibc does not return by itself. A learner of half a
+billion weights came to hold twice the memory of a step, while an engine on the same host lacked it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from typing import Any
 
 
 def trim() -> None:
-    """Takes some milliseconds, and what is used next has to be mapped again. Does nothing where there is no glibc."""
+    """Returns the free memory. This takes some milliseconds, and memory that is used next has to be mapped again. Does
+    nothing without glibc."""
     if (call := _malloc_trim()) is not None:
         call(0)
 

@@ -1,7 +1,7 @@
-"""LoRA through peft: attaching adapters, and reading weights as the plain Hugging Face model that they amount to.
+"""LoRA through peft: attaches adapters, and reads the weights of the plain Hugging Face model that results from them.
 
-Nothing outside this file knows adapter names: exports only ever see merged weights, and rollout engines these, or an
-adapter as peft saves it.
+Nothing outside this file knows the names of adapters. Exports get merged weights only; rollout engines get these, or
+adapters as peft saves them.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from learners.frozen import on_device
 
 _ADAPTER = "default"
 _FACTORS = ("lora_A", "lora_B")
-_GATHER_ELEMENTS = 1 << 26  # weights gathered at once: 256 MiB in float32
+_GATHER_ELEMENTS = 1 << 26  # weights that are gathered at once: 256 MiB in float32
 
 
 class _Adapted(Protocol):
-    """What this file needs of peft's LoRA layers."""
+    """The part of peft's LoRA layers that this file uses."""
 
     lora_A: Mapping[str, nn.Linear]
     lora_B: Mapping[str, nn.Linear]
@@ -38,11 +38,11 @@ class _Adapted(Protocol):
 
 
 def attach_lora(model: PreTrainedModel, config: LoraConfig, autocast: bool) -> PeftModel:
-    """Puts float32 adapters of `config.rank` on every linear layer but the output layer, in place, and freezes the
-    rest. `autocast`: it casts for the adapters, which then need not bring their inputs to their own precision."""
+    """Attaches float32 adapters of `config.rank` to every linear layer but the output layer, in place, and freezes the
+    other weights. `autocast`: autocast is on, so that adapters need not cast their inputs themselves."""
     settings = PeftLoraConfig(
         r=config.rank,
-        lora_alpha=config.alpha,  # type: ignore[arg-type]  # it only scales, so any number does
+        lora_alpha=config.alpha,  # type: ignore[arg-type]  # it only scales, so it need not be an integer
         target_modules="all-linear",
     )
     adapters = get_peft_model(model, settings)
@@ -53,13 +53,13 @@ def attach_lora(model: PreTrainedModel, config: LoraConfig, autocast: bool) -> P
 
 
 class FrozenAdapters:
-    """A copy of the adapters as they once were, whole on every rank: with the weights under them, a policy of then."""
+    """A copy of earlier adapters, whole on every rank. With the frozen weights they are an earlier policy."""
 
     def __init__(
         self, model: nn.Module, factors: Mapping[str, Tensor], scorer: Any, *, device: torch.device, offload: bool
     ) -> None:
-        """`factors`: as `adapter_weights(model)` names them, on the device. `scorer` computes log-probabilities with
-        `model`. `offload`: they lie in host memory instead, except in the context of `at_hand`."""
+        """`factors`: on the device, by the names of `adapter_weights(model)`. `scorer`: computes log-probabilities with
+        `model`. `offload`: the factors are in host memory instead, except within `at_hand`."""
         self._scorer, self._device, self._offload = scorer, device, offload
         self._factors: dict[str, nn.Linear] = {}
         self._copies: list[tuple[nn.ModuleDict, nn.Module]] = []
@@ -85,7 +85,7 @@ class FrozenAdapters:
                     slot[_ADAPTER] = module
 
     def weights(self) -> dict[str, Tensor]:
-        """The factors that it is made of again."""
+        """The factors, by the names of `adapter_weights`."""
         return {name: linear.weight.detach() for name, linear in self._factors.items()}
 
 
@@ -97,15 +97,16 @@ def _frozen_linear(weight: Tensor) -> nn.Linear:
 
 
 def adapter_settings(adapters: PeftModel) -> str:
-    """What peft writes beside an adapter, as JSON: rank, scale, and the layers that it is on."""
-    known: Any = adapters.peft_config[_ADAPTER]
-    names = sorted(known.target_modules) if known.target_modules else []
-    settings = {"peft_type": "LORA", "r": known.r, "lora_alpha": known.lora_alpha, "target_modules": names}
+    """The settings that peft writes beside adapters, as JSON: rank, scale, and the layers that have one."""
+    config: Any = adapters.peft_config[_ADAPTER]
+    names = sorted(config.target_modules) if config.target_modules else []
+    settings = {"peft_type": "LORA", "r": config.r, "lora_alpha": config.lora_alpha, "target_modules": names}
     return json.dumps({**settings, "bias": "none", "task_type": "CAUSAL_LM"})
 
 
 def adapter_weights(model: nn.Module, gather: Any) -> Iterator[tuple[str, Tensor]]:
-    """Names, as peft saves them, and float32 factors of all adapters; `gather` as for `merged_weights`."""
+    """The names under which peft saves factors, and the float32 factors of all adapters. `gather`: as in
+    `merged_weights`."""
     for prefix, module in model.named_modules():
         if isinstance(module, LoraLayer):
             layer = cast(_Adapted, module)
@@ -119,7 +120,8 @@ def adapter_weights(model: nn.Module, gather: Any) -> Iterator[tuple[str, Tensor
 def merged_weights(model: nn.Module, gather: Any) -> Iterator[tuple[str, Tensor]]:
     """Names and float32 weights of `model` as Hugging Face saves it, LoRA merged, tied weights once.
 
-    `gather(parameters)` is a context in which their values are whole (ZeRO-3); what is yielded stays valid outside it.
+    `gather(parameters)` is a context within which the values of `parameters` are whole (ZeRO-3). The yielded weights
+    stay valid outside it.
     """
     adapted: set[int] = set()
     pending: list[tuple[str, list[Tensor], _Adapted | None]] = []
@@ -153,12 +155,12 @@ def _value(parameter: Tensor, layer: _Adapted | None) -> Tensor:
 
 
 def _parameters_of(layer: _Adapted) -> list[Tensor]:
-    """The base weight first, then the adapter's two factors."""
+    """The base weight, then the adapter's two factors."""
     return [layer.get_base_layer().weight, layer.lora_A[_ADAPTER].weight, layer.lora_B[_ADAPTER].weight]
 
 
 def _factor_name(prefix: str, kind: str) -> str:
-    """As peft saves it."""
+    """The name under which peft saves a factor."""
     return f"base_model.model.{prefix}.{kind}.weight"
 
 

@@ -1,9 +1,9 @@
-"""The training objectives: functions from a `LossInputs` record to `LossOutputs`. They see log-probabilities of
-response tokens only, and never the model, the optimiser or other ranks.
+"""The training objectives: functions from a `LossInputs` to a `LossOutputs` record. They get log-probabilities of
+response tokens only, and never see the model, the optimiser or other ranks.
 
-Losses and metrics are sums over the given tokens divided by `normaliser`. With the whole step's token count as
-normaliser, what micro-batches and ranks compute adds up to what one big batch would give. Metrics ending in `_max` are
-maxima instead, and merge by the maximum.
+Losses and metrics are sums over the given tokens, divided by `normaliser`. If that is the number of tokens of the whole
+step, the results of micro-batches and ranks add up to the result of one big batch. Metrics ending in `_max` are maxima,
+and merge by the maximum.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class LossInputs:
-    """Per-token inputs, each [tokens], over the response tokens of a micro-batch; only `logprobs` carries a gradient.
+    """Values of the response tokens of a micro-batch, [tokens] each. Only `logprobs` has a gradient.
 
-    `logprobs`: of the policy that is trained. `old_logprobs`: of the policy at the start of the step (detached current
-    ones in the first optimiser step). `behaviour_logprobs`: what the rollout engine reported, NaN where it is unknown.
-    `normaliser`: response tokens of the whole step, over all micro-batches and ranks. `response_of`: which response a
-    token is of, counted from 0 in the micro-batch, where every response is whole. `responses`: of the whole step.
+    `logprobs`: of the trained policy. `old_logprobs`: of the policy at the start of the step; None stands for the
+    current ones, detached, in the first optimiser step. `behaviour_logprobs`: as the rollout engine reported them, NaN
+    if unknown. `normaliser`: number of response tokens of the whole step, over all micro-batches and ranks.
+    `response_of`: each token's response, counted from 0 in the micro-batch, which holds whole responses only.
+    `responses`: number of responses of the whole step.
     """
 
     logprobs: Tensor
@@ -38,29 +39,29 @@ class LossInputs:
 
 @dataclass(frozen=True)
 class LossOutputs:
-    """`loss`: a scalar to differentiate. `metrics`: detached scalars, shares of a mean over the whole step."""
+    """`loss`: a scalar to differentiate. `metrics`: detached scalars, each a share of a mean over the whole step."""
 
     loss: Tensor
     metrics: dict[str, Tensor] = field(default_factory=dict)
 
 
 def cross_entropy_loss(inputs: LossInputs) -> LossOutputs:
-    """Mean negative log-likelihood of the response tokens (SFT; REINFORCE with reward 1 on successes alone)."""
+    """Mean negative log-likelihood of the response tokens (SFT, and REINFORCE with reward 1 for successes)."""
     loss = -inputs.logprobs.sum() / inputs.normaliser
     return LossOutputs(loss, {"loss": loss.detach()})
 
 
 K3_LINEAR_FROM = math.log(10.0)
-"""Where the reference is more than ten times as sure of a token as the policy, k3 goes on as its tangent."""
+"""From here on k3 is replaced by its tangent: the reference gives a token ten times the policy's probability."""
 
 
 def k3_divergence(logprobs: Tensor, reference_logprobs: Tensor) -> Tensor:
     """The k3 estimate of KL(policy || reference) per token: exp(d) - d - 1 with d = reference - policy; never negative.
 
     Both [tokens], returns [tokens]. From "Approximating KL Divergence" (Schulman, 2020), as GRPO uses it. Above
-    `K3_LINEAR_FROM` it is linear in d: the exponential of one token that the policy hardly ever writes is otherwise
-    larger than everything else that a step learns from (a gradient's norm of 1282 in docs/results/hour, where it is 0.2
-    to 2.1 elsewhere), and a cap, which others set, no longer pulls such a token back.
+    `K3_LINEAR_FROM` it is linear in d. Otherwise the exponential of one token that the policy hardly ever writes
+    outweighs everything else in a step: in docs/results/hour one gradient had a norm of 1282, all others 0.2 to 2.1. A
+    cap, which others use, would have no gradient, and so would not pull such a token back.
     """
     difference = reference_logprobs - logprobs
     curved = difference.clamp(max=K3_LINEAR_FROM)
@@ -68,9 +69,10 @@ def k3_divergence(logprobs: Tensor, reference_logprobs: Tensor) -> Tensor:
 
 
 def truncated_importance_weights(old_logprobs: Tensor, behaviour_logprobs: Tensor | None, cap: float) -> Tensor:
-    """min(exp(old - behaviour), cap) per token, detached: corrects for sampling from an engine whose numbers differ.
+    """min(exp(old - behaviour), cap) per token, detached. Corrects for differences between the engine that sampled and
+    the learner.
 
-    [tokens] each. The weight is 1 where `cap` is 0 or the behaviour log-probability is unknown (NaN).
+    [tokens] each. The weight is 1 if `cap` is 0 or the behaviour log-probability is unknown (NaN).
     """
     if cap == 0.0 or behaviour_logprobs is None:
         return torch.ones_like(old_logprobs)
@@ -80,13 +82,13 @@ def truncated_importance_weights(old_logprobs: Tensor, behaviour_logprobs: Tenso
 
 @dataclass(frozen=True)
 class Objective:
-    """What `grpo_loss` computes. `clip_low`, `clip_high`: how far a ratio may go below and above 1. `kl`: weight of k3.
-    `importance_cap`: of truncated importance sampling, 0 for none.
+    """The variant of `grpo_loss`.
 
-    `ratio` is of each `token`, or of the `sequence`: the geometric mean over a response's tokens (GSPO, arXiv
-    2507.18071, eq. 7). `mean` says over what the loss is averaged: all tokens of the step (`token`), each `response`
-    first (GRPO as first published), or neither, a sum over responses x `horizon` (`constant`; Dr. GRPO, arXiv
-    2503.20783).
+    `clip_low`, `clip_high`: how far a ratio may go below and above 1. `kl`: weight of k3. `importance_cap`: the cap of
+    truncated importance sampling, 0 for none. `ratio`: of each `token`, or of the `sequence`, which is the geometric
+    mean over a response's tokens (GSPO, arXiv 2507.18071, eq. 7). `mean`: the loss is a mean over all tokens of the
+    step (`token`), over each `response` and then over responses (GRPO as first published), or a sum divided by
+    responses x `horizon` (`constant`; Dr. GRPO, arXiv 2503.20783).
     """
 
     clip_low: float
@@ -99,14 +101,14 @@ class Objective:
 
 
 def response_means(values: Tensor, response_of: Tensor) -> Tensor:
-    """Each token's value replaced by the mean over its response; both [tokens]."""
+    """Replaces each token's value by the mean over its response; both [tokens]."""
     lengths = torch.bincount(response_of).clamp_min(1)
     sums = values.new_zeros(len(lengths)).index_add(0, response_of, values)
     return (sums / lengths)[response_of]
 
 
 def token_weights(inputs: LossInputs, objective: Objective) -> Tensor:
-    """By how much each token counts in a step's loss; [tokens]. Raises ValueError for a mean that needs responses."""
+    """The weight of each token in a step's loss, [tokens]. Raises ValueError if the mean needs missing responses."""
     if objective.mean == "token":
         return torch.full_like(inputs.logprobs, 1.0 / inputs.normaliser, requires_grad=False)
     if inputs.response_of is None or inputs.responses <= 0:
@@ -119,12 +121,12 @@ def token_weights(inputs: LossInputs, objective: Objective) -> Tensor:
 
 
 def grpo_loss(inputs: LossInputs, objective: Objective) -> LossOutputs:
-    """Clipped policy-gradient objective with a KL term (CUDA-L1 section 2.4.5, eq. of GRPO), in the variants of
+    """The clipped policy-gradient objective with a KL term (CUDA-L1 section 2.4.5, equation 5), in the variants of
     `Objective`.
 
     Per token: -w * min(ratio * A, clip(ratio, 1 - clip_low, 1 + clip_high) * A) + kl * k3, where ratio = exp(logprobs -
     old_logprobs) and w is the truncated importance weight. Raises ValueError without advantages, without reference
-    log-probabilities when kl > 0, and without `response_of` where a variant needs it.
+    log-probabilities if kl > 0, and without `response_of` if a variant needs it.
     """
     clip_low, clip_high, kl = objective.clip_low, objective.clip_high, objective.kl
     if inputs.advantages is None:
@@ -149,9 +151,9 @@ def grpo_loss(inputs: LossInputs, objective: Objective) -> LossOutputs:
         metrics["kl"] = _share(divergence, inputs.normaliser)
     loss = (token_loss * token_weights(inputs, objective)).sum()
 
-    gone = ((advantages > 0) & (ratio > 1.0 + clip_high)) | ((advantages < 0) & (ratio < 1.0 - clip_low))
+    clipped_away = ((advantages > 0) & (ratio > 1.0 + clip_high)) | ((advantages < 0) & (ratio < 1.0 - clip_low))
     metrics["loss"] = loss.detach()
-    metrics["clip_fraction"] = _share(gone.float(), inputs.normaliser)
+    metrics["clip_fraction"] = _share(clipped_away.float(), inputs.normaliser)
     metrics["ratio_mean"] = _share(ratio, inputs.normaliser)
     metrics["ratio_max"] = _maximum(ratio)
     metrics["importance_weight"] = _share(weights, inputs.normaliser)

@@ -1,6 +1,6 @@
-"""The policy as a Hugging Face folder: made from scratch, or loaded, and the one way text becomes token ids.
+"""The policy as a Hugging Face folder: made from scratch or loaded. Also the only way in which text becomes token ids.
 
-Never trains a model: the engine does. From scratch it needs no model hub, and is the same bytes for the same seed.
+Never trains a model. A policy from scratch needs no model hub, and has the same bytes for the same seed.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from transformers.models.auto.tokenization_auto import get_tokenizer_config
 
 from configs.schema import ScratchConfig
 
-# The end of text has Qwen2's name for it: AutoTokenizer would add that name to the vocabulary if it were not there.
+# EOS is Qwen2's name for the end of text. AutoTokenizer would add that name to a vocabulary that lacks it.
 BOS, EOS, PAD = "<|bos|>", "<|endoftext|>", "<|pad|>"
 
 
 class PolicyError(Exception):
-    """A policy that cannot be made or loaded. The message is one line that names the model and the remedy."""
+    """The policy cannot be made or loaded. The message is one line that names the model and the remedy."""
 
 
 def make_policy(
@@ -40,7 +40,7 @@ def make_policy(
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
     """Writes a randomly initialised Qwen2 model and a byte-level BPE tokenizer trained on `texts` to `folder`.
 
-    `max_length` is the longest sequence in tokens. The same arguments give the same bytes. Raises PolicyError where the
+    `max_length`: tokens of the longest sequence. The same arguments give the same bytes. Raises PolicyError if the
     sizes do not fit each other.
     """
     if config.hidden_size % config.heads or config.heads % config.kv_heads or config.hidden_size // config.heads % 2:
@@ -69,7 +69,7 @@ def make_policy(
         torch.manual_seed(seed)
         model = Qwen2ForCausalLM(model_config)
     folder.mkdir(parents=True, exist_ok=True)
-    # Not the model's save_pretrained: it imports DeepSpeed, which looks for an accelerator and says so to the terminal.
+    # The model's save_pretrained would import DeepSpeed, which looks for an accelerator and prints that it does.
     save_torch_state_dict(dict(model.named_parameters()), folder)
     model.config.save_pretrained(folder)
     model.generation_config.save_pretrained(folder)
@@ -80,10 +80,10 @@ def make_policy(
 def train_tokenizer(
     texts: Iterable[str], vocab_size: int, max_token_length: int, max_length: int
 ) -> PreTrainedTokenizerFast:
-    """A byte-level BPE tokenizer for programs: any text comes back exactly, byte by byte.
+    """A byte-level BPE tokenizer for programs, which decodes to exactly the same bytes.
 
-    Text is cut at line ends only, so merges cross blanks and a token can be a whole idiom of up to `max_token_length`
-    bytes: on a small policy the length of a sequence is what costs.
+    Text is split at line ends only. So merges cross blanks, and a token can be a whole idiom of up to
+    `max_token_length` bytes. This makes sequences short, and their length decides the cost of a small policy.
     """
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.Sequence(
@@ -114,11 +114,11 @@ def train_tokenizer(
 def load_policy(model: str | Path, dtype: torch.dtype | str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Loads a causal language model and its tokenizer from a folder or by its Hugging Face id.
 
-    `dtype` may be `auto`, the one that it was saved in. Raises PolicyError where either does not load, and where the
-    weights are incomplete: transformers would fill the rest with random numbers.
+    `dtype` may be `auto`, for the precision in which it was saved. Raises PolicyError if either does not load, or if
+    weights are missing: transformers would fill them with random numbers.
     """
     tokenizer = load_tokenizer(model)
-    loader: Any = AutoModelForCausalLM  # with loading info it returns a pair, which its annotations leave out
+    loader: Any = AutoModelForCausalLM  # its annotations lack the pair that it returns with loading info
     try:
         loaded, report = loader.from_pretrained(str(model), dtype=dtype, output_loading_info=True)
     except (OSError, ValueError, RuntimeError, KeyError, ImportError, SafetensorError) as error:
@@ -132,19 +132,21 @@ def load_policy(model: str | Path, dtype: torch.dtype | str) -> tuple[PreTrained
 
 
 def compile_layers(model: PreTrainedModel) -> None:
-    """Lets torch compile the decoder layers, which share what is compiled, for lengths that vary: what lies between
-    products of matrices is then computed in few passes over memory. The first passes take the time for it, and again
-    where something else than a length is new."""
+    """Makes torch compile the decoder layers, for varying lengths; all layers share the compiled code.
+
+    Operations between products of matrices then take few passes over memory. The first passes take the time to compile,
+    and so do later ones if anything but a length changes.
+    """
     for module in model.modules():
         if isinstance(module, GradientCheckpointingLayer):
             module.compile(dynamic=True)
 
 
 def load_tokenizer(model: str | Path) -> PreTrainedTokenizerBase:
-    """The tokenizer of a policy. Raises PolicyError where it does not load or has no end-of-text token."""
+    """The tokenizer of a policy. Raises PolicyError if it does not load or has no end-of-text token."""
     try:
-        # A tokenizer saved as plain `TokenizersBackend` means what its file says. For a qwen2 model AutoTokenizer
-        # (transformers 5.19) would put Qwen2's word splitting and normalisation in their place: other ids, other text.
+        # A tokenizer that was saved as plain `TokenizersBackend` must be read as its file says. For a qwen2 model
+        # AutoTokenizer (transformers 5.19) would use Qwen2's word splitting and normalisation: other ids, other text.
         is_plain = get_tokenizer_config(str(model)).get("tokenizer_class") == PreTrainedTokenizerFast.__name__
         loader: Any = PreTrainedTokenizerFast if is_plain else AutoTokenizer
         tokenizer = loader.from_pretrained(str(model))
@@ -164,8 +166,8 @@ def _does_not_load(part: str, model: str | Path, error: Exception) -> PolicyErro
 
 
 def encode_prompt(tokenizer: PreTrainedTokenizerBase, text: str, chat_template: bool) -> list[int]:
-    """Token ids of a prompt: one user turn in the tokenizer's chat template when it has one and `chat_template` is set,
-    otherwise bos (where there is one) and the text."""
+    """Token ids of a prompt. With `chat_template` it is one user turn in the tokenizer's chat template, if it has one.
+    Otherwise it is bos, if there is one, and the text."""
     if chat_template and tokenizer.chat_template:
         ids = tokenizer.apply_chat_template(
             [{"role": "user", "content": text}], tokenize=True, add_generation_prompt=True, return_dict=False
@@ -181,5 +183,5 @@ def encode_response(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
 
 
 def _encode(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
-    # Programs and responses are data: `<|endoftext|>` in one is those characters, not the end of the text.
+    # Programs and responses are data: `<|endoftext|>` in them means these characters, not the end of the text.
     return list(tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"])

@@ -1,4 +1,7 @@
-"""The records of learning: what the rollout engines hand over and what the learner trains on (DESIGN.md section 3)."""
+"""The records of learning: the rollouts of engines, and the samples on which the learner trains.
+
+They hold plain data only, so that they can cross processes and be stored.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +18,10 @@ class Rollout:
     """One prompt and one sampled response.
 
     `prompt_ids` and `response_ids` are token ids; `logprobs` has one natural log-probability per response token, as the
-    rollout engine computed it at the sampling temperature under `policy_version`. `group` is shared by the responses to
-    one prompt. `reward` and `advantage` are None until known. `copy_of` says whether its program is one that its
-    prompt shows: `REFERENCE`, `EXEMPLAR` or, for neither, empty; None where nobody looked or there is no program.
-    `fastest_shown` is the speed-up of the fastest program that the prompt shows, of which the reference's is 1; None
+    rollout engine computed it at the sampling temperature under `policy_version`. The responses to one prompt have the
+    same `group`. `reward` and `advantage` are None until they are computed. `copy_of` says whether the prompt shows the
+    same program: `REFERENCE`, `EXEMPLAR`, or empty for neither; None if this was not checked or there is no program.
+    `fastest_shown` is the speed-up of the fastest program that the prompt shows, where the reference counts as 1; None
     in rows of older runs.
     """
 
@@ -69,9 +72,9 @@ def rollout_table(rollouts: Iterable[Rollout]) -> pa.Table:
 
 @dataclass(frozen=True)
 class Sample:
-    """One sequence to train on: cross-entropy uses the ids alone; GRPO also `advantage` and the behaviour `logprobs`.
+    """One sequence to train on. Cross-entropy uses the ids only; GRPO also uses `advantage` and `logprobs`.
 
-    `logprobs` is empty, or has one entry per response token.
+    `logprobs`: as the rollout engine reported them, one per response token, or empty.
     """
 
     prompt_ids: tuple[int, ...]

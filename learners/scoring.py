@@ -1,7 +1,7 @@
-"""Log-probabilities of response tokens: the one forward pass that all objectives share.
+"""Log-probabilities of response tokens: the forward pass that all objectives share.
 
-The vocabulary's logits are computed at response positions only, and in chunks, never for a whole batch: for prompts
-several times as long as responses they would be most of the memory and much of the time.
+Logits over the vocabulary are computed at response positions only, and in chunks, never for a whole batch. Prompts are
+several times as long as responses, so that logits of all positions would take most of the memory and much of the time.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from transformers import PreTrainedModel
 from learners.batching import Batch
 
 CHUNK_ELEMENTS = {"cpu": 1 << 26, "cuda": 1 << 28}
-"""Logits computed at once, by kind of device; on a CPU they are float32."""
-_KEPT_SHARE = 8  # of a GPU's memory, for logits that the backward pass finds as the forward pass left them
+"""Logits that are computed at once, by kind of device; on a CPU they are float32."""
+_KEPT_SHARE = 8  # logits that are kept for the backward pass take at most one part in this many of a GPU's memory
 
 
 def most_kept(memory: int, width: int) -> int:
-    """So many logits of a micro-batch are kept for its backward pass at most; of more it computes each chunk again.
-    `memory`: bytes of a GPU's, 0 for a CPU; `width`: bytes of a logit."""
+    """The largest number of a micro-batch's logits that are kept for its backward pass. If there are more, the backward
+    pass computes each chunk again. `memory`: bytes of the GPU's memory, 0 for a CPU. `width`: bytes of a logit."""
     return memory // (_KEPT_SHARE * width) if memory else CHUNK_ELEMENTS["cpu"]
 
 
 def has_bfloat16(device: str) -> bool:
-    """Whether a kind of device (`cuda`, `cpu`) has instructions for bfloat16. A CPU with AVX2 alone has none, and
-    takes many times as long for a product of matrices as in float32."""
+    """Whether a kind of device (`cuda`, `cpu`) has instructions for bfloat16. A CPU that has only AVX2 lacks them:
+    products of matrices then take many times as long as in float32."""
     if device != "cpu":
         return True
     return torch.backends.mkldnn.is_available() and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
@@ -41,21 +41,24 @@ def has_bfloat16(device: str) -> bool:
 class TokenScorer(nn.Module):
     """A causal language model that returns log-probabilities of given response tokens instead of logits.
 
-    A module of its own, so that DeepSpeed wraps it: under ZeRO-3 the hooks that gather a layer's weights run only when
-    modules are called, the output layer included.
+    It is a module, so that DeepSpeed can wrap it. Under ZeRO-3 the hooks that gather a layer's weights run only if
+    modules are called, including the output layer.
     """
 
     def __init__(self, model: PreTrainedModel, *, autocast: bool, cache_casts: bool = True) -> None:
-        """`autocast`: compute in bf16. `cache_casts`: keep the bf16 copies during a pass (not under ZeRO-3, whose point
-        is not to hold all weights)."""
+        """`autocast`: compute in bfloat16. `cache_casts`: keep the bfloat16 copies of weights during a pass. Not under
+        ZeRO-3, which must not hold all weights at once."""
         super().__init__()
         self.model = model
         self.autocast = autocast
         self.cache_casts = cache_casts
 
     def forward(self, batch: Batch, temperature: float, with_entropy: bool = False) -> tuple[Tensor, Tensor | None]:
-        """Natural log-probabilities of `batch.targets` at the sampling temperature, [tokens], float32; and, on request,
-        the entropy of each prediction, [tokens], without a gradient. Temperature 0 (greedy) is read as 1."""
+        """Natural log-probabilities of `batch.targets` at the sampling temperature, [tokens], float32.
+
+        Also returns the entropy of each prediction, [tokens], without a gradient, if `with_entropy` is set. Temperature
+        0 (greedy) counts as 1.
+        """
         scale = temperature if temperature > 0.0 else 1.0
         head = self.model.get_output_embeddings()
         packed = {} if batch.layout is None else {"layout": batch.layout}
@@ -95,7 +98,7 @@ class TokenScorer(nn.Module):
 
 @dataclass(frozen=True)
 class _Scale:
-    """What becomes of logits before they are probabilities."""
+    """The scaling of logits before the softmax."""
 
     temperature: float
     softcap: float | None
@@ -109,8 +112,11 @@ class _Scale:
 
 
 class _Score:
-    """[tokens, hidden] and [tokens] targets to log-probabilities and entropies, [tokens] each. Entropies, which have no
-    gradient, come with the first call alone, where they are wanted: the second is the backward pass's own."""
+    """From [tokens, hidden] and [tokens] targets to log-probabilities and entropies, [tokens] each.
+
+    Entropies have no gradient, so only the first call computes them. A second call is the recomputation of the backward
+    pass.
+    """
 
     def __init__(self, head: nn.Module, scale: _Scale, with_entropy: bool) -> None:
         self._head, self._scale, self._with_entropy = head, scale, with_entropy
@@ -128,24 +134,24 @@ class _Score:
 
 
 def _logprobs(logits: Tensor, targets: Tensor, scale: _Scale) -> Tensor:
-    """Of the targets; logits: [tokens, vocabulary]."""
+    """Log-probabilities of the targets; logits: [tokens, vocabulary]."""
     return -functional.cross_entropy(scale(logits), targets, reduction="none")
 
 
 def _entropy(logits: Tensor, targets: Tensor, logprobs: Tensor, scale: _Scale) -> Tensor:
-    """Of each prediction, in one pass more over the logits: the targets' log-probabilities say how these are
-    normalised."""
+    """The entropy of each prediction, with one more pass over the logits: their normaliser follows from the targets'
+    log-probabilities."""
     scaled = scale(logits)
     normaliser = scaled.gather(1, targets[:, None]) - logprobs[:, None]
     return normaliser[:, 0] - ((scaled - normaliser).exp() * scaled).sum(dim=1)
 
 
 def device_bytes(device: torch.device) -> int:
-    """Bytes of a GPU's memory; 0 for a CPU."""
+    """Bytes of the GPU's memory; 0 for a CPU."""
     return int(torch.cuda.get_device_properties(device).total_memory) if device.type == "cuda" else 0
 
 
 @cache
 def _fused(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Compiled, so that a GPU reads the vocabulary's logits a few times and never writes them in float32."""
+    """Compiles a function of logits, so that a GPU reads them a few times and never writes them in float32."""
     return torch.compile(function, dynamic=True)

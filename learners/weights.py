@@ -1,7 +1,7 @@
-"""Weights on their way from the learner to the rollout engines: contiguous buffers, and manifests that describe them.
+"""Packs weights for the way from the learner to the engines: contiguous buffers, and manifests of their content.
 
-One buffer a push, or a few of bounded size, not one message a parameter. A manifest carries the policy version and a
-checksum of every byte, so that an engine can prove what it loaded. Nothing here may move a buffer, or know who does.
+A push is one buffer, or a few of bounded size, instead of one message per parameter. A manifest has the policy version
+and a checksum of every byte, so that an engine can prove what it loaded. Never moves a buffer, and knows no transport.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 ALIGNMENT = 64  # bytes: a cache line, and a multiple of every element size
-_SUMMED = 1 << 20  # words that a checksum takes at once: 8 MiB, which caches hold
+_SUMMED = 1 << 20  # words that a checksum adds at once: 8 MiB, which fit into caches
 
 
 class ChecksumMismatch(RuntimeError):
@@ -36,7 +36,7 @@ class ChecksumMismatch(RuntimeError):
 
 @dataclass(frozen=True)
 class TensorEntry:
-    """Where one tensor lies: `dtype` is torch's name (`bfloat16`), `offset` counts bytes from the buffer's start."""
+    """The place of one tensor: `dtype` is torch's name (`bfloat16`), `offset` counts bytes from the buffer's start."""
 
     name: str
     dtype: str
@@ -46,9 +46,11 @@ class TensorEntry:
 
 @dataclass(frozen=True)
 class WeightManifest:
-    """What a buffer of `total_bytes` holds, and the checksum of all of it. A push has one or several parts, numbered
-    from 0; with the `last` an engine has the whole policy. `adapter` is empty where the tensors are the policy's own;
-    for those of an adapter it is what peft writes beside them (JSON)."""
+    """The content of a buffer of `total_bytes`, and its checksum.
+
+    A push has one or several parts, numbered from 0; after the `last` an engine has the whole policy. `adapter`: empty
+    if the tensors are the policy's weights; for adapters, the settings that peft writes beside them (JSON).
+    """
 
     version: int
     total_bytes: int
@@ -59,7 +61,7 @@ class WeightManifest:
     adapter: str = ""
 
     def to_json(self) -> str:
-        """The manifest as text, for channels that carry plain values only."""
+        """The manifest as text, for channels that only carry plain values."""
         return json.dumps(asdict(self))
 
     @classmethod
@@ -72,18 +74,20 @@ class WeightManifest:
 
 @dataclass(frozen=True)
 class PackedPart:
-    """A manifest and its bytes on some device, uint8 [total_bytes]: a view into a buffer that is filled again."""
+    """A manifest and its bytes, uint8 [total_bytes]: a view into a buffer that is reused for the next part."""
 
     manifest: WeightManifest
     data: Tensor
 
 
 def checksum_of(buffer: Any) -> str:
-    """Two sums over a contiguous buffer's 8-byte words, modulo 2^64, in hexadecimal: of the words, and of the words
-    times an odd number of their place. Integers, so that every device and every order of adding gives the same: it is
-    taken where the buffer lies. Against damage, not against forgers.
+    """Two sums over the 8-byte words of a contiguous buffer, modulo 2^64, in hexadecimal.
 
-    buffer: a tensor, or anything with a buffer. Bytes beyond the last whole word count as one filled up with zeros.
+    The first adds the words, the second adds each word times an odd number that depends on its position. Integer sums
+    are the same on every device and in every order, so the checksum is computed on the buffer's device. It protects
+    against damage, not against forgery.
+
+    buffer: a tensor, or any object with a buffer. Bytes after the last whole word are filled up with zeros.
     """
     data = _as_bytes(buffer)
     if rest := len(data) % 8:
@@ -96,7 +100,9 @@ def checksum_of(buffer: Any) -> str:
         return "sum64:0"
     plain, placed = torch.stack(sums).unbind(dim=1)
     placed = placed * torch.arange(1, 2 * len(placed), 2, device=placed.device)
-    return "sum64:" + "".join(f"{int(one) % 2**64:016x}" for one in torch.stack((plain.sum(), placed.sum())).tolist())
+    return "sum64:" + "".join(
+        f"{int(value) % 2**64:016x}" for value in torch.stack((plain.sum(), placed.sum())).tolist()
+    )
 
 
 def pack_parts(
@@ -108,12 +114,12 @@ def pack_parts(
     device: torch.device | str = "cpu",
     adapter: str = "",
 ) -> Iterator[PackedPart]:
-    """Copies tensors into a buffer on `device`, which is given out, and filled again, whenever the next tensor would
-    take it beyond `limit_bytes` (0: all in one). A part is valid until the next is asked for; a tensor larger than the
-    limit is a part of its own.
+    """Copies tensors into a buffer on `device` and yields it as a part, whenever the next tensor would take it beyond
+    `limit_bytes` (0: all tensors in one part). A tensor that is larger than the limit is a part of its own.
 
-    Floating-point tensors are converted to `dtype`, others keep theirs. Reads `named` as it goes, so that no more than
-    a part and a tensor are held. Raises ValueError when there is no tensor, or a name comes twice.
+    The buffer is reused: a part is valid until the next one is requested. Floating-point tensors are converted to
+    `dtype`, others keep their type. Reads `named` step by step, so that no more than a part and a tensor are held.
+    Raises ValueError if there is no tensor, or if a name comes twice.
     """
     seen = set[str]()
     pending: list[tuple[str, Tensor]] = []
@@ -136,7 +142,7 @@ def pack_parts(
 
 
 def _stored_bytes(tensor: Tensor, dtype: torch.dtype) -> int:
-    """What a tensor takes in a buffer, the gap to the next included."""
+    """The bytes of a tensor in a buffer, with the gap to the next tensor."""
     stored = dtype if tensor.is_floating_point() else tensor.dtype
     return -(-tensor.numel() * stored.itemsize // ALIGNMENT) * ALIGNMENT
 
@@ -156,7 +162,7 @@ def _packed(
     adapter: str,
 ) -> PackedPart:
     entries, end = list[TensorEntry](), 0
-    data.zero_()  # the gaps count in the checksum
+    data.zero_()  # the checksum includes the gaps
     for name, tensor in named:
         stored = dtype if tensor.is_floating_point() else tensor.dtype
         entry = TensorEntry(name, str(stored).removeprefix("torch."), tuple(tensor.shape), end)
@@ -167,14 +173,14 @@ def _packed(
 
 
 def unpack(manifest: WeightManifest, buffer: Any) -> Iterator[tuple[str, Tensor]]:
-    """Views into `buffer`, without a copy: they are valid as long as it is, and must not be written to."""
+    """Views into `buffer`, without a copy. They are valid as long as it is, and must not be written to."""
     data = _as_bytes(buffer)
     for entry in manifest.tensors:
         yield entry.name, _view(data, entry)
 
 
 def verify(manifest: WeightManifest, buffer: Any) -> None:
-    """Raises ChecksumMismatch unless `buffer` holds exactly the bytes that were packed."""
+    """Raises ChecksumMismatch unless `buffer` holds exactly the packed bytes."""
     size = len(buffer)
     actual = checksum_of(buffer) if size == manifest.total_bytes else f"{size} bytes instead of {manifest.total_bytes}"
     if actual != manifest.checksum:
@@ -182,12 +188,12 @@ def verify(manifest: WeightManifest, buffer: Any) -> None:
 
 
 def _as_bytes(buffer: Any) -> Tensor:
-    """uint8 [bytes], without a copy."""
+    """The buffer as uint8 [bytes], without a copy."""
     if isinstance(buffer, Tensor):
         return buffer
     if len(buffer) == 0:
         return torch.empty(0, dtype=torch.uint8)
-    with warnings.catch_warnings():  # buffers from Ray's object store are read-only, which is how they are used
+    with warnings.catch_warnings():  # buffers of Ray's object store are read-only, and only read here
         warnings.filterwarnings("ignore", message=".*not writable.*")
         return torch.frombuffer(buffer, dtype=torch.uint8)
 

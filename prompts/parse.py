@@ -194,7 +194,7 @@ class _Document:
         return after > 0 and self.headings[after - 1].name == "implementation"
 
     def section(self, name: str) -> str | None:
-        """The text of the first section `name`, or None. If the analysis is missing, it is the text before the design."""
+        """The text of the first section `name`, or None. A missing analysis is the text before the design."""
         for index, heading in enumerate(self.headings):
             if heading.name == name:
                 last = self.headings[index + 1].line if index + 1 < len(self.headings) else len(self._lines)

@@ -64,7 +64,8 @@ class PromptRenderer:
         return self._render("response.j2", code=code, analysis=analysis, design=design)
 
     def reward_check(self, **shown: object) -> str:
-        """The question to a reward checker, about `reference`, `program`, `speedup`, `best`, `evidence`, `cases`, `token`."""
+        """The question to a reward checker. It uses `reference`, `program`, `speedup`, `best`, `evidence`, `cases` and
+        `token`."""
         return self._render("reward_checker.j2", **shown)
 
     def _render(self, name: str, **variables: object) -> str:

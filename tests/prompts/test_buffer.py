@@ -1,3 +1,7 @@
+"""The buffer keeps successful programs of one architecture, and draws exemplars that a resume repeats."""
+
+from __future__ import annotations
+
 from pathlib import Path
 
 import pyarrow as pa

@@ -1,3 +1,7 @@
+"""Each strategy draws distinct exemplars, with the probabilities of its formula."""
+
+from __future__ import annotations
+
 import itertools
 import math
 from collections import Counter
@@ -30,7 +34,7 @@ def scored(*speedups: float, step: int = 0, start: int = 0) -> list[ScoredCandid
 
 
 def assert_frequency(observed: int, probability: float, draws: int = DRAWS) -> None:
-    """Within four standard deviations of the binomial."""
+    """`observed` lies within four standard deviations of the binomial distribution."""
     sigma = math.sqrt(draws * probability * (1 - probability))
     assert abs(observed - draws * probability) <= 4 * sigma, (observed / draws, probability)
 
