@@ -103,9 +103,8 @@ class SftConfig:
     tries: int = bounded(20, 1)  # programs that a teacher may propose for a task (CUDA-L1 section 2.2: 20)
     successes: int = bounded(2, 1)  # successful programs after which a task is done (CUDA-L1 section 2.2: 2)
     contrastive_share: float = bounded(0.0, 0.0, 1.0)  # share of the tasks that are learnt under a contrastive prompt
-    min_speedup: float = bounded(
-        0.0, 0.0
-    )  # lowest speed-up of a lesson, over `reward.baseline` (CUDA-L1 section 2.1: 0)
+    # The lowest speed-up of a lesson, over `reward.baseline` (CUDA-L1 section 2.1: 0).
+    min_speedup: float = bounded(0.0, 0.0)
 
 
 @dataclass
@@ -120,9 +119,8 @@ class SelfSupervisedConfig:
     min_gain: float = bounded(0.01, 0.0, 1.0)  # the phase stops if the success rate rises by less than this
     patience: int = bounded(1, 1)  # rounds without such a gain before it stops: one round is a noisy measurement
     contrastive_share: float = bounded(0.0, 0.0, 1.0)  # share of the prompts that show exemplars
-    min_speedup: float = bounded(
-        0.0, 0.0
-    )  # lowest speed-up of a success, over `reward.baseline` (CUDA-L1 section 2.1: 0)
+    # The lowest speed-up of a success, over `reward.baseline` (CUDA-L1 section 2.1: 0).
+    min_speedup: float = bounded(0.0, 0.0)
 
 
 @dataclass

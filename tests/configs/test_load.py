@@ -1,4 +1,4 @@
-"""A config is checked in full before anything runs, and whatever is wrong with it is one line."""
+"""A configuration is checked completely before anything runs, and any fault is reported in one line."""
 
 from __future__ import annotations
 
@@ -171,12 +171,12 @@ def test_an_error_names_the_file_that_set_the_key_and_not_the_one_that_extends_i
 
 
 @pytest.mark.parametrize("arch", ["auto", "H200", "A100-80G", "RTX-PRO-6000"])
-def test_all_five_baselines_may_be_named_where_there_may_be_a_gpu(arch, write):
+def test_all_five_baselines_may_be_named_if_there_may_be_a_gpu(arch, write):
     path = write("gpu.yaml", f"evaluator: {{arch: {arch}, baselines: [{', '.join(BASELINES)}]}}")
     assert load_config(path).evaluator.baselines == list(BASELINES)
 
 
-def test_the_baselines_refused_on_a_cpu_are_those_that_the_evaluator_does_not_have_there():
+def test_the_baselines_that_are_refused_on_a_cpu_are_those_that_the_evaluator_lacks_there():
     assert set(ONLY_ON_GPUS) == set(BASELINES) - set(existing_baselines("cpu"))
     assert set(BASELINES) == set(existing_baselines("H200"))
 
@@ -201,7 +201,7 @@ def test_every_number_at_its_bound_is_accepted_and_beyond_it_refused(write):
     assert load_config(path, ["rollout.gpu_memory_utilization=0.99"]).rollout.gpu_memory_utilization == 0.99
 
 
-def test_changed_keys_tells_what_differs_and_which_of_it_may(write):
+def test_changed_keys_are_named_and_those_that_may_change_are_known(write):
     old = load_config(write("a.yaml", "name: a"))
     new = load_config("a.yaml", ["contrastive_rl.steps=7", "tracking.uri=http://x", "learner.ranks=2", "seed=1"])
     assert changed_keys(old, old) == []

@@ -1,4 +1,4 @@
-"""A policy small enough to train in a test, and the samples to train it on."""
+"""A policy that is small enough to train in a test, and samples to train it on."""
 
 from __future__ import annotations
 
@@ -36,5 +36,5 @@ def samples(policy_folder: Path) -> list[Sample]:
 
 @pytest.fixture
 def learner_config() -> LearnerConfig:
-    """One thread and exact float32: two runs agree to rounding."""
+    """One thread and exact float32, so that two runs agree except for rounding."""
     return LearnerConfig(autocast=False, threads=1, micro_batch_tokens=256)

@@ -1,4 +1,4 @@
-"""What the engine is measured against: a plain PyTorch loop over one big batch, on one process, in float32."""
+"""A plain PyTorch loop over one big batch, in one process and in float32. The engine is compared with it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from learners.records import Sample
 
 
 def logprobs_of(model: Any, sample: Sample) -> Tensor:
-    """[response tokens], by the plain forward pass over this one sequence."""
+    """Log-probabilities, [response tokens], of the plain forward pass over one sequence."""
     ids = torch.tensor([sample.prompt_ids + sample.response_ids])
     start = len(sample.prompt_ids)
     predictions = model(ids).logits[0, start - 1 : -1].log_softmax(-1)
@@ -44,7 +44,7 @@ def train_plainly(folder: Path, samples: Sequence[Sample]) -> dict[str, Tensor]:
 
 
 def plain_gradients(folder: Path, samples: Sequence[Sample]) -> dict[str, Tensor]:
-    """Of cross-entropy, clipped to a norm of 1."""
+    """Gradients of cross-entropy, clipped to a norm of 1."""
     model, _ = load_policy(folder, torch.float32)
     (-torch.cat([logprobs_of(model, sample) for sample in samples]).mean()).backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)

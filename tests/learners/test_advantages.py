@@ -1,4 +1,4 @@
-"""What must hold of smoothing and group normalisation, whatever the rewards are."""
+"""Properties of smoothing and group normalisation that hold for all rewards."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_advantages_without_scale_keep_the_deviations_of_their_groups() -> None:
     assert max(plain) < max(scaled)
 
 
-def test_group_advantages_have_zero_mean_and_unit_deviation_where_there_is_signal() -> None:
+def test_group_advantages_have_zero_mean_and_unit_deviation_if_there_is_a_signal() -> None:
     advantages = group_advantages(torch.tensor([[0.0, 1.0, 2.0, 5.0], [1.0, 1.0, 1.0, 1.0]], dtype=torch.float64))
     assert advantages[0].mean().item() == pytest.approx(0.0, abs=1e-12)
     assert advantages[0].pow(2).mean().item() == pytest.approx(1.0)
@@ -106,7 +106,7 @@ def test_groups_of_unequal_size_are_normalised_one_by_one() -> None:
 
 
 @pytest.mark.parametrize("weight", [0.0, 0.25, 1.0])
-def test_what_is_worse_than_its_group_may_count_less_and_what_is_better_counts_as_ever(weight: float) -> None:
+def test_responses_worse_than_their_group_may_count_less_and_better_ones_count_as_before(weight: float) -> None:
     groups, keys = [[0.0, 0.0, 1.0, 3.0], [2.0, 2.0]], ["a", "b"]
     whole = advantages_of(groups, keys, RunningStatistics(0.9), 1.5)
     weighed = advantages_of(groups, keys, RunningStatistics(0.9), 1.5, negative_weight=weight)
@@ -115,7 +115,7 @@ def test_what_is_worse_than_its_group_may_count_less_and_what_is_better_counts_a
     assert max(whole[0]) > 0 > min(whole[0])
 
 
-def test_a_neutral_reward_gets_no_advantage_and_changes_nobody_elses() -> None:
+def test_a_neutral_reward_gets_no_advantage_and_does_not_change_those_of_others() -> None:
     with_suspect, without = RunningStatistics(0.9), RunningStatistics(0.9)
     suspect = advantages_of([[0.0, None, 3.0, 1.0]], ["task"], with_suspect, 1.5)[0]
     plain = advantages_of([[0.0, 3.0, 1.0]], ["task"], without, 1.5)[0]

@@ -1,4 +1,4 @@
-"""Packed attention gives what a dense mask gives; on a GPU its gradients, too."""
+"""Packed attention gives the same outputs as a dense mask, and on a GPU the same gradients."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def dense_flash(
     causal: bool,
     scale: float,
 ) -> tuple[Tensor, Tensor]:
-    """What FlashAttention computes, where there is no GPU."""
+    """The same as FlashAttention, for machines without a GPU."""
     assert (most_queries, most_keys) == (int(query_bounds.diff().max()), int(key_bounds.diff().max()))
-    key, value = (one.repeat_interleave(query.shape[1] // one.shape[1], dim=1) for one in (key, value))
+    key, value = (tensor.repeat_interleave(query.shape[1] // tensor.shape[1], dim=1) for tensor in (key, value))
     outputs, normalisers = [], []
     for number in range(len(query_bounds) - 1):
         rows = slice(int(query_bounds[number]), int(query_bounds[number + 1]))
@@ -64,7 +64,7 @@ def dense_flash_backward(
     causal: bool,
     scale: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The same for its gradients: of the output and the normalisers that it is given, not of its own."""
+    """The same for its gradients, which follow from the given output and normalisers, not from its own."""
     shared = query.shape[1] // key.shape[1]
     keys, values = (one.repeat_interleave(shared, dim=1) for one in (key, value))
     found = torch.zeros_like(query), torch.zeros_like(keys), torch.zeros_like(values)
@@ -134,8 +134,8 @@ def test_a_window_is_no_full_attention(policy_folder: Path) -> None:
 @pytest.mark.cuda
 @pytest.mark.parametrize(("heads", "compiled"), [((4, 2), False), ((14, 2), False), ((14, 2), True)])
 def test_gradients_on_a_gpu_are_as_exact_as_those_of_a_dense_mask(heads: tuple[int, int], compiled: bool) -> None:
-    """They differ from float32's as those of a dense mask in bfloat16 do. Lengths of several blocks; heads that are no
-    power of two."""
+    """They differ from float32's gradients as much as those of a dense mask in bfloat16 do. Lengths span several
+    blocks, and the number of heads is not a power of two."""
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
     config = Qwen2Config(

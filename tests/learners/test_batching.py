@@ -1,4 +1,4 @@
-"""Every token is planned once, within the budget, the same way everywhere."""
+"""Every token is planned once, within the budget, and every rank makes the same plan."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_every_sample_is_planned_once_within_the_budget(
         assert share or all(len(row.samples) == 1 for row in rows)
 
 
-@settings(deadline=None)  # of the machine, which may be busy
+@settings(deadline=None)  # the machine may be busy
 @given(lengths, st.integers(1, 4))
 def test_packed_micro_batches_keep_to_the_budget_and_no_sample_is_lost(
     sizes: list[tuple[int, int, int]], world_size: int
@@ -59,7 +59,7 @@ def test_packed_micro_batches_keep_to_the_budget_and_no_sample_is_lost(
     for batch in batches:
         assert batch.segments is not None
         documents, responses = batch.segments
-        # Every response token is predicted by the token before it: of its own response, or the last of its prompt.
+        # The token before it predicts a response token: one of its own response, or the last of its prompt.
         places = torch.arange(len(documents))[responses > 0]
         assert (documents[batch.predictors] == documents[places]).all()
         first = batch.predictors != places - 1
@@ -106,7 +106,7 @@ def test_ranks_get_equal_shares() -> None:
     assert max(loads) - min(loads) <= 36
 
 
-def test_collate_lines_tokens_up_with_what_predicts_them() -> None:
+def test_collate_aligns_tokens_with_the_positions_that_predict_them() -> None:
     rows = [
         Row((Sample((5, 6, 7), (8, 9), 0.5, (-1.0, -2.0)), Sample((5, 6, 7), (10, 11, 12), -1.0))),
         Row((Sample((1, 2), (3,), 2.0),)),
@@ -124,7 +124,9 @@ def test_collate_lines_tokens_up_with_what_predicts_them() -> None:
     allowed = batch.attention_mask[0, 0]
     assert allowed[6].nonzero().flatten().tolist() == [0, 1, 2, 5, 6]  # the prompt and its own response, so far
     assert allowed[4].nonzero().flatten().tolist() == [0, 1, 2, 3, 4]
-    assert batch.attention_mask.diagonal(dim1=-2, dim2=-1).all()  # padding too: a query that sees nothing gives NaN
+    assert batch.attention_mask.diagonal(
+        dim1=-2, dim2=-1
+    ).all()  # padding, too: a query that may attend to nothing gives NaN
 
 
 def test_rows_of_one_response_need_no_mask() -> None:

@@ -1,4 +1,4 @@
-"""Compiled layers train as those that are not: the same losses, entropies and norms of gradients, but for rounding."""
+"""Compiled layers train like others: the same losses, entropies and norms of gradients, except for rounding."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def engine_for(folder: Path, config: LearnerConfig, **changes: Any) -> Iterator[
 
 @torch.no_grad()
 def likelihoods(engine: LearnerEngine, folder: Path, samples: Sequence[Sample]) -> list[float]:
-    """Log-likelihood of each sample's response under the engine's current weights, loaded as rollout engines do."""
+    """Log-likelihood of each sample's response under the engine's current weights, loaded like in a rollout engine."""
     model, _ = load_policy(folder, torch.float32)
     model.load_state_dict(dict(engine.named_weights()), strict=False)
     return [logprobs_of(model, sample).sum().item() for sample in samples]
@@ -122,7 +122,7 @@ def test_mismatch_with_the_rollout_engine_is_measured_at_its_temperature(
 def test_variants_of_the_objective_train_as_a_plain_loop_does(
     policy_folder: Path, mixed: list[Sample], learner_config: LearnerConfig, ratio: str, mean: str, budget: int
 ) -> None:
-    """The first step of each is a plain policy gradient, with tokens weighted as `loss_mean` says."""
+    """The first step of each variant is a plain policy gradient, with tokens weighted by `loss_mean`."""
     model, _ = load_policy(policy_folder, torch.float32)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.95), weight_decay=0.0)
     losses = [-sample.advantage * logprobs_of(model, sample) for sample in mixed]
@@ -234,7 +234,7 @@ def test_the_reference_of_adapters_is_the_policy_that_the_phase_began_with(
     tmp_path: Path,
     stage: int,
 ) -> None:
-    """Not the model without adapters: that would pull back to before SFT."""
+    """The reference is not the model without adapters, which would pull the policy back to before SFT."""
     contrastive, lora = ContrastiveConfig(kl=0.1), LoraConfig(rank=4, alpha=8.0)
 
     def grown(engine: LearnerEngine) -> None:
@@ -263,7 +263,7 @@ def test_the_reference_of_adapters_is_the_policy_that_the_phase_began_with(
 def _divergence(
     folder: Path, samples: list[Sample], policy: dict[str, torch.Tensor], reference: dict[str, torch.Tensor]
 ) -> float:
-    """The mean k3 of two plain models with these weights."""
+    """The mean k3 between two plain models with these weights."""
     model, _ = load_policy(folder, torch.float32)
     found = []
     for weights in (policy, reference):

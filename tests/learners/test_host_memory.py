@@ -1,4 +1,4 @@
-"""A learner on a CPU keeps no memory between steps that nothing lies in."""
+"""A learner on a CPU keeps no unused memory between steps."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from learners.records import Sample
 
 
 def resident() -> int:
-    """Bytes of this process that are no file's."""
+    """Resident bytes of this process that are not mapped from files."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon"))
 
 
-def with_holes() -> list[torch.Tensor]:
-    """Tensors with 190 MB of holes between them."""
+def with_gaps() -> list[torch.Tensor]:
+    """Tensors with 190 MB of gaps between them."""
     held = [torch.ones(size) for _ in range(4000) for size in (12_000, 1_000)]
     return held[1::2]
 
 
-def test_holes_between_tensors_are_given_back() -> None:
-    held = with_holes()
+def test_gaps_between_tensors_are_returned_to_the_system() -> None:
+    held = with_gaps()
     before = resident()
     trim()
     assert before - resident() > 100e6
@@ -35,12 +35,12 @@ def test_holes_between_tensors_are_given_back() -> None:
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU's memory is not the C library's")
-def test_a_step_gives_back_what_it_does_not_need(
+def test_a_step_returns_memory_that_it_no_longer_needs(
     policy_folder: Path, samples: list[Sample], learner_config: LearnerConfig
 ) -> None:
     with closing(LearnerEngine(learner_config, policy_folder, max_length=128)) as engine:
         engine.train_cross_entropy(samples, 1e-3)
-        held = with_holes()
+        held = with_gaps()
         before = resident()
         engine.train_cross_entropy(samples, 1e-3)
         assert before - resident() > 100e6

@@ -1,4 +1,4 @@
-"""The objectives against numbers worked out by hand, and their gradients where they must vanish."""
+"""The objectives give numbers that were computed by hand, and their gradients vanish where they must."""
 
 from __future__ import annotations
 
@@ -105,8 +105,8 @@ def test_a_constant_mean_does_not_look_at_lengths() -> None:
 
 
 def test_the_ratio_of_a_sequence_is_the_geometric_mean_of_its_tokens() -> None:
-    """GSPO: all tokens of a response are clipped together, or none is."""
-    ratio = (0.5 * 1.0 * 4.0) ** (1 / 3)  # 1.26 of the second response; 1.5 of the first, which is clipped
+    """GSPO: either all tokens of a response are clipped, or none."""
+    ratio = (0.5 * 1.0 * 4.0) ** (1 / 3)  # 1.26 for the second response; 1.5 for the first, which is clipped
     outputs, gradient = run(RESPONSES, ratio="sequence", mean="response")
     assert outputs.loss.item() == pytest.approx((-1.28 + ratio) / 2)
     assert gradient.tolist() == pytest.approx([0.0, *[ratio / 6] * 3])
@@ -170,7 +170,7 @@ def test_k3_is_never_negative(pairs: list[tuple[float, float]]) -> None:
 
 
 def test_one_token_that_the_policy_gave_up_does_not_outweigh_the_others() -> None:
-    """Up to a factor of ten it is k3; beyond, a line that goes on where k3 ends, at its slope."""
+    """It is k3 up to a factor of ten, and k3's tangent beyond."""
     reference = torch.zeros(5, dtype=torch.float64)
     policy = (-torch.tensor([-3.0, 1.0, math.log(10), math.log(10) + 2, 14.0], dtype=torch.float64)).requires_grad_()
     divergence = k3_divergence(policy, reference)

@@ -1,4 +1,4 @@
-"""What is said beforehand of a policy's memory is what it takes."""
+"""Training takes as much memory as was predicted."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CONFIG = Qwen2Config(
     tie_word_embeddings=True,
     max_position_embeddings=512,
 )
-# The peak of a step of 40 million weights in a process of its own, beyond what it takes before it has them.
+# Measures the peak of a step of 40 million weights in a separate process, less its memory before they are loaded.
 MEASURED = """
 import resource, sys, tempfile
 from transformers import Qwen2Config
@@ -57,7 +57,7 @@ print(shape.parameters, peak, learner_memory(shape, engine.config, responses=16,
 """
 
 
-def test_a_shape_counts_what_the_model_has() -> None:
+def test_a_shape_counts_the_elements_of_the_model() -> None:
     model = Qwen2ForCausalLM(CONFIG)
     shape = policy_shape(CONFIG)
     assert shape.parameters == sum(one.numel() for one in model.parameters())
@@ -67,7 +67,7 @@ def test_a_shape_counts_what_the_model_has() -> None:
 
 
 def kept_bytes(*, checkpointing: bool) -> tuple[int, int]:
-    """What a forward pass keeps for the backward pass, and the tokens that it is of."""
+    """The bytes that a forward pass keeps for the backward pass, and its number of tokens."""
     model = Qwen2ForCausalLM(CONFIG)
     if checkpointing:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
@@ -89,11 +89,11 @@ def kept_bytes(*, checkpointing: bool) -> tuple[int, int]:
     return sum(kept.values()), batch.input_ids.numel()
 
 
-def test_activations_are_what_a_pass_keeps() -> None:
+def test_predicted_activations_are_those_that_a_pass_keeps() -> None:
     shape = policy_shape(CONFIG)
     whole, tokens = kept_bytes(checkpointing=False)
     few, _ = kept_bytes(checkpointing=True)
-    few += whole // shape.layers  # of the layer that the backward pass has just computed again
+    few += whole // shape.layers  # the layer that the backward pass has just computed again
     for taken, checkpointing in ((whole, False), (few, True)):
         config = LearnerConfig(micro_batch_tokens=tokens, gradient_checkpointing=checkpointing)
         said = learner_memory(shape, config, responses=0, reference=False).activations
@@ -102,7 +102,7 @@ def test_activations_are_what_a_pass_keeps() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stage", [0, 1, 2, 3])
-def test_states_are_what_a_process_takes(stage) -> None:
+def test_predicted_states_take_the_memory_of_a_process(stage) -> None:
     done = subprocess.run([sys.executable, "-c", MEASURED, str(stage)], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr[-2000:]
     parameters, peak, said = map(int, done.stdout.split()[-3:])
@@ -110,7 +110,7 @@ def test_states_are_what_a_process_takes(stage) -> None:
     assert 0.7 < peak / said < 1.4, (stage, peak / parameters, said / parameters)
 
 
-def test_ranks_and_stages_share_what_they_say() -> None:
+def test_ranks_share_the_states_that_their_stage_shards() -> None:
     shape = policy_shape(CONFIG)
     totals = [
         learner_memory(shape, LearnerConfig(zero_stage=stage, ranks=8), responses=10, reference=False).total
@@ -126,7 +126,7 @@ def test_ranks_and_stages_share_what_they_say() -> None:
     assert small.optimizer == 8 * trainable(shape, adapters.lora) < whole.optimizer / 8
 
 
-def test_what_is_moved_is_on_the_host_instead() -> None:
+def test_off_loaded_states_are_on_the_host_instead() -> None:
     shape = policy_shape(CONFIG)
     config = LearnerConfig(zero_stage=3, autocast=False)
 
@@ -150,14 +150,14 @@ def test_a_model_without_a_configuration_is_one_line(tmp_path) -> None:
         policy_shape(str(tmp_path))
 
 
-def test_logits_are_kept_where_there_is_room() -> None:
+def test_logits_are_kept_if_there_is_room() -> None:
     shape = policy_shape(CONFIG)
 
     def activations(gib: int, responses: int) -> int:
         config = LearnerConfig(micro_batch_tokens=1024)
         return learner_memory(shape, config, responses=responses, reference=False, device_bytes=gib << 30).activations
 
-    most = (80 << 30) // (16 * shape.vocabulary)  # whose logits take an eighth
+    most = (80 << 30) // (16 * shape.vocabulary)  # tokens whose logits take an eighth of the memory
     grown = activations(80, most) - activations(80, most // 2)
     assert grown == pytest.approx(2 * shape.vocabulary * (most - most // 2), rel=0.01)
     assert activations(80, 2 * most) == activations(80, most), (

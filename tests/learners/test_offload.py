@@ -1,4 +1,5 @@
-"""What lies elsewhere, or is half as wide, trains the same; what a machine cannot do is said in one line."""
+"""Off-loaded states, and frozen weights in bfloat16, do not change training. An impossible off-load is refused in one
+line."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ def engine_for(folder: Path, config: LearnerConfig, **changes: Any) -> Iterator[
         {"zero_stage": 3, "offload_optimizer": "nvme", "offload_parameters": "cpu", "offload_reference": True},
     ],
 )
-def test_a_checkpoint_holds_what_was_moved_away(
+def test_a_checkpoint_holds_off_loaded_states(
     policy_folder: Path, samples: list[Sample], learner_config: LearnerConfig, tmp_path: Path, changes: dict[str, Any]
 ) -> None:
     changes = {**changes, "nvme_path": str(tmp_path / "disk")}
@@ -66,7 +67,7 @@ def test_moments_in_files_step_as_those_in_memory_do_and_leave_no_files(tmp_path
         for weight, twin in zip(weights, copies, strict=True):
             weight.grad = torch.randn_like(weight)
             twin.grad = weight.grad.clone()
-        if step == 2:  # as after a checkpoint
+        if step == 2:  # as after loading a checkpoint
             on_disk.load_state_dict(copy.deepcopy(in_memory.state_dict()))
         on_disk.step()
         in_memory.step()
@@ -77,10 +78,10 @@ def test_moments_in_files_step_as_those_in_memory_do_and_leave_no_files(tmp_path
     assert list(tmp_path.iterdir()) == []
 
 
-def test_weights_on_disk_without_the_means_are_refused(
+def test_weights_on_disk_are_refused_without_libaio_or_a_compiler(
     policy_folder: Path, learner_config: LearnerConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whether the machine has libaio or not: no compiler finds a header in an empty folder, nor itself."""
+    """It fails on machines with libaio, too, because an empty folder has neither its header nor a compiler."""
     monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path / "built"))
     monkeypatch.setenv("PATH", str(tmp_path))
     with (
@@ -106,10 +107,10 @@ def test_a_folder_that_cannot_be_made_is_named(
 
 
 @pytest.mark.parametrize("rank", [0, 4])
-def test_a_reference_of_half_the_width_says_nearly_the_same(
+def test_a_reference_in_bfloat16_gives_nearly_the_same_log_probabilities(
     policy_folder: Path, samples: list[Sample], learner_config: LearnerConfig, tmp_path: Path, rank: int
 ) -> None:
-    """Its matrices are those that products are computed with anyway, so it differs in the embedding alone."""
+    """Products are computed with bfloat16 matrices anyway, so only the embedding differs."""
     found = {}
     for autocast in (True, False):
         with engine_for(policy_folder, learner_config, autocast=autocast, lora=LoraConfig(rank=rank)) as engine:
@@ -140,7 +141,7 @@ def test_a_reference_saved_in_float32_still_loads(
 
 
 @pytest.mark.parametrize("stage", [0, 1, 3])
-def test_weights_under_adapters_are_half_as_wide_and_merge_in_float32(
+def test_weights_under_adapters_are_bfloat16_and_merge_in_float32(
     policy_folder: Path, samples: list[Sample], learner_config: LearnerConfig, stage: int
 ) -> None:
     lora = LoraConfig(rank=4, alpha=8.0)

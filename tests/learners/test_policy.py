@@ -1,4 +1,4 @@
-"""A policy from scratch is reproducible, loads as any other model does, and its tokenizer loses nothing."""
+"""A policy from scratch is reproducible and loads like any other model, and its tokenizer loses nothing."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""One, two and four ranks train as one process would with a plain loop: at every ZeRO stage, with what is off-loaded
-and without. Weights are compared in float32, gradients under autocast to bfloat16 (where the CPU has it)."""
+"""One, two and four ranks train like one process with a plain loop: at every ZeRO stage, with and without off-loading.
+Weights are compared in float32, gradients under autocast to bfloat16 (if the CPU has it)."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def mixed(samples: list[Sample]) -> list[Sample]:
-    """Three samples, so that two ranks cannot share them evenly, and one of four has none; advantages of both signs."""
+    """Three samples: two ranks cannot share them evenly, and one of four ranks has none. Advantages of both signs."""
     return [replace(sample, advantage=advantage) for sample, advantage in zip(samples, (1.0, -0.5, 0.25), strict=False)]
 
 
 def run_ranks(
     ranks: int, policy: Path, output: Path, samples: Sequence[Sample], modes: Sequence[str], device: str
 ) -> None:
-    """Each mode of `train_rank.py` leaves its weights, gradients and metrics in `output`. A rank has a GPU, or none."""
+    """Runs `train_rank.py`. Each mode writes weights, gradients and metrics to `output`. A rank has a GPU, or none."""
     listing = output / "samples.json"
     listing.write_text(json.dumps([asdict(sample) for sample in samples]))
     port, path = free_port(), os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
@@ -58,7 +58,7 @@ def run_ranks(
 
 
 def distance(found: dict[str, Tensor], expected: dict[str, Tensor]) -> float:
-    """Of all tensors together, by the norm of what is expected."""
+    """The difference of all tensors together, relative to the norm of the expected ones."""
     assert found.keys() == expected.keys()
     difference = torch.cat([(found[name] - expected[name]).flatten() for name in expected]).norm()
     return float(difference / torch.cat([one.flatten() for one in expected.values()]).norm())
@@ -89,7 +89,7 @@ def test_ranks_train_as_a_plain_loop_does(
         for name in ("loss", "gradient_norm", "kl"):
             assert metrics[mode][name] == pytest.approx(metrics["stage-0"][name], rel=1e-3)
         found = load_file(tmp_path / f"{mode}-gradients.safetensors")
-        # Eight bits of a product's factors are kept: 2 ** -8 is 0.4 %.
+        # A product's factors keep eight bits: 2 ** -8 is 0.4 %.
         rounded = distance(found, slopes)
         assert rounded < 2**-7, (mode, rounded)
         assert not has_bfloat16(device) or rounded > 1e-4, "computed in bfloat16, not in float32"

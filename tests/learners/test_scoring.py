@@ -51,7 +51,11 @@ def test_chunks_change_neither_values_nor_gradients(
     batch, scorer = collate(rows, pad_id=0), TokenScorer(model, autocast=False)
     results = []
     few = 7 * model.config.vocab_size
-    for elements, memory in ((1 << 26, 0), (few, 0), (few, 1 << 40)):  # one chunk; several, computed again, or kept
+    for elements, memory in (
+        (1 << 26, 0),
+        (few, 0),
+        (few, 1 << 40),
+    ):  # one chunk; several that are computed again; several that are kept
         monkeypatch.setitem(scoring.CHUNK_ELEMENTS, "cpu", elements)
         monkeypatch.setattr(scoring, "device_bytes", lambda _, memory=memory: memory)
         model.zero_grad()

@@ -1,3 +1,5 @@
+"""Weights arrive as they were packed, and damage on the way is found."""
+
 import pickle
 
 import numpy as np
@@ -20,7 +22,7 @@ def named() -> list[tuple[str, torch.Tensor]]:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_what_is_unpacked_is_what_was_packed_at_the_wanted_precision(dtype: torch.dtype) -> None:
+def test_unpacked_tensors_are_the_packed_ones_in_the_requested_precision(dtype: torch.dtype) -> None:
     packed = pack(named(), dtype, version=3)
     verify(packed.manifest, packed.data)
     assert packed.manifest.version == 3
@@ -40,7 +42,7 @@ def test_unpacked_tensors_share_the_buffer_even_a_read_only_one() -> None:
     assert next(tensor for _, tensor in unpack(packed.manifest, packed.data)).data_ptr() == first.data_ptr()
 
 
-def test_packing_copies_so_that_training_on_does_not_change_what_was_packed() -> None:
+def test_packing_copies_so_that_later_training_does_not_change_the_packed_weights() -> None:
     weight = torch.nn.Parameter(torch.ones(8))
     packed = pack([("weight", weight)], torch.float32, version=0)
     with torch.no_grad():
@@ -49,7 +51,7 @@ def test_packing_copies_so_that_training_on_does_not_change_what_was_packed() ->
     assert dict(unpack(packed.manifest, packed.data))["weight"].sum() == 8
 
 
-def test_every_tensor_starts_where_its_type_can_be_read() -> None:
+def test_every_tensor_is_aligned_for_its_type() -> None:
     manifest = pack(named(), torch.float32, version=0).manifest
     assert all(entry.offset % 64 == 0 for entry in manifest.tensors)
 

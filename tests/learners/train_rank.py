@@ -1,4 +1,4 @@
-"""One rank of a learner, as a process of its own: trains in every mode and writes what became of the policy.
+"""One rank of a learner, as a separate process: trains in every mode and writes the resulting weights.
 
 Run by test_ranks.py: python train_rank.py RANK WORLD_SIZE PORT POLICY_FOLDER OUTPUT_FOLDER SAMPLES.json MODE ...
 """
@@ -37,8 +37,8 @@ def trained(engine: LearnerEngine, samples: Sequence[Sample]) -> tuple[dict[str,
 
 
 def gradients(engine: LearnerEngine, samples: Sequence[Sample]) -> dict[str, Tensor]:
-    """Of cross-entropy, clipped, as the optimiser of a new engine gets them: with a rate and an epsilon as large as
-    each other, Adam's first step is the gradient itself."""
+    """Clipped gradients of cross-entropy, as the optimiser of a new engine gets them. With a rate that equals epsilon,
+    Adam's first step is the gradient itself."""
     before = dict(engine.named_weights())
     for group in engine._optimiser.engine.optimizer.param_groups:
         group["eps"] = 1e6

@@ -1,4 +1,4 @@
-"""Where an answer that is still being written may end. What stands in it is `parse_response`'s to say."""
+"""Positions at which an unfinished answer may be ended. `parse_response` then finds the same program."""
 
 import time
 
@@ -47,7 +47,7 @@ ANSWERS = {
 
 @pytest.mark.parametrize("name", ANSWERS)
 def test_an_answer_may_end_behind_the_fence_of_its_program_and_nowhere_before(name: str) -> None:
-    """Wherever the text that is there so far is cut."""
+    """However the text so far is divided into pieces."""
     text, code = ANSWERS[name]
     whole = text + EXPLAINED
     assert end_of_program(whole) == len(text)
