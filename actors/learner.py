@@ -150,18 +150,18 @@ class LearnerGroup:
     def train_cross_entropy(self, samples: Sequence[Sample], learning_rate: float) -> dict[str, float]:
         """One optimiser step of cross-entropy; see `LearnerEngine.train_cross_entropy`."""
         self.has_trained = True
-        return self._all("train_cross_entropy", ray.put(list(samples)), learning_rate)[0]
+        return self._call_engines("train_cross_entropy", ray.put(list(samples)), learning_rate)[0]
 
     def train_grpo(
         self, samples: Sequence[Sample], learning_rate: float, config: ContrastiveConfig, temperature: float
     ) -> dict[str, float]:
         """One GRPO step; see `LearnerEngine.train_grpo`."""
         self.has_trained = True
-        return self._all("train_grpo", ray.put(list(samples)), learning_rate, config, temperature)[0]
+        return self._call_engines("train_grpo", ray.put(list(samples)), learning_rate, config, temperature)[0]
 
     def set_reference(self) -> None:
         """Freezes the current policy as the reference of the KL term."""
-        self._all("set_reference")
+        self._call_engines("set_reference")
 
     def parts(
         self, version: int, dtype: str, transport: str = HOST, limit_bytes: int = 0, *, adapters: bool = False
@@ -171,10 +171,10 @@ class LearnerGroup:
         A part has at most `limit_bytes` (0: there is one part), and is valid until the next is requested. A part that
         comes `ByBroadcast` has to be sent (`send_part`) while the engines wait for it. `adapters`: the adapters alone.
         """
-        self._all_ranks("set_version", version)
-        self._all_ranks("begin_push", dtype, version, transport, limit_bytes, adapters)
+        self._call_ranks("set_version", version)
+        self._call_ranks("begin_push", dtype, version, transport, limit_bytes, adapters)
         while True:
-            parts: list[Part] = self._all_ranks("next_part")
+            parts: list[Part] = self._call_ranks("next_part")
             manifest = parts[0].manifest
             if transport == SHARED:
                 yield manifest, DeviceMemory({gpu: handle for part in parts for gpu, handle in part.handles.items()})
@@ -202,30 +202,30 @@ class LearnerGroup:
 
     def release_memory(self) -> None:
         """Returns cached GPU memory that nothing uses, for the other processes on the GPU."""
-        self._all("release_memory")
+        self._call_engines("release_memory")
 
     def save(self, folder: str) -> None:
         """Writes a checkpoint to a folder that all ranks can reach."""
-        self._all("save", folder)
+        self._call_engines("save", folder)
 
     def load(self, folder: str) -> None:
         """Continues from a checkpoint."""
-        self._all("load", folder)
+        self._call_engines("load", folder)
 
     def export(self, folder: str) -> None:
         """Writes the policy as a Hugging Face folder."""
-        self._all("export", folder)
+        self._call_engines("export", folder)
 
     def stop(self) -> None:
         """Ends all ranks."""
         for rank in self._ranks:
             ray.kill(rank)
 
-    def _all(self, method: str, *arguments: Any) -> list[Any]:
+    def _call_engines(self, method: str, *arguments: Any) -> list[Any]:
         """The results of the engine's method on all ranks."""
         return self._wait([rank.call.remote(method, *arguments) for rank in self._ranks], self._timeout)
 
-    def _all_ranks(self, method: str, *arguments: Any) -> list[Any]:
+    def _call_ranks(self, method: str, *arguments: Any) -> list[Any]:
         """The results of a method of `LearnerRank` on all ranks."""
         return self._wait([getattr(rank, method).remote(*arguments) for rank in self._ranks], self._timeout)
 

@@ -49,7 +49,7 @@ def branch(root: Path, name: str, config: str, overrides: Sequence[str]) -> RunD
         copied.write_config(load_config(config, [f"root={root}", f"name={name}", *overrides]))
         state = copied.read_state()
         assert state is not None
-        copied.commit(replace(state, finished=False))
+        copied.write_state(replace(state, finished=False))
         partial.replace(root / name)
     warpsmith_run(str(root / name / "config.yaml"))
     return run

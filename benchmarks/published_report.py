@@ -63,7 +63,7 @@ def restore(folder: Path, root: Path) -> RunDirectory:
             place.mkdir(parents=True, exist_ok=True)
             pq.write_table(rows, place / f"{kind}.parquet")
     run.write_held_out(held_out_tasks(tables["samples"]))
-    run.commit(RunState(finished=True))
+    run.write_state(RunState(finished=True))
     return run
 
 

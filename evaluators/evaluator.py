@@ -17,7 +17,7 @@ from configs.schema import LimitsConfig
 from evaluators.compile.builder import Builder
 from evaluators.compile.cache import BuildCache
 from evaluators.host.open_device import open_device
-from evaluators.judge.as_built import JudgingAsBuilt
+from evaluators.judge.build_then_judge import BuildThenJudge
 from evaluators.judge.confirmation import Confirm, Confirmation
 from evaluators.judge.judgement import Judgement
 from evaluators.judge.slot import OUR_FAILURES, MeasuringSlot
@@ -90,7 +90,7 @@ class Evaluator:
         self._baselines = Baselines(
             baselines, self.device, self.store, self.builder, self._slot, self._programs, self.preset
         )
-        self._judging = JudgingAsBuilt(self.builder, self._slot, self._programs, may_build=builds)
+        self._judging = BuildThenJudge(self.builder, self._slot, self._programs, may_build=builds)
         self._confirmation = Confirmation(self.device.arch, confirm)
         self._verdicts = read_reusable_verdicts(
             verdicts_of if guarded else (), self.device.versions(), self._baselines.names

@@ -1,6 +1,6 @@
-"""Reward of a verdict: the speed-up and nothing else (CUDA-L1 section 2.4).
+"""Reward of a verdict: a function of its speed-up and of what the prompt showed (CUDA-L1 section 2.4).
 
-Says what a value of `reward.worth` means; the code that rewards, and the code that chooses exemplars, ask here.
+`reward.worth` chooses the function. The code that rewards and the code that chooses exemplars both ask here.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ def truncated_importance_weights(old_logprobs: Tensor, behaviour_logprobs: Tenso
 
 
 @dataclass(frozen=True)
-class Objective:
+class GrpoSettings:
     """The variant of `grpo_loss`.
 
     `clip_low`, `clip_high`: how far a ratio may go below and above 1. `kl`: weight of k3. `importance_cap`: the cap of
@@ -107,7 +107,7 @@ def response_means(values: Tensor, response_of: Tensor) -> Tensor:
     return (sums / lengths)[response_of]
 
 
-def token_weights(inputs: LossInputs, objective: Objective) -> Tensor:
+def token_weights(inputs: LossInputs, objective: GrpoSettings) -> Tensor:
     """The weight of each token in a step's loss, [tokens]. Raises ValueError if the mean needs missing responses."""
     if objective.mean == "token":
         return torch.full_like(inputs.logprobs, 1.0 / inputs.normaliser, requires_grad=False)
@@ -120,9 +120,9 @@ def token_weights(inputs: LossInputs, objective: Objective) -> Tensor:
     return 1.0 / (lengths * inputs.responses).to(inputs.logprobs.dtype)
 
 
-def grpo_loss(inputs: LossInputs, objective: Objective) -> LossOutputs:
+def grpo_loss(inputs: LossInputs, objective: GrpoSettings) -> LossOutputs:
     """The clipped policy-gradient objective with a KL term (CUDA-L1 section 2.4.5, equation 5), in the variants of
-    `Objective`.
+    `GrpoSettings`.
 
     Per token: -w * min(ratio * A, clip(ratio, 1 - clip_low, 1 + clip_high) * A) + kl * k3, where ratio = exp(logprobs -
     old_logprobs) and w is the truncated importance weight. Raises ValueError without advantages, without reference

@@ -10,7 +10,7 @@ from typing import Any
 
 from configs.schema import ContrastiveConfig
 from learners.batching import Plan
-from learners.losses import LossInputs, LossOutputs, Objective, cross_entropy_loss, grpo_loss
+from learners.losses import GrpoSettings, LossInputs, LossOutputs, cross_entropy_loss, grpo_loss
 from learners.micro_batches import MicroBatch
 
 
@@ -29,9 +29,9 @@ def policy_objective(
 ) -> Callable[[MicroBatch], LossOutputs]:
     """The clipped policy gradient of `config` (see `grpo_loss`), over the step that `plan` is for.
 
-    `temperature`: at which the responses were sampled. `horizon`: see `Objective`.
+    `temperature`: at which the responses were sampled. `horizon`: see `GrpoSettings`.
     """
-    objective = Objective(
+    objective = GrpoSettings(
         clip_low=config.clip_low,
         clip_high=config.clip_high,
         kl=config.kl,

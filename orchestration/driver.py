@@ -1,6 +1,7 @@
 """The training run as CUDA-L1 describes it: phase by phase, step by step.
 
-Every line is a step of the algorithm; resuming, committing and recovering live in the session.
+`train`, `take_steps` and `assess` are the algorithm. `run` starts again from the last commit if the learner is lost;
+opening, restoring and committing are the session's.
 """
 
 from __future__ import annotations

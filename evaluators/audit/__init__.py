@@ -1,1 +1,1 @@
-"""Finds tasks that cannot tell a good program from a cheat."""
+"""TRUSTED: finds tasks that cannot tell a good program from a cheat."""

@@ -1,1 +1,1 @@
-"""Compiles what a candidate compiles, away from any measurement."""
+"""TRUSTED: compiles what a candidate compiles, away from any measurement. Candidates and compilers run in runners."""

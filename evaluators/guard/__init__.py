@@ -1,4 +1,4 @@
-"""The guard: whether the evidence of one evaluation shows that its speed is not honest.
+"""TRUSTED. The guard: whether the evidence of one evaluation shows that its speed is not honest.
 
 Each defence reads one kind of evidence and knows one kind of cheat. Evidence from run time decides. A program's text
 gives hints, which never decide alone. Most cheats never come this far: the judge owns the inputs, the expected outputs

@@ -25,7 +25,7 @@ from evaluators.shared.nesting import describe_mismatch
 from evaluators.shared.region import Region
 from evaluators.tasks import ProgramError, TaskProgram
 
-_PAYS = 0.3  # the seconds of a look, as a share of those that it spares: it pays if it ends so many programs
+_PAYS = 0.3  # a look takes this share of the seconds that it saves, so it pays if it ends more programs than that
 _MEMORY = 0.95  # the weight that the running share keeps with each new program
 _DOES_NOT_RUN = (Outcome.RUNTIME_ERROR, Outcome.BUILD_ERROR, Outcome.TIMEOUT)
 _OTHER_SECONDS = 20.0  # at most, for the call at another shape

@@ -27,7 +27,7 @@ from evaluators.shared.region import Region
 
 
 class RunnerHandle:
-    """One runner: reference or candidate.
+    """One runner. It serves a reference, a candidate, or the compilers of a build.
 
     Every operation takes its `timeout` in seconds and raises RunnerFailure unless the runner answers as it should.
     `waited`: seconds for which its threads waited for a core during the last calls.

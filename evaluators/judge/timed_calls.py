@@ -20,13 +20,13 @@ from evaluators.judge.trials import Trials
 from evaluators.judge.weights import Weights
 from evaluators.records import ClockSample, Estimate, Finding, Timing
 from evaluators.tasks import TaskProgram
-from evaluators.timing.clocks import Hidden, Pair, waited_more
+from evaluators.timing.clocks import BurstPair, Hidden, waited_more
 from evaluators.timing.estimates import calibrated_estimate, median_estimate
 from evaluators.timing.paper import paper_estimate
 from evaluators.timing.presets import Preset
 
 _CALLS_ALONE = 11
-_MUCH_SLOWER = 10.0  # times the reference: the bursts of a slower program are shorter, since nobody asks how slow it is
+_MUCH_SLOWER = 10.0  # times the reference: a slower program gets shorter bursts, as its exact speed does not matter
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,8 @@ class Measurement:
 class _Samples:
     """The bursts of all rounds that count, single calls beside them, and the GPU's state after each round."""
 
-    pairs: list[Pair] = field(default_factory=list)
-    alone: list[Pair] = field(default_factory=list)
+    pairs: list[BurstPair] = field(default_factory=list)
+    alone: list[BurstPair] = field(default_factory=list)
     clocks: list[ClockSample] = field(default_factory=list)
     stopped_by: str = ""
 
@@ -127,7 +127,7 @@ class TimedCalls:
         self._checks.check_round(done, self._errors)
         return done
 
-    def _time_alone(self) -> Pair:
+    def _time_alone(self) -> BurstPair:
         """One single call of each side, for the guard to compare with the calls of a burst."""
         with self._pair.costs("alone"):
             done = self._round(1)
@@ -147,7 +147,7 @@ class TimedCalls:
             alone = self._shortest_and_median(samples.alone)
         return alone
 
-    def _shortest_and_median(self, pairs: list[Pair]) -> tuple[Estimate, Estimate]:
+    def _shortest_and_median(self, pairs: list[BurstPair]) -> tuple[Estimate, Estimate]:
         sides = self._device.clock.seconds(pairs, self._offset)
         reference, candidate = (replace(median_estimate(side), low=min(side)) for side in sides)
         return reference, candidate

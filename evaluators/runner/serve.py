@@ -1,8 +1,8 @@
 """Loads one program and calls it when the judge says so; the same code for reference and candidate.
 
-Runs in the candidate's process (untrusted). It may hold only the program and the current input (and on a GPU, before it
-has the candidate, the reference, which is no secret). Nothing that it reports decides a verdict: its clock is only
-compared with the judge's, and its outputs are read from the judge's memory.
+Runs in the candidate's process (untrusted). It may hold only the program and the current input. On a GPU it also holds
+the reference, which is no secret, until the candidate comes. Nothing that it reports decides a verdict: its clock
+is only compared with the judge's, and its outputs are read from the judge's memory.
 """
 
 from __future__ import annotations
@@ -88,8 +88,7 @@ class Runner:
         return {"active": self.active}
 
     def load(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Imports the program in place of the one before. Of that one only the changes stay that it made to other
-        modules."""
+        """Imports the program in place of the one before, and forgets that one but for its changes to other modules."""
         self._interception.install()
         self.kind, self.model = None, _NO_MODEL
         for file in _OWN_FILES:

@@ -56,7 +56,7 @@ class Burst:
         return max(float(np.mean(measured[cut : len(measured) - cut])), _SHORTEST)
 
 
-Pair = tuple[Burst, Burst]
+BurstPair = tuple[Burst, Burst]
 """A burst of the reference and one of the candidate, neighbours in time."""
 
 
@@ -85,13 +85,13 @@ class Clock(Protocol):
     alone_seconds: float
     is_of_host: bool
 
-    def ratios(self, pairs: Sequence[Pair], offset: float = 0.0) -> list[float]:
+    def ratios(self, pairs: Sequence[BurstPair], offset: float = 0.0) -> list[float]:
         """Speed-ups of the candidate, one per pair."""
 
-    def seconds(self, pairs: Sequence[Pair], offset: float = 0.0) -> tuple[list[float], list[float]]:
+    def seconds(self, pairs: Sequence[BurstPair], offset: float = 0.0) -> tuple[list[float], list[float]]:
         """Seconds per call of the reference and of the candidate, one number per pair."""
 
-    def hidden(self, pairs: Sequence[Pair]) -> Hidden:
+    def hidden(self, pairs: Sequence[BurstPair]) -> Hidden:
         """The difference between the two clocks."""
 
 
@@ -104,17 +104,17 @@ class JudgeClock:
     alone_seconds = 5e-5  # cold caches, the way to the runner
     is_of_host = True
 
-    def ratios(self, pairs: Sequence[Pair], offset: float = 0.0) -> list[float]:
+    def ratios(self, pairs: Sequence[BurstPair], offset: float = 0.0) -> list[float]:
         # Both sides by the judge's clock: other load on the machine must be able to slow both alike.
         overhead = _overhead(pairs)
         return [_without(reference, overhead) / _without(candidate, overhead) for reference, candidate in pairs]
 
-    def seconds(self, pairs: Sequence[Pair], offset: float = 0.0) -> tuple[list[float], list[float]]:
+    def seconds(self, pairs: Sequence[BurstPair], offset: float = 0.0) -> tuple[list[float], list[float]]:
         overhead = _overhead(pairs)
         candidates = [_without(candidate, overhead) / len(candidate.own) for _, candidate in pairs]
         return [reference.total / len(reference.own) for reference, _ in pairs], candidates
 
-    def hidden(self, pairs: Sequence[Pair]) -> Hidden:
+    def hidden(self, pairs: Sequence[BurstPair]) -> Hidden:
         overhead = _overhead(pairs)
         hidden = [candidate.judged - overhead - candidate.total for _, candidate in pairs]
         judged = [_without(candidate, overhead) for _, candidate in pairs]
@@ -127,13 +127,13 @@ class EventClock:
     alone_seconds = 1.5e-5  # for cold caches alone: launching is over when the GPU reaches the first event
     is_of_host = False  # the host delays only a side whose launches take longer than the GPU needs to run them
 
-    def ratios(self, pairs: Sequence[Pair], offset: float = 0.0) -> list[float]:
+    def ratios(self, pairs: Sequence[BurstPair], offset: float = 0.0) -> list[float]:
         return [reference / candidate for reference, candidate in zip(*self.seconds(pairs, offset), strict=True)]
 
-    def seconds(self, pairs: Sequence[Pair], offset: float = 0.0) -> tuple[list[float], list[float]]:
+    def seconds(self, pairs: Sequence[BurstPair], offset: float = 0.0) -> tuple[list[float], list[float]]:
         return [reference.typical for reference, _ in pairs], [_corrected(*pair, offset) for pair in pairs]
 
-    def hidden(self, pairs: Sequence[Pair]) -> Hidden:
+    def hidden(self, pairs: Sequence[BurstPair]) -> Hidden:
         hidden = [
             (candidate.judged - candidate.total) - (reference.judged - reference.total)
             for reference, candidate in pairs
@@ -143,7 +143,7 @@ class EventClock:
         return _hidden(hidden, shown, _HIDDEN_SECONDS * calls, _CERTAIN_SECONDS * calls)
 
 
-def waited_more(pairs: Sequence[Pair]) -> Estimate:
+def waited_more(pairs: Sequence[BurstPair]) -> Estimate:
     """The share of a burst for which the reference's threads waited for a core, less the candidate's share in the
     burst beside it."""
     return median_estimate(
@@ -167,7 +167,7 @@ def _hidden(hidden: Sequence[float], shown: Sequence[float], least: float, certa
     return Hidden(share, median(hidden), least, certain)
 
 
-def _overhead(pairs: Sequence[Pair]) -> float:
+def _overhead(pairs: Sequence[BurstPair]) -> float:
     """Seconds of a burst outside its calls, measured on the trusted reference.
 
     It is the lower quartile, since other load on the machine only ever adds to it, and since taking off too much would

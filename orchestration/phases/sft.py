@@ -16,7 +16,7 @@ from evaluators.reward import is_success, worth_of
 from learners.records import Rollout, Sample
 from orchestration.phases.base import Phase, train_in_batches
 from orchestration.step.records import Prompt, StepResult
-from orchestration.step.teachers import Lesson, Proposal, make_teachers
+from orchestration.step.teachers import Proposal, TeacherRounds, make_teachers
 
 _log = logging.getLogger(__name__)
 _FINAL_SHARE = 0.1  # of the learning rate, with which the last epoch ends
@@ -41,7 +41,7 @@ class Sft(Phase):
         if step > 0:
             return StepResult()
         context, config = self.context, self.context.config
-        lesson = Lesson(
+        rounds = TeacherRounds(
             context.tasks,
             make_teachers(config.sft, config.seed),
             config.sft,
@@ -50,7 +50,7 @@ class Sft(Phase):
         result = StepResult()
         lessons: dict[str, dict[str, Any]] = {}  # by digest: a program that two teachers propose is learnt once
         proposed = 0
-        while asked := lesson.next_round():
+        while asked := rounds.next_round():
             proposed += len(asked)
             for start in range(0, len(asked), _STORED_EVERY):
                 some = asked[start : start + _STORED_EVERY]
@@ -61,7 +61,7 @@ class Sft(Phase):
                     result.candidates.setdefault(candidate.digest, candidate)
                     result.verdicts[candidate.digest] = verdict
                     if is_success(verdict, config.reward, config.sft.min_speedup):
-                        lesson.succeeded(key)
+                        rounds.succeeded(key)
                         speedup = verdict.speedup_over(config.reward.baseline)
                         lessons.setdefault(candidate.digest, _lesson(proposal, speedup))
                 context.archive.store(self.key, step, result)  # after a kill they are not judged again

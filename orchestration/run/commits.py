@@ -88,7 +88,7 @@ class Commits:
 
     def _write(self, state: RunState) -> None:
         self.state = replace(state, tracking=self._tracking_ids())
-        self._run.commit(self.state)
+        self._run.write_state(self.state)
         self._run.checkpoints.prune(self._keep, protect=[self.state.checkpoint])
         self._run.buffers.prune(self._keep, protect=[self.state.buffer])
 

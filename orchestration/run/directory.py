@@ -1,4 +1,4 @@
-"""The folder of one run, on any pyarrow file system (DESIGN.md section 8). It survives kills, and reports read it.
+"""The folder of one run, on any pyarrow file system. It survives kills, and reports read it.
 
 No file is ever half-written under its final name: readers see its old content or its new content.
 """
@@ -161,7 +161,7 @@ class RunDirectory:
                 f"{self}/state.json: not a run's state ({error}); remove it to start the run again"
             ) from error
 
-    def commit(self, state: RunState) -> None:
+    def write_state(self, state: RunState) -> None:
         """Replaces the state atomically: a kill at any moment leaves the whole old state or the whole new one."""
         self.storage.write("state.json", json.dumps(asdict(state), indent=2).encode())
 

@@ -16,10 +16,10 @@ Learn = Callable[[int, Sequence[Rollout]], dict[str, float]]
 def learn_beside(
     pipeline: Pipeline, roles: Roles, learn: Learn, step: int, rollouts: Sequence[Rollout]
 ) -> dict[str, float]:
-    """The learner's metrics as `train/...`, with two figures of the step beside them.
+    """Learns from a step, and returns the learner's metrics as `train/...`.
 
-    `staleness`: policy versions between a rollout's sampling and now, mean and maximum. `utilisation/...`: the share of
-    the time since the step before in which a role had work.
+    Beside them stand `staleness` and `staleness_max`, the policy versions between sampling and now, and
+    `utilisation/...`, the share of the time since the last step in which each role had work.
     """
     stale = [roles.version - rollout.policy_version for rollout in rollouts]
     pipeline.give_turn(LEARNER)

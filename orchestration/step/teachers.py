@@ -159,7 +159,7 @@ def make_teachers(config: SftConfig, seed: int) -> list[Teacher]:
     return teachers
 
 
-class Lesson:
+class TeacherRounds:
     """Asks every teacher about every task, until `sft.successes` of its programs are right, or `sft.tries` are used up.
 
     `prompt`: the prompt for a task.

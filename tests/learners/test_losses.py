@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from learners.losses import (
+    GrpoSettings,
     LossInputs,
     LossOutputs,
-    Objective,
     cross_entropy_loss,
     grpo_loss,
     k3_divergence,
     truncated_importance_weights,
 )
 
-OBJECTIVE = Objective(clip_low=0.2, clip_high=0.28, kl=0.0, importance_cap=2.0)
+OBJECTIVE = GrpoSettings(clip_low=0.2, clip_high=0.28, kl=0.0, importance_cap=2.0)
 
 
 def logs(*probabilities: float) -> Tensor:

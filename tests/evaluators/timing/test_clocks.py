@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from evaluators.guard.clock import ClocksAgree
 from evaluators.records import Finding
-from evaluators.timing.clocks import Burst, Clock, EventClock, JudgeClock, Pair
+from evaluators.timing.clocks import Burst, BurstPair, Clock, EventClock, JudgeClock
 
 CALLS = 16
 durations = st.floats(1e-6, 1e-2)
@@ -22,7 +22,7 @@ def burst(own: list[float], *, overhead: float = 3e-4, hidden: float = 0.0, warm
     return Burst(sum(own) + overhead + hidden, tuple(own), warm)
 
 
-def noisy_pairs(count: int, hidden: float = 0.0, jitter: float = 5e-5, call: float = 2e-5) -> list[Pair]:
+def noisy_pairs(count: int, hidden: float = 0.0, jitter: float = 5e-5, call: float = 2e-5) -> list[BurstPair]:
     """Pairs of bursts of calls of `call` seconds. The way to the runner and back varies by `jitter` seconds."""
     random = np.random.default_rng(3)
 
@@ -33,7 +33,7 @@ def noisy_pairs(count: int, hidden: float = 0.0, jitter: float = 5e-5, call: flo
     return [(side(0.0), side(hidden)) for _ in range(count)]
 
 
-def examined(clock: Clock, pairs: list[Pair]) -> tuple[float, Finding | None]:
+def examined(clock: Clock, pairs: list[BurstPair]) -> tuple[float, Finding | None]:
     """The hidden share, and the guard's finding on it."""
     hidden = clock.hidden(pairs)
     return hidden.share.value, next(iter(ClocksAgree().examine(SimpleNamespace(hidden=hidden))), None)

@@ -22,5 +22,5 @@ def run(tmp_path: Path) -> RunDirectory:
         run.metrics.write("1-contrastive_rl", step, {"loss/kl": 0.01 * step, "loss": 1.0})
         run.metrics.write("1-sft", step, {"loss": 1.0})
     write_step(run, "assess/1-contrastive_rl", 0, {"t1": [1.5, 1.6], "t2": [2.0, None]})
-    run.commit(RunState(phase="contrastive_rl", step=3, finished=True))
+    run.write_state(RunState(phase="contrastive_rl", step=3, finished=True))
     return run

@@ -74,7 +74,7 @@ def run(tmp_path: Path) -> RunDirectory:
     write_step(run, "1-contrastive_rl", 0, {OURS: [1.5, None]})
     write_step(run, "1-contrastive_rl", 1, {OURS: [9.0, 2.0]}, CLOCKS)
     write_step(run, "assess/1-contrastive_rl", 0, {OURS: [2.0, 4.0], THEIRS: [3.0, None]}, MEMORY)
-    run.commit(RunState(phase="contrastive_rl", step=2, finished=True))
+    run.write_state(RunState(phase="contrastive_rl", step=2, finished=True))
     return run
 
 
@@ -125,7 +125,7 @@ def test_a_page_names_the_keys_that_a_resume_changed(published: Path, run: RunDi
     at = {"phase": "1-contrastive_rl", "step": 1}
     rate = {**at, "key": "contrastive_rl.learning_rate", "before": "2e-05", "after": "0.0003"}
     moved = {**at, "key": "root", "before": "/here", "after": "/there"}
-    run.commit(RunState(phase="contrastive_rl", step=2, finished=True, extra={"changed": [rate, moved]}))
+    run.write_state(RunState(phase="contrastive_rl", step=2, finished=True, extra={"changed": [rate, moved]}))
     assert report(run, published.parent).exit_code == 0
     text = published.read_text()
     assert "- `contrastive_rl.learning_rate`: 2e-05 to step 1 of 1-contrastive_rl, then 0.0003\n" in text

@@ -63,7 +63,7 @@ def test_making_and_reading_an_absent_run_directory_writes_nothing(tmp_path):
 
 
 def test_a_file_uri_and_its_path_are_the_same_directory(tmp_path):
-    RunDirectory(f"file://{tmp_path}", "demo").commit(RunState(step=3))
+    RunDirectory(f"file://{tmp_path}", "demo").write_state(RunState(step=3))
     assert RunDirectory(tmp_path, "demo").read_state() == RunState(step=3)
 
 
@@ -71,8 +71,8 @@ def test_config_and_state_read_back_as_they_were_written(run):
     config = RunConfig(name="demo", seed=4)
     state = RunState(2, "sft", 7, 5, "checkpoints/a", "buffer/b", {"run": "x"}, {"mu": 0.5}, True)
     run.write_config(config)
-    run.commit(RunState())
-    run.commit(state)
+    run.write_state(RunState())
+    run.write_state(state)
     assert run.read_config() == config
     assert run.read_state() == state
     assert run.exists()
@@ -118,7 +118,7 @@ def test_a_kill_between_writing_and_renaming_leaves_the_old_state(tmp_path):
     script = """
         import os, signal
         run = RunDirectory(sys.argv[1], "demo")
-        run.commit(RunState(step=1))
+        run.write_state(RunState(step=1))
         run.metrics.write("1-sft", 1, {"loss": 1.0})
         os.replace = lambda *paths: os.kill(os.getpid(), signal.SIGKILL)
         run.METHOD
@@ -136,9 +136,9 @@ def test_a_commit_is_never_seen_half_written(tmp_path):
     process = run_script(
         """
         run = RunDirectory(sys.argv[1], "demo")
-        run.commit(RunState(step=0)); print("ready", flush=True)
+        run.write_state(RunState(step=0)); print("ready", flush=True)
         for step in range(100_000):
-            run.commit(RunState(step=step, extra={"filler": "x" * 20_000}))
+            run.write_state(RunState(step=step, extra={"filler": "x" * 20_000}))
         """,
         tmp_path,
     )

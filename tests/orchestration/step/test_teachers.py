@@ -10,7 +10,14 @@ import pytest
 from configs.schema import SftConfig
 from evaluators.records import Task
 from evaluators.tasks.loader import load_tasks, load_variants
-from orchestration.step.teachers import BundledTeacher, EndpointTeacher, FileTeacher, Lesson, Proposal, TeacherError
+from orchestration.step.teachers import (
+    BundledTeacher,
+    EndpointTeacher,
+    FileTeacher,
+    Proposal,
+    TeacherError,
+    TeacherRounds,
+)
 
 SOFTMAX = Task("level1/softmax", 1, "softmax", "")
 PROGRAM = "class ModelNew:\n    pass"
@@ -189,8 +196,8 @@ class Endless:
             yield Proposal(task.id, f"{prompt} {self.asked}", "", "", self.name)
 
 
-def lesson_of(teachers: list[Any], **settings: int) -> Lesson:
-    return Lesson([SOFTMAX], teachers, SftConfig(**settings), lambda task: task.name)
+def lesson_of(teachers: list[Any], **settings: int) -> TeacherRounds:
+    return TeacherRounds([SOFTMAX], teachers, SftConfig(**settings), lambda task: task.name)
 
 
 @pytest.mark.parametrize(("tries", "successes"), [(20, 2), (5, 3), (1, 1), (2, 5)])

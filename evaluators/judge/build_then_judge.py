@@ -19,7 +19,7 @@ from evaluators.tasks.program import TaskPrograms
 from evaluators.timing.presets import Preset
 
 
-class JudgingAsBuilt:
+class BuildThenJudge:
     """Builds candidates as far as they need it, and has them judged in a measuring slot."""
 
     def __init__(self, builder: Builder, slot: MeasuringSlot, programs: TaskPrograms, *, may_build: bool) -> None:
