@@ -55,6 +55,7 @@ def test_linear_growth_predicts_the_length_at_which_memory_ends() -> None:
     assert extrapolated(fitting, None) is None
 
 
+@pytest.mark.slow
 def test_a_learner_is_measured_by_stage(tmp_path: Path) -> None:
     sizes = ["--prompt", "32", "--response", "32", "--samples", "8"]
     figures = run(tmp_path / "figures.json", "peak", "--model", "random-tiny", *sizes, "learner.lora.rank=4")

@@ -123,7 +123,7 @@ def test_a_kill_between_writing_and_renaming_leaves_the_old_state(tmp_path):
         os.replace = lambda *paths: os.kill(os.getpid(), signal.SIGKILL)
         run.METHOD
     """
-    for method in ["commit(RunState(step=2))", 'metrics.write("1-sft", 2, {"loss": 0.5})']:
+    for method in ["write_state(RunState(step=2))", 'metrics.write("1-sft", 2, {"loss": 0.5})']:
         process = run_script(script.replace("METHOD", method), tmp_path)
         assert process.wait(timeout=60) == -signal.SIGKILL
         run = RunDirectory(tmp_path, "demo")
