@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import runpy
 import sys
 from pathlib import Path
@@ -37,9 +38,11 @@ def test_the_page_has_every_line_that_the_command_prints(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    """The commands run in this process: their imports take most of the time."""
     monkeypatch.chdir(ROOT)
     monkeypatch.setattr(sys, "argv", [module, argument])
-    runpy.run_module(f"benchmarks.{module}", run_name="__main__")  # in this process: imports take most of the time
+    with contextlib.suppress(SystemExit):  # how typer ends
+        runpy.run_module(f"benchmarks.{module}", run_name="__main__")
     printed = capsys.readouterr().out
     lines = {" ".join(line.split()) for line in printed.splitlines() if any(map(str.isalnum, line))}
     text = (ROOT / "docs" / page).read_text(encoding="utf-8")
