@@ -91,8 +91,10 @@ class BuildAttempt:
         return None
 
     def answer(self, request: ExtensionRequest, *, load: bool = False) -> dict[str, Any]:
-        """Builds an extension and returns what the runner that asked for it is told: with `load` where the library is,
-        without it only an error if there is one."""
+        """Builds an extension and returns the answer for the runner that asked for it.
+
+        With `load` the answer names the library, or holds the error; without it, the answer holds the error alone.
+        """
         farm = self._place.farm
         if time.monotonic() > self._deadline:
             self.is_final = False
