@@ -31,3 +31,27 @@ HIDDEN_STATE = task_of(
         WEIGHT + "; self.h = torch.zeros(160, 160)",
     )
 )
+
+
+DOUBLE = Task(
+    "test/double",
+    1,
+    "double",
+    """
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return x + x
+
+
+def get_inputs():
+    return [torch.randn(200, 300)]
+
+
+def get_init_inputs():
+    return []
+""",
+)

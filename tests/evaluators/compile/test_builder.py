@@ -15,30 +15,9 @@ from evaluators.compile.hints import needs_build
 from evaluators.compile.messages import compiler_message
 from evaluators.evaluator import Evaluator
 from evaluators.host.cpu_device import CpuDevice
-from evaluators.records import Artifact, BuildError, Candidate, Outcome, Task
+from evaluators.records import Artifact, BuildError, Candidate, Outcome
+from tests.evaluators.sources import DOUBLE
 
-TASK = Task(
-    "test/double",
-    1,
-    "double",
-    """
-import torch
-import torch.nn as nn
-
-
-class Model(nn.Module):
-    def forward(self, x):
-        return x + x
-
-
-def get_inputs():
-    return [torch.randn(200, 300)]
-
-
-def get_init_inputs():
-    return []
-""",
-)
 # The smallest headers that give Python a function: pybind11 alone, and pointers in place of tensors.
 INLINE = '''
 import torch
@@ -79,7 +58,7 @@ def _counted(ask, compilations, request, folder, *, thin):
 
 
 def candidate(source: str) -> Candidate:
-    return Candidate.propose(TASK.id, source, "test")
+    return Candidate.propose(DOUBLE.id, source, "test")
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +83,7 @@ def built(store, limits, compilations) -> list[Artifact | BuildError]:
         builder.farm._ask = partial(_counted, builder.farm._ask, compilations)
     results: list[Artifact | BuildError] = []
     threads = [
-        threading.Thread(target=lambda builder=builder: results.append(builder.build(TASK, candidate(INLINE % ";"))))
+        threading.Thread(target=lambda builder=builder: results.append(builder.build(DOUBLE, candidate(INLINE % ";"))))
         for builder in builders
     ]
     for thread in threads:
@@ -134,37 +113,37 @@ def sharing(store, limits) -> Iterator[Evaluator]:
 
 
 def test_an_evaluator_loads_the_artifact(built, sharing) -> None:
-    verdict = sharing.evaluate(TASK, INLINE % ";")
+    verdict = sharing.evaluate(DOUBLE, INLINE % ";")
     assert verdict.outcome is Outcome.OK, verdict.message
     assert verdict.cost["build"] < 0.5
     assert verdict.cost["compile"] == built[0].seconds > 1.0  # the seconds of the build itself
-    assert sharing.evaluate(TASK, INLINE % ";" + "\nx = 1\n", artifact=built[0]).outcome is Outcome.OK
+    assert sharing.evaluate(DOUBLE, INLINE % ";" + "\nx = 1\n", artifact=built[0]).outcome is Outcome.OK
 
 
 def test_a_compiler_error_is_short_and_names_no_folder(sharing, store) -> None:
     broken = INLINE.replace("#include <pybind11/pybind11.h>\n", "").replace("PYBIND11_MODULE", "void* f") % " oops"
-    verdict = sharing.evaluate(TASK, broken)
+    verdict = sharing.evaluate(DOUBLE, broken)
     assert verdict.outcome is Outcome.BUILD_ERROR, verdict.message
     assert "error: " in verdict.message
     assert "oops" in verdict.message
     assert len(verdict.message) < 2000
     for word in ("/tmp", "/root", "/home", str(store), "site-packages"):
         assert word not in verdict.message
-    again = sharing.evaluate(TASK, broken + "\n# the same\n", preset="thorough")
+    again = sharing.evaluate(DOUBLE, broken + "\n# the same\n", preset="thorough")
     assert again.message == verdict.message
     assert again.cost["total"] < 0.5
     assert again.cost["compile"] == verdict.cost["compile"] > 0.5
 
 
 def test_an_unfinished_build_is_made_again(sharing) -> None:
-    artifact = sharing.builder.build(TASK, candidate(PLAIN))
+    artifact = sharing.builder.build(DOUBLE, candidate(PLAIN))
     assert isinstance(artifact, Artifact)
     record = Path(f"{artifact.path}.json")
     assert json.loads(record.read_text())["error"] is None
     record.unlink()
     Path(artifact.path).mkdir(exist_ok=True)
     (Path(artifact.path) / "half").write_text("")
-    assert sharing.builder.build(TASK, candidate(PLAIN)) == artifact
+    assert sharing.builder.build(DOUBLE, candidate(PLAIN)) == artifact
     assert not (Path(artifact.path) / "half").exists()
     assert record.is_file()
 

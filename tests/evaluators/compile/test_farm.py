@@ -13,32 +13,11 @@ import pytest
 from evaluators.compile.farm import Extensions, _has_overloads
 from evaluators.evaluator import Evaluator
 from evaluators.failures import InfraError, Unbuilt
-from evaluators.records import BuildError, Candidate, Outcome, Task, Verdict
+from evaluators.records import BuildError, Candidate, Outcome, Verdict
 from evaluators.shared.extension import ExtensionRequest
 from evaluators.shared.toolchain import CompileError
+from tests.evaluators.sources import DOUBLE
 
-TASK = Task(
-    "test/double",
-    1,
-    "double",
-    """
-import torch
-import torch.nn as nn
-
-
-class Model(nn.Module):
-    def forward(self, x):
-        return x + x
-
-
-def get_inputs():
-    return [torch.randn(200, 300)]
-
-
-def get_init_inputs():
-    return []
-""",
-)
 HEADER = """
 #pragma once
 #include <torch/extension.h>
@@ -161,7 +140,7 @@ def records(store: Path) -> list[dict[str, str]]:
 def judged(evaluator: Evaluator, source: str) -> Verdict:
     """The verdict on a right program. A busy machine may make its times suspect, which is not tested here."""
     for attempt in range(3):
-        verdict = evaluator.evaluate(TASK, f"{source}\nattempt = {attempt}\n")
+        verdict = evaluator.evaluate(DOUBLE, f"{source}\nattempt = {attempt}\n")
         if verdict.outcome is not Outcome.SUSPECT:
             break
     assert verdict.outcome is Outcome.OK, (verdict.message, verdict.guard)
@@ -177,7 +156,7 @@ def test_a_program_gets_its_extension_however_it_builds(evaluator, case) -> None
 
 def test_the_thin_headers_served_them_all(evaluator, store) -> None:
     """The cache has an entry for the glue, for each extension, and for the one that does not compile."""
-    evaluator.evaluate(TASK, PROGRAMS["when imported"])
+    evaluator.evaluate(DOUBLE, PROGRAMS["when imported"])
     headers = [record["headers"] for record in records(store) if not record["error"]]
     assert set(headers) == {"thin"}
 
@@ -186,21 +165,21 @@ def test_an_extension_that_is_not_built_is_named_to_the_caller(evaluator, store,
     """The actors do so, so that a GPU does not wait for a compiler."""
     with Evaluator(arch="cpu", limits=limits, store=store, builds=False) as measuring:
         source = PROGRAMS["in forward"] + "\nx = 2\n"  # found without its device
-        artifact = evaluator.builder.build(TASK, Candidate.propose(TASK.id, source, "test"))
-        assert measuring.evaluate(TASK, source, artifact=artifact).outcome in (Outcome.OK, Outcome.SUSPECT)
+        artifact = evaluator.builder.build(DOUBLE, Candidate.propose(DOUBLE.id, source, "test"))
+        assert measuring.evaluate(DOUBLE, source, artifact=artifact).outcome in (Outcome.OK, Outcome.SUSPECT)
         source = PROGRAMS["in its second call"] + "\nx = 2\n"
-        artifact = evaluator.builder.build(TASK, Candidate.propose(TASK.id, source, "test"))
+        artifact = evaluator.builder.build(DOUBLE, Candidate.propose(DOUBLE.id, source, "test"))
         assert not isinstance(artifact, BuildError)
         with pytest.raises(Unbuilt) as missing:
-            measuring.evaluate(TASK, source, artifact=artifact)
-        more = evaluator.builder.build(TASK, Candidate.propose(TASK.id, source, "test"), [missing.value.request])
-        assert measuring.evaluate(TASK, source, artifact=more).outcome in (Outcome.OK, Outcome.SUSPECT)
+            measuring.evaluate(DOUBLE, source, artifact=artifact)
+        more = evaluator.builder.build(DOUBLE, Candidate.propose(DOUBLE.id, source, "test"), [missing.value.request])
+        assert measuring.evaluate(DOUBLE, source, artifact=more).outcome in (Outcome.OK, Outcome.SUSPECT)
 
 
 def test_a_program_that_asks_for_another_extension_each_time_is_given_up(evaluator) -> None:
     source = PROGRAMS["in forward"].replace("'''\n\n#include", "'''\n//%s\n#include", 1)
     source = source.replace("SOURCE = '''", "import os\nSOURCE = '// ' + os.urandom(8).hex() + '''")
-    verdict = evaluator.evaluate(TASK, source)
+    verdict = evaluator.evaluate(DOUBLE, source)
     assert verdict.outcome is Outcome.BUILD_ERROR, verdict.message
     assert "another extension" in verdict.message
 
@@ -214,7 +193,7 @@ class ModelNew(nn.Module):
     def forward(self, x):
         return 2 * x
 """
-    verdict = evaluator.evaluate(TASK, source)
+    verdict = evaluator.evaluate(DOUBLE, source)
     assert verdict.outcome is Outcome.RUNTIME_ERROR, verdict.message
     assert "load_inline alone: g++ is refused" in verdict.message
 
