@@ -17,7 +17,7 @@ import pyarrow as pa
 from configs.load import ConfigError, changed_keys, may_change
 from configs.schema import RunConfig
 from evaluators.guard.cases import HackCases
-from evaluators.records import Outcome, Verdict
+from evaluators.records import Outcome, Task, Verdict
 from learners.policy import load_tokenizer
 from orchestration.fleet.roles import Roles
 from orchestration.phases.context import PhaseContext
@@ -65,7 +65,7 @@ class Session:
         except (OSError, pa.ArrowInvalid) as error:
             raise RunDirectoryError(f"root: {config.root} cannot be used ({error}); give another root=...") from error
 
-    def _run_tasks(self, named: list[Any]) -> RunTasks:
+    def _run_tasks(self, named: list[Task]) -> RunTasks:
         """The tasks of a new run, or those that a run began with, whatever is marked or drawn differently since."""
         if not self.run.exists():
             return RunTasks.draw(named, self.config)
