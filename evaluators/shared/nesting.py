@@ -5,6 +5,7 @@ Both sides of the pipe use it. Nothing in here may trust a description: a size i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -24,6 +25,8 @@ PLAIN_DTYPES = frozenset(
     for bits in sizes
 ) | {"bfloat16", "bool", "float8_e4m3fn", "float8_e5m2"}
 _DTYPES = {str(value).removeprefix("torch."): value for value in vars(torch).values() if isinstance(value, torch.dtype)}
+_PLAIN_TYPES = (Tensor, torch.nn.Parameter, tuple, list, dict, bool, int, float, str)
+_OWN_MODULE = re.compile(r"reference|candidate|task_\w+")  # as runners and the judge name the modules of programs
 
 
 def flatten(value: Any) -> tuple[Spec, list[Tensor]]:
@@ -34,24 +37,46 @@ def flatten(value: Any) -> tuple[Spec, list[Tensor]]:
 
 
 def _describe(value: Any, tensors: list[Tensor]) -> Spec:
-    if isinstance(value, Tensor):
+    """Reads the value as its builtin base class would, so that no method of a program's own class runs meanwhile."""
+    kind = type(value)
+    if issubclass(kind, Tensor):
         tensors.append(value)
         return {
             "kind": "tensor",
-            "type": type(value).__name__,
+            "type": _type_name(kind),
             "device": value.device.type,
             "dtype": str(value.dtype).removeprefix("torch."),
             "shape": list(value.shape),
-            "stride": list(value.stride()) if value.layout is torch.strided else [],
+            "stride": list(Tensor.stride(value)) if value.layout is torch.strided else [],
         }
-    if isinstance(value, tuple | list):
-        return {"kind": type(value).__name__, "items": [_describe(item, tensors) for item in value]}
-    if isinstance(value, dict):
-        items = [_describe(item, tensors) for item in value.values()]
-        return {"kind": "dict", "keys": [str(key) for key in value], "items": items}
-    if value is None or isinstance(value, bool | int | float | str):
-        return {"kind": "value", "value": repr(value)}
-    return {"kind": "other", "type": type(value).__name__}
+    for sequence in (tuple, list):
+        if issubclass(kind, sequence):
+            items = [_describe(item, tensors) for item in sequence.__iter__(value)]
+            return {"kind": _type_name(kind), "items": items}
+    if issubclass(kind, dict):
+        items = [_describe(item, tensors) for item in dict.values(value)]
+        return {"kind": _type_name(kind), "keys": [_plain_text(key) for key in dict.keys(value)], "items": items}
+    for base in (bool, int, float, str):
+        if issubclass(kind, base):
+            return {"kind": "value", "value": base.__repr__(value), "type": _type_name(kind)}
+    return {"kind": "value", "value": "None"} if value is None else {"kind": "other", "type": _type_name(kind)}
+
+
+def _plain_text(key: Any) -> str:
+    """A key as text; an object of another class than these by its class alone."""
+    return str(key) if any(type(key) is plain for plain in (str, int, float, bool)) else _type_name(type(key))
+
+
+def _type_name(kind: type) -> str:
+    """The name of a type, which no other type can take from a plain one: that of any other holds a dot.
+
+    A program's own classes have the same name for the reference and the candidate, whose modules differ.
+    """
+    for plain in _PLAIN_TYPES:
+        if kind is plain:  # a class can be equal to any other
+            return plain.__name__
+    module = str(kind.__module__)
+    return f"program.{kind.__name__}" if _OWN_MODULE.fullmatch(module) else f"{module}.{kind.__qualname__}"
 
 
 def tensor_specs(spec: Spec) -> list[Spec]:
@@ -61,13 +86,63 @@ def tensor_specs(spec: Spec) -> list[Spec]:
     return [leaf for item in spec.get("items", ()) for leaf in tensor_specs(item)]
 
 
+def of_any_strides(spec: Spec) -> Spec:
+    """The description as one that tensors of other strides fit, too. Its own strides are those of memory for it."""
+    if spec["kind"] == "tensor":
+        return {**spec, "any_strides": True}
+    return {**spec, "items": [of_any_strides(item) for item in spec["items"]]} if "items" in spec else spec
+
+
+def of_own_strides(spec: Spec) -> Spec:
+    """The inverse of `of_any_strides`."""
+    if spec["kind"] == "tensor":
+        return {key: value for key, value in spec.items() if key != "any_strides"}
+    return {**spec, "items": [of_own_strides(item) for item in spec["items"]]} if "items" in spec else spec
+
+
+def with_strides_of(expected: Spec, claimed: Mapping[str, Any]) -> Spec:
+    """The description with the strides of another one, as a runner claims it, where these leave no gaps in memory.
+    Returns `expected` as it is for a claim that does not fit it. Raises nothing."""
+    try:
+        return _with_strides_of(expected, claimed) if fits(expected, dict(claimed)) else expected
+    except (KeyError, TypeError, AttributeError, ValueError):
+        return expected
+
+
+def _with_strides_of(expected: Spec, claimed: Mapping[str, Any]) -> Spec:
+    if expected["kind"] == "tensor":
+        strides = zip(expected["shape"], expected["stride"], claimed["stride"], strict=True)
+        known = [theirs if size > 1 else own for size, own, theirs in strides]
+        return {**expected, "stride": known} if _is_dense(claimed) else expected
+    items = zip(expected.get("items", ()), claimed.get("items", ()), strict=True)
+    return {**expected, "items": [_with_strides_of(*pair) for pair in items]} if "items" in expected else expected
+
+
+def _is_dense(spec: Mapping[str, Any]) -> bool:
+    """Whether the elements lie one beside the other in memory, in whatever order of dimensions."""
+    following = 1
+    for stride, size in sorted(zip(spec["stride"], spec["shape"], strict=True)):
+        if type(stride) is not int or stride < 1 or (size > 1 and stride != following):
+            return False
+        following *= size
+    return True
+
+
+def fits(expected: Spec, actual: Spec) -> bool:
+    """Whether a value of the description `actual` has the expected form."""
+    return expected == actual or difference(expected, actual) is None
+
+
 def difference(expected: Spec, actual: Spec, place: str = "output") -> str | None:
     """The first difference between two descriptions, in words; None if there is none. Type, dtype, shape, device and
-    strides must be equal. `place`: the name of the value in the message."""
+    strides must be equal; strides only in number for one `of_any_strides`. `place`: the name of the value in the
+    message."""
     if expected["kind"] != actual.get("kind"):
         return f"{place} is a {actual.get('kind')}, expected a {expected['kind']}"
     if expected["kind"] == "tensor":
         for key in ("type", "device", "dtype", "shape", "stride"):
+            if key == "stride" and "any_strides" in expected and len(actual.get(key, ())) == len(expected[key]):
+                continue
             if expected[key] != actual.get(key):
                 return f"{place} has {key} {actual.get(key)}, expected {expected[key]}"
     elif expected["kind"] in ("value", "other"):
@@ -127,6 +202,18 @@ def views(specs: list[Spec], region: Tensor) -> list[Tensor]:
         flat = region[offset : offset + _extent(spec) * dtype.itemsize].view(dtype)
         made.append(torch.as_strided(flat, spec["shape"], _strides(spec)))
     return made
+
+
+def view_at(spec: Spec, region: Tensor, offset: int) -> Tensor:
+    """The described tensor, with its own strides, at an `offset` in bytes in `region` (uint8).
+
+    Raises ValueError if it does not lie within the region, at an address that suits its dtype."""
+    dtype, strides = _DTYPES[spec["dtype"]], spec["stride"]
+    elements = 0 if 0 in spec["shape"] else 1 + sum((n - 1) * s for n, s in zip(spec["shape"], strides, strict=True))
+    end = offset + elements * dtype.itemsize
+    if offset < 0 or offset % dtype.itemsize or end > region.numel():
+        raise ValueError("an output does not lie in the memory of the program's tensors")
+    return torch.as_strided(region[offset:end].view(dtype), spec["shape"], strides)
 
 
 def unflatten(value: Any, tensors: list[Tensor]) -> Any:
