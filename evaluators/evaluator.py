@@ -14,15 +14,18 @@ from dataclasses import replace
 from pathlib import Path
 
 from configs.schema import LimitsConfig
+from evaluators.audit.marks import Mark, blind_task, shipped_marks
 from evaluators.compile.builder import Builder
 from evaluators.compile.cache import BuildCache
+from evaluators.host.folders import own_prefix
 from evaluators.host.open_device import open_device
 from evaluators.judge.build_then_judge import BuildThenJudge
 from evaluators.judge.confirmation import Confirm, Confirmation
+from evaluators.judge.demands import Demands
 from evaluators.judge.judgement import Judgement
 from evaluators.judge.slot import OUR_FAILURES, MeasuringSlot
 from evaluators.judge.verdict import make_verdict
-from evaluators.records import Artifact, BuildError, Candidate, Outcome, Task, Verdict
+from evaluators.records import DROP_IN, Artifact, BuildError, Candidate, Outcome, Task, Verdict
 from evaluators.stored.baselines import BaselineResult, existing_baselines
 from evaluators.stored.measuring import Baselines
 from evaluators.stored.verdicts import REUSED_FROM, read_reusable_verdicts
@@ -51,14 +54,17 @@ class Evaluator:
         baselines: Sequence[str] = ("eager",),
         limits: LimitsConfig | None = None,
         require_shapes: bool = False,
+        strict: str = DROP_IN,
+        require_containment: Sequence[str] = (),
         confirm: Confirm | None = None,
         store: Path | None = None,
         cache: BuildCache | None = None,
         builds: bool = True,
         guarded: bool = True,
         verdicts_of: Sequence[str] = (),
+        marks: Sequence[Mark] = (),
     ) -> None:
-        """`require_shapes`: a candidate that fails at other shapes than the task's is wrong, not only specialised.
+        """`require_shapes`, `strict`, `require_containment`: what is demanded (`evaluators.judge.demands`).
         `confirm` gives the second opinion that the preset `paper` asks for.
         `store` keeps baselines and build artifacts between evaluators; without it they last as long as this one.
         `cache` keeps extensions, in `store` unless given. Without `builds`, `evaluate` raises Unbuilt for a candidate
@@ -67,6 +73,7 @@ class Evaluator:
         for showing what the guard is worth, never for rewards that anybody trusts.
         `verdicts_of`: folders of earlier runs. Their verdicts are reused if they would be measured alike
         (`evaluators.stored.verdicts`).
+        `marks`: of tasks that cannot tell a good program from a cheat, beside those that ship. Their verdicts say so.
 
         Raises ValueError for an architecture, preset or baseline that does not exist, FileNotFoundError for a folder
         without verdicts.
@@ -77,23 +84,25 @@ class Evaluator:
             self.device.clock = EventClock()
         self.preset = preset_named(preset, self.device.arch)
         self.limits = limits or LimitsConfig()
+        self._demands = demands = Demands(require_shapes, strict, tuple(require_containment))
         if unknown := set(baselines) - set(existing_baselines(self.device.arch)):
             raise ValueError(f"evaluator.baselines: {', '.join(sorted(unknown))} does not exist on {self.device.arch}")
-        self._own_store = tempfile.TemporaryDirectory(prefix="warpsmith-store-") if store is None else None
-        self.store = Path(self._own_store.name) if self._own_store else Path(store or "")
-        self.store.mkdir(parents=True, exist_ok=True)
-        if self._own_store:
-            self.store.chmod(0o755)  # runners are other users
-        self.builder = Builder(self.device, self.store, self.limits, cache=cache)
-        self._slot = MeasuringSlot(self.device, self.limits, self.builder.cache, require_shapes=require_shapes)
-        self._programs = TaskPrograms(self.device.torch_device)
+        self._own_store = tempfile.TemporaryDirectory(prefix=own_prefix("store")) if store is None else None
+        self.store = _make_store(store, self._own_store)
+        self.builder = Builder(
+            self.device, self.store, self.limits, cache=cache, require_containment=demands.containment
+        )
+        self._is_contained = not demands.containment  # else it is to be found out
+        self._slot = MeasuringSlot(self.device, self.limits, self.builder.cache, demands)
+        self._programs = TaskPrograms(self.device.torch_device, any_strides=demands.by_value)
         self._baselines = Baselines(
-            baselines, self.device, self.store, self.builder, self._slot, self._programs, self.preset
+            baselines, self.device, self.store, self.builder, self._slot, self._programs, self.preset, strict
         )
         self._judging = BuildThenJudge(self.builder, self._slot, self._programs, may_build=builds)
         self._confirmation = Confirmation(self.device.arch, confirm)
+        self._marks = {mark.digest: mark for mark in (*shipped_marks(), *marks)}
         self._verdicts = read_reusable_verdicts(
-            verdicts_of if guarded else (), self.device.versions(), self._baselines.names
+            verdicts_of if guarded else (), self.device.versions(), self._baselines.names, strict
         )
 
     @property
@@ -115,8 +124,10 @@ class Evaluator:
             self._own_store.cleanup()
 
     def start(self) -> None:
-        """Starts the zygote now rather than at the first evaluation or look."""
+        """Starts the zygote now rather than at the first evaluation or look. Raises ContainmentError if the host does
+        not contain programs as required."""
         self._slot.start()
+        self._is_contained = True
 
     def evaluate(
         self,
@@ -135,10 +146,11 @@ class Evaluator:
         what a candidate does. A task whose reference fails, or an evaluator that fails three times, gives an `infra`
         verdict.
         """
+        self._ensure_containment()
         task = find_task(task, profile_of(self.device.arch)) if isinstance(task, str) else task
         candidate = Candidate.propose(task.id, source, author)
         chosen = preset_named(preset, self.device.arch) if preset else self.preset
-        key = (task.digest, candidate.digest, chosen.name)
+        key = (task.digest, candidate.digest, chosen.name, self._demands.strict)
         if key in self._verdicts:
             return self._verdicts[key]
         for attempt in range(1, _ATTEMPTS + 1):
@@ -161,8 +173,9 @@ class Evaluator:
         A look takes one process, in which nothing is timed. Many evaluators may look at once, and none measures
         meanwhile. Raises Unbuilt for an extension that is not in the artifact.
         """
+        self._ensure_containment()
         candidate, chosen = Candidate.propose(task.id, source, ""), preset_named(preset, self.device.arch)
-        earlier = self._verdicts.get((task.digest, candidate.digest, chosen.name))
+        earlier = self._verdicts.get((task.digest, candidate.digest, chosen.name, self._demands.strict))
         if earlier is not None and REUSED_FROM in earlier.evaluator:
             return earlier
         start = time.perf_counter()
@@ -180,11 +193,16 @@ class Evaluator:
 
     def baseline(self, task: Task, name: str) -> BaselineResult:
         """The speed-up of a baseline over eager: stored, or measured now. Raises InfraError if that is our fault."""
+        self._ensure_containment()
         return self._baselines.get(task, name)
 
     def unbuilt_baselines(self, tasks: Sequence[Task]) -> list[tuple[Task, Candidate]]:
         """The programs of baselines of the tasks that have to be built before they are measured."""
         return self._baselines.unbuilt(tasks)
+
+    def _ensure_containment(self) -> None:
+        if not self._is_contained:
+            self.start()
 
     def _evaluate(
         self,
@@ -204,9 +222,29 @@ class Evaluator:
 
     def _verdict(self, task: Task, candidate: Candidate, preset: Preset, judgement: Judgement) -> Verdict:
         speedups = self._baselines.speedups(task, judgement.speedup) if judgement.speedup is not None else {}
+        mark = self._marks.get(task.text_digest)
+        if mark is not None and judgement.outcome is Outcome.OK:
+            judgement = replace(judgement, findings=(blind_task(mark), *judgement.findings))
         return make_verdict(
-            judgement, task, candidate, preset.name, self.device, guarded=self.guarded, speedups=speedups
+            judgement,
+            task,
+            candidate,
+            preset.name,
+            self.device,
+            guarded=self.guarded,
+            strict=self._demands.strict,
+            speedups=speedups,
         )
+
+
+def _make_store(store: Path | None, own: tempfile.TemporaryDirectory[str] | None) -> Path:
+    """The folder `store`, made if need be, or the evaluator's own, which runners may enter: they are other users."""
+    if own is not None:
+        Path(own.name).chmod(0o755)
+        return Path(own.name)
+    folder = Path(store or "")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def _judge_text(source: str) -> Judgement | None:

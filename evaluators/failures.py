@@ -10,6 +10,10 @@ class InfraError(Exception):
     """The evaluator itself failed. The candidate is not to blame."""
 
 
+class ContainmentError(InfraError):
+    """The host does not contain programs as the user demands. The message names what is missing, and the remedies."""
+
+
 class RunnerFailure(Exception):
     """The program failed instead of answering. `outcome` and `message` are those of its verdict; `stage` is where it
     failed: `run`, or a stage of a build."""

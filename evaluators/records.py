@@ -198,8 +198,13 @@ class Trace:
     outside_seconds: float = 0.0
 
 
+DROP_IN, VALUES = "drop_in", "values"
+"""How strictly a program is judged (`evaluators.judge.demands`)."""
+
 HINT, SUSPECT, HACK = "hint", "suspect", "hack"
 """Severities of findings. A hint changes no outcome."""
+BLIND_TASK = "task"
+"""The kind of finding on a task that cannot tell a good program from a cheat."""
 
 
 @dataclass(frozen=True)
@@ -218,7 +223,7 @@ class Verdict:
     `speedups` maps a baseline's name to the speed-up over it, and is empty unless `outcome` is `ok`. `doubted` holds
     the measured speed-ups of a `suspect` or a `hack`: they earn no reward, but are restored if a person clears the
     program. `guard`: the findings. `evaluator` says how it was measured (preset, versions, active containment). `cost`:
-    seconds by stage; `compile` is how long building took, whenever that was.
+    seconds by stage; `compile` is how long building took, whenever that was. `strict`: `drop_in` or `values`.
     """
 
     candidate: str
@@ -234,6 +239,7 @@ class Verdict:
     cost: Mapping[str, float] = field(default_factory=dict)
     trace: Trace | None = None
     doubted: Mapping[str, Estimate] = field(default_factory=dict)
+    strict: str = DROP_IN
 
     @property
     def succeeded(self) -> bool:
@@ -377,6 +383,7 @@ VERDICT_SCHEMA = pa.schema(
         ("evaluator", pa.map_(pa.string(), pa.string())),
         ("cost", pa.map_(pa.string(), pa.float64())),
         ("doubted", pa.map_(pa.string(), _ESTIMATE)),
+        ("strict", pa.string()),
     ]
 )
 

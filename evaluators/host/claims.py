@@ -52,6 +52,7 @@ class _Constructed(msgspec.Struct):
 
 class _Called(msgspec.Struct):
     seconds: list[Seconds] = []
+    places: list[list[int]] = []
     # Not typed further: kinds of values are an open set, and the description is only ever put into words.
     mismatch: dict[str, Any] | None = None
 
@@ -125,15 +126,25 @@ def decode_state(reply: dict[str, Any]) -> tuple[list[StateForm], dict[str, str]
     return claim.state, _cut(claim.flags)
 
 
-def decode_call(reply: dict[str, Any], calls: int) -> tuple[list[float], nesting.Spec | None]:
-    """The seconds of each of `calls` calls; or no seconds, and the form of an output that differs from the expected
-    form."""
+class Called(NamedTuple):
+    """A burst, as claimed: the seconds of each call, where its outputs lie (`evaluators.host.outputs`), and the form of
+    an output that has another form than expected; with such a form the others are empty."""
+
+    seconds: list[float]
+    places: list[list[int]]
+    mismatch: nesting.Spec | None = None
+
+
+def decode_call(reply: dict[str, Any], calls: int, *, with_places: bool) -> Called:
+    """The claims about a burst of `calls` calls."""
     claim = _convert(reply, _Called, "an answer to a call")
     if claim.mismatch is not None:
-        return [], claim.mismatch
+        return Called([], [], claim.mismatch)
     if len(claim.seconds) != calls:
         raise ProtocolViolation(f"{len(claim.seconds)} durations of {calls} calls")
-    return claim.seconds, None
+    if with_places and len(claim.places) != calls:
+        raise ProtocolViolation(f"{len(claim.places)} places of {calls} outputs")
+    return Called(claim.seconds, claim.places)
 
 
 def decode_trace(reply: dict[str, Any]) -> list[KernelRecord] | None:

@@ -17,13 +17,16 @@ from typing import Any
 
 import torch
 
+from evaluators.host.arena import arena_library
 from evaluators.host.device import Slot
 from evaluators.host.locks import HostLocks
 from evaluators.shared.region import Region
 from evaluators.timing.clocks import Clock, JudgeClock
 
+# Deviation between pairs of processes, beyond what their bursts show (`python -m benchmarks.evaluator noise`).
+_SPREAD = 0.01
 _BURST_SECONDS = 0.004  # a burst repeats short calls until the jitter of the pipe is small against it
-_MAX_BURST = 8
+_MOST_CALLS, _MOST_CALL_BYTES = 16, 128 << 20  # of a burst; of all its inputs and outputs
 _MOST_BYTES_A_SECOND = 512e9  # of one core into its nearest cache: 64 bytes a cycle at 8 GHz, more than any has
 
 
@@ -44,6 +47,7 @@ class CpuDevice:
     own_memory = False
     calibrated_seconds = 0.0
     looks_first = False
+    shares_tensors = True
     clock: Clock = JudgeClock()
 
     def __init__(self, *, threads: int = 1) -> None:
@@ -81,6 +85,7 @@ class CpuDevice:
     def environment(self) -> Mapping[str, str]:
         return {
             "CUDA_VISIBLE_DEVICES": "",
+            "WARPSMITH_ARENA": str(arena_library()),
             **thread_environment(self.threads),
             # Keeps temporaries of some megabytes mapped. Page faults differ from process to process: they would make a
             # program two to three times slower than itself. 32 MiB is the largest threshold that glibc takes.
@@ -101,10 +106,11 @@ class CpuDevice:
         """Nothing to wait for: the CPU runs nothing asynchronously."""
 
     def max_calls(self, slot_bytes: int) -> int:
-        return _MAX_BURST
+        return max(2, min(_MOST_CALLS, _MOST_CALL_BYTES // max(slot_bytes, 1)))
 
     def calls(self, seconds: float, most: int) -> tuple[int, int]:
-        return max(1, min(most, round(_BURST_SECONDS / max(seconds, 1e-6)))), 0
+        # Half as many as fit, since bursts of twice as many are made beside them.
+        return max(1, min(most // 2, round(_BURST_SECONDS / max(seconds, 1e-6)))), 0
 
     def warm_up(self) -> None:
         """Nothing to do: the checks before have warmed it up."""
@@ -113,7 +119,7 @@ class CpuDevice:
         return None
 
     def spread(self, seconds: float) -> float:
-        return 0.0
+        return _SPREAD
 
     def floor_seconds(self, written: int) -> float:
         return written / (_MOST_BYTES_A_SECOND * self.threads)

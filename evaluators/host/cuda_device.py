@@ -58,6 +58,7 @@ class CudaDevice:
     own_memory = True
     calibrated_seconds = 5e-3
     looks_first = True
+    shares_tensors = False
     clock: Clock = EventClock()
 
     def __init__(self, *, threads: int = 1) -> None:

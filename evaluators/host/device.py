@@ -40,6 +40,7 @@ class Device(Protocol):
     own_memory: bool  # whether it has memory of its own, which the host's limits do not cover
     clock: Clock  # turns the durations of bursts into figures
     calibrated_seconds: float  # the difference between processes matters to shorter references; 0: to none
+    shares_tensors: bool  # whether the judge can map the memory of a runner's tensors
     looks_first: bool  # whether preparing a measurement takes so long that a first look may save time
 
     def allocate(self, size: int) -> Region:

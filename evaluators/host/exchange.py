@@ -78,12 +78,12 @@ class Exchange:
         except ProtocolViolation as error:
             raise RunnerFailure(Outcome.RUNTIME_ERROR, self._explain(error)) from None
 
-    def begin_start(self) -> None:
+    def begin_start(self, options: dict[str, Any], descriptors: Sequence[int] = ()) -> None:
         """Lets the runner take hold of the device, before any line of the program has run; `end_start` waits for it.
         Runners may start at the same time, since nothing is measured meanwhile."""
         self._process.resume()
         with contextlib.suppress(PeerClosed):  # `end_start` says why
-            self._channel.send({"op": "start"})
+            self._channel.send({"op": "start", **options}, descriptors)
 
     def end_start(self, timeout: float) -> None:
         """Waits until the runner has started. Raises InfraError."""

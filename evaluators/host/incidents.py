@@ -6,11 +6,11 @@ Runs in the judge's process (trusted).
 
 from __future__ import annotations
 
+import os
 import time
-from contextlib import suppress
 from pathlib import Path
 
-from evaluators.host.locks import shared_folder
+from evaluators.host.locks import open_shared, shared_folder
 
 _PREFIX = "incident-"
 _COARSE_SECONDS = 0.01  # a file's time may lag behind the clock by so much
@@ -24,10 +24,11 @@ class Incidents:
 
     def record(self) -> None:
         """Records that a program has just made this device fail."""
-        path = shared_folder() / self._own
-        path.touch()
-        with suppress(PermissionError):  # another user's file, which anybody may touch
-            path.chmod(0o666)
+        descriptor = open_shared(shared_folder() / self._own, 0o666)  # anybody may set the time of another user's
+        try:
+            os.utime(descriptor)
+        finally:
+            os.close(descriptor)
 
     def since(self, start: float) -> list[str]:
         """Other devices of the host that failed after `start` (seconds since the epoch, by `time.time`)."""

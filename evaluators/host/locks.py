@@ -15,16 +15,48 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from evaluators.failures import InfraError
+
 _Place = TypeVar("_Place")
+_SHARED_MODE = 0o1777
 
 
 def shared_folder() -> Path:
-    """The host's folder of locks and incidents, which evaluators of all users share."""
+    """The host's folder of locks and incidents, which evaluators of all users share. It belongs to the first of them.
+
+    Raises InfraError for anything in its place that is no folder in which everybody can write, and nobody can remove
+    the files of others. A folder for this user alone would not do: evaluators would measure at the same time.
+    """
     folder = Path(tempfile.gettempdir()) / "warpsmith-slots"
-    folder.mkdir(exist_ok=True)
-    with contextlib.suppress(PermissionError):
-        folder.chmod(0o777)  # mkdir's mode is subject to the umask
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir()
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        raise InfraError(f"{folder} is no folder for the locks of evaluators ({error.strerror}): remove it") from error
+    try:
+        status = os.fstat(descriptor)
+        if status.st_mode & 0o7777 == _SHARED_MODE:
+            return folder
+        if status.st_uid != os.geteuid():
+            raise InfraError(f"{folder} belongs to user {status.st_uid}, who must `chmod 1777` it, or remove it")
+        os.fchmod(descriptor, _SHARED_MODE)  # mkdir's mode is subject to the umask
+    finally:
+        os.close(descriptor)
     return folder
+
+
+def open_shared(path: Path, mode: int) -> int:
+    """Opens a file of the shared folder for reading, which may belong to another user, or makes it. Raises OSError for
+    a link."""
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    while True:
+        with contextlib.suppress(FileNotFoundError):
+            return os.open(path, flags)
+        with contextlib.suppress(FileExistsError):
+            descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL, mode)
+            os.fchmod(descriptor, mode)  # with any umask
+            return descriptor
 
 
 class HostLocks(Generic[_Place]):
@@ -58,7 +90,7 @@ class HostLocks(Generic[_Place]):
         """Locks all files or none, and returns whether it did."""
         for path in paths:
             try:
-                self._held.append(_open(path))
+                self._held.append(open_shared(path, 0o644))
                 fcntl.flock(self._held[-1], kind | fcntl.LOCK_NB)
             except BlockingIOError:
                 self.release()
@@ -69,11 +101,3 @@ class HostLocks(Generic[_Place]):
         """Gives back all locks that it holds; there may be none."""
         while self._held:
             os.close(self._held.pop())
-
-
-def _open(path: Path) -> int:
-    """Opens a lock file that may belong to another user, or makes it."""
-    try:
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)

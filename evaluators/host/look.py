@@ -22,7 +22,6 @@ from evaluators.host.runner_handle import RunnerHandle
 from evaluators.records import Outcome
 from evaluators.shared import nesting
 from evaluators.shared.nesting import describe_mismatch
-from evaluators.shared.region import Region
 from evaluators.tasks import ProgramError, TaskProgram
 
 _PAYS = 0.3  # a look takes this share of the seconds that it saves, so it pays if it ends more programs than that
@@ -92,8 +91,7 @@ def look(
     _call(runner, program, init_inputs, device, left())
     for sizes in also:
         with suppress(ProgramError, RunnerFailure):
-            other = TaskProgram(program.task.with_sizes(**sizes), device.torch_device)
-            _call(runner, other, init_inputs, device, min(left(), _OTHER_SECONDS))
+            _call(runner, program.resized(**sizes), init_inputs, device, min(left(), _OTHER_SECONDS))
 
 
 def _call(runner: RunnerHandle, program: TaskProgram, init_inputs: list[Any], device: Device, timeout: float) -> None:
@@ -103,17 +101,16 @@ def _call(runner: RunnerHandle, program: TaskProgram, init_inputs: list[Any], de
     inputs = program.inputs(secrets.randbits(48))
     expected = program.output_spec(seed, init_inputs, inputs)
     spec, tensors = nesting.flatten(inputs)
-    given, taken = (_region(device, nesting.tensor_specs(form)) for form in (spec, expected))
+    given = device.allocate(nesting.layout(nesting.tensor_specs(spec))[1])
     try:
         for target, value in zip(nesting.views(nesting.tensor_specs(spec), given.memory), tensors, strict=True):
             target.copy_(value)
         device.synchronize()
         runner.bind_inputs(inputs, given, 1, timeout)
-        runner.bind_outputs(expected, taken, 1, timeout)
+        runner.bind_outputs(expected, 1, timeout)
         mismatch = runner.call([seed], timeout)[1]
     finally:
         given.close()
-        taken.close()
     if mismatch is not None:
         raise RunnerFailure(Outcome.WRONG, describe_mismatch(expected, mismatch))
 
@@ -122,7 +119,3 @@ def is_certain(failure: RunnerFailure) -> bool:
     """Whether a program would fail in this way on a device of its own, too. A lack of time or memory is not certain:
     beside other programs there is less of both."""
     return failure.outcome is not Outcome.TIMEOUT and not _CROWDED.search(failure.message)
-
-
-def _region(device: Device, specs: list[nesting.Spec]) -> Region:
-    return device.allocate(nesting.layout(specs)[1])

@@ -19,6 +19,7 @@ from evaluators.host import claims
 from evaluators.host.claims import StateForm
 from evaluators.host.device import Device, Slot
 from evaluators.host.exchange import BuildExtension, Exchange
+from evaluators.host.outputs import ArenaOutputs, CopiedOutputs
 from evaluators.host.runner_process import RunnerLimits, RunnerProcess
 from evaluators.host.zygote_handle import ZygoteHandle
 from evaluators.shared import nesting
@@ -30,7 +31,7 @@ class RunnerHandle:
     """One runner. It serves a reference, a candidate, or the compilers of a build.
 
     Every operation takes its `timeout` in seconds and raises RunnerFailure unless the runner answers as it should.
-    `waited`: seconds for which its threads waited for a core during the last calls.
+    `waited`: seconds for which its threads waited for a core during the last calls. `outputs`: those of its last burst.
     """
 
     def __init__(
@@ -49,6 +50,8 @@ class RunnerHandle:
         self.waited = 0.0
         self._exchange = Exchange(self.process, extensions)
         self._device = device
+        self._arena = ArenaOutputs(device, limits.memory_bytes // 2) if device.shares_tensors else None
+        self.outputs = self._arena or CopiedOutputs(device)
 
     @property
     def seconds(self) -> float:
@@ -62,7 +65,11 @@ class RunnerHandle:
 
     def begin_start(self) -> None:
         """Lets the runner take hold of the device; `end_start` waits for it. Several runners may start at once."""
-        self._exchange.begin_start()
+        if self._arena is None:
+            self._exchange.begin_start({})
+            return
+        region = self._arena.region
+        self._exchange.begin_start({"bytes": region.size}, [region.descriptor])
 
     def end_start(self, timeout: float) -> None:
         """Waits until the runner has started. Raises InfraError."""
@@ -105,10 +112,13 @@ class RunnerHandle:
         """Calls the model once a seed, on slot 0, 1, ... Returns the seconds of each call by the runner's clock, or the
         form of an output that has another form than the expected one."""
         before = self.process.waited_seconds()
-        message = {"op": "call", "seeds": seeds}
-        claim = self._exchange.ask(message, timeout, decode=lambda reply: claims.decode_call(reply, len(seeds)))
+        message, with_places = {"op": "call", "seeds": seeds}, self._arena is not None
+        called = self._exchange.ask(
+            message, timeout, decode=lambda reply: claims.decode_call(reply, len(seeds), with_places=with_places)
+        )
         self.waited = max(0.0, self.process.waited_seconds() - before)
-        return claim
+        self.outputs.note_places(called.places)
+        return called.seconds, called.mismatch
 
     def get_state(self, forms: Sequence[StateForm], timeout: float) -> dict[str, torch.Tensor]:
         """The values of parameters and buffers by name, as the program gives them."""
@@ -146,11 +156,17 @@ class RunnerHandle:
         with _saved(placeholders) as descriptor:
             self._exchange.ask(message, timeout, [descriptor, region.descriptor], decode=claims.ignore)
 
-    def bind_outputs(self, spec: nesting.Spec, region: Region, slots: int, timeout: float) -> None:
-        """Shows the runner `slots` output buffers of the expected form in `region`."""
-        size = nesting.layout(nesting.tensor_specs(spec))[1]
-        message = {"op": "bind_outputs", "spec": spec, "bytes": size, "slots": slots}
-        self._exchange.ask(message, timeout, [region.descriptor], decode=claims.ignore)
+    def bind_outputs(self, spec: nesting.Spec, calls: int, timeout: float) -> None:
+        """Tells the runner the form of outputs, for bursts of at most `calls` calls. They are found in `outputs`."""
+        specs = nesting.tensor_specs(spec)
+        message = {"op": "bind_outputs", "spec": spec, "bytes": nesting.layout(specs)[1], "slots": calls}
+        region = self.outputs.bind(specs, calls)
+        try:
+            descriptors = [] if region is None else [region.descriptor]
+            self._exchange.ask(message, timeout, descriptors, decode=claims.ignore)
+        finally:
+            if region is not None:
+                region.close()
 
     def trace(self, timeout: float) -> list[KernelRecord] | None:
         """One call on slot 0: every kernel that ran, as claimed; None without a tracer."""
@@ -164,6 +180,8 @@ class RunnerHandle:
     def close(self) -> None:
         """Kills the runner with everything it started, and removes its folder. Never raises: the verdict stands."""
         self.process.close()
+        if self._arena is not None:
+            self._arena.close()
 
     def end(self) -> None:
         """Closes it. Raises InfraError if something that it started is still there."""
@@ -177,7 +195,9 @@ def _saved(value: Any) -> Iterator[int]:
     torch.save(value, buffer)
     descriptor = os.memfd_create("warpsmith-value")
     try:
-        os.write(descriptor, buffer.getbuffer())
+        left = buffer.getbuffer()
+        while left:
+            left = left[os.write(descriptor, left) :]  # Linux writes less than 2 GiB at once
         os.lseek(descriptor, 0, os.SEEK_SET)
         yield descriptor
     finally:

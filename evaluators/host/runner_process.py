@@ -19,8 +19,9 @@ from pathlib import Path
 
 from evaluators.failures import InfraError
 from evaluators.host.census import Census
+from evaluators.host.containment import demand
 from evaluators.host.device import Device, Slot
-from evaluators.host.folders import give_folder, remove_folder
+from evaluators.host.folders import give_folder, own_prefix, remove_folder
 from evaluators.host.locks import shared_folder
 from evaluators.host.process_group import ProcessGroup
 from evaluators.host.zygote_handle import ZygoteHandle
@@ -32,6 +33,7 @@ _log = logging.getLogger(__name__)
 _FIRST_USER = 61000
 # Candidates may not read solutions of tasks, nor the ways in which evaluators are cheated.
 _HIDDEN = tuple(str(Path(__file__).parents[1] / name) for name in ("tasks/bundled", "gauntlet"))
+_NO_DEVICE = {"kind": "cpu", "threads": 1}
 _PRINTED_BYTES = 500  # of a program's output, in messages
 _STATUS_NAMES = {signal.SIGXCPU: "used up its CPU time", signal.SIGSEGV: "crashed with a segmentation fault"}
 
@@ -62,11 +64,14 @@ class RunnerProcess:
         limits: RunnerLimits,
         environment: Mapping[str, str] | None = None,
         writable: Sequence[Path] = (),
+        *,
+        on_device: bool = True,
     ) -> None:
         """Forks the runner, which waits for its first request. `side` (0 or 1) gives the two runners of a slot
-        different users. The runner may write in its own folder and in the `writable` ones. Raises InfraError."""
+        different users. The runner may write in its own folder and in the `writable` ones. Without `on_device` it is
+        contained in the same way, and takes no hold of the device. Raises InfraError."""
         self._zygote = zygote
-        self._folder = Path(tempfile.mkdtemp(prefix="warpsmith-runner-"))
+        self._folder = Path(tempfile.mkdtemp(prefix=own_prefix("runner")))
         self.active: tuple[str, ...] = ()
         user = _FIRST_USER + 2 * slot.index + side
         for folder in (self._folder, *writable):
@@ -76,7 +81,7 @@ class RunnerProcess:
             "op": "fork",
             "containment": asdict(_containment(device, slot, limits, user, self._folder, writable)),
             "environment": {**_variables(str(self._folder)), **(environment or {})},
-            "device": device.runner_options(limits.device_memory_bytes),
+            "device": device.runner_options(limits.device_memory_bytes) if on_device else _NO_DEVICE,
         }
         try:
             self.pid = int(zygote.request(message, [theirs.fileno()])["pid"])
@@ -103,8 +108,10 @@ class RunnerProcess:
         self._group.stop()
 
     def note_containment(self, active: tuple[str, ...]) -> None:
-        """Takes note of the containment that the runner names, before any line of the program has run."""
+        """Takes note of the containment that the runner names, before any line of the program has run. Raises
+        ContainmentError if it is not all that is required of the zygote's runners."""
         self.active = active
+        demand(self._zygote.required, active)
         self._group.holds_all = "seccomp" in active
         if not {"landlock", "own_user", "pid_namespace"}.intersection(active):
             hide_memory()  # the judge's own: nothing else keeps the runner from reading it

@@ -5,39 +5,46 @@ Runs in the judge's process (trusted). No program ever runs in the zygote itself
 
 from __future__ import annotations
 
-import contextlib
 import os
 import socket
-import stat
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from evaluators.failures import InfraError
 from evaluators.host.device import Device
+from evaluators.host.folders import own_folder, remove_left_folders
 from evaluators.shared.protocol import Channel, PeerClosed, PeerTimeout, ProtocolViolation
 
 _ZYGOTE_START_SECONDS = 120.0
 _ZYGOTE_REPLY_SECONDS = 30.0
 _COMPILERS_SECONDS = 300.0
+_PRINTED_BYTES = 1000  # in messages
 
 
 class ZygoteHandle:
-    """One zygote process, restarted when it dies. Not thread-safe: one judge, one zygote."""
+    """One zygote process, restarted when it dies. Not thread-safe: one judge, one zygote.
 
-    def __init__(self, device: Device) -> None:
+    `required`: the containment without which no runner of it may load a program (`evaluators.host.containment`).
+    """
+
+    def __init__(self, device: Device, required: Sequence[str] = ()) -> None:
         self._device = device
+        self.required = tuple(required)
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: Channel | None = None
+        self._printed: IO[bytes] | None = None  # a file, since nobody would drain a pipe while the zygote runs
         self.starts = 0
         self._prepared = 0  # the count of starts when Inductor was prepared last
 
     def start(self) -> None:
         """Starts the zygote and waits until it has imported torch. Raises InfraError."""
         self.starts += 1
+        remove_left_folders()
+        self._printed = tempfile.TemporaryFile()  # noqa: SIM115 (closed with the zygote)
         ours, theirs = socket.socketpair()
         root = Path(__file__).resolve().parents[2]
         environment = {
@@ -55,7 +62,7 @@ class ZygoteHandle:
             cwd=tempfile.gettempdir(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
+            stderr=self._printed,
             start_new_session=True,
         )
         theirs.close()
@@ -64,8 +71,8 @@ class ZygoteHandle:
             self._channel.receive(_ZYGOTE_START_SECONDS)
         except (PeerClosed, PeerTimeout, ProtocolViolation) as error:
             self._process.kill()
-            _, stderr = self._process.communicate()
-            raise InfraError(f"the zygote did not start: {stderr.decode(errors='replace')[-1000:]}") from error
+            self._process.wait()
+            raise InfraError(f"the zygote did not start: {self._last_output()}") from error
 
     @property
     def is_alive(self) -> bool:
@@ -84,14 +91,15 @@ class ZygoteHandle:
             self._channel.send(message, descriptors)
             return self._channel.receive(timeout)[0]
         except (PeerClosed, PeerTimeout, ProtocolViolation) as error:
+            printed = self._last_output()
             self.close()
-            raise InfraError(f"the zygote stopped answering: {type(error).__name__}") from error
+            raise InfraError(f"the zygote stopped answering: {type(error).__name__} {printed}".strip()) from error
 
     def prepare_inductor(self) -> None:
         """Does Inductor's set-up once for all runners that are forked from now on, each of which would spend seconds on
         it (`evaluators.sandbox.zygote`). Raises InfraError."""
         if self._device.torch_device.type == "cpu" and (self._prepared != self.starts or not self.is_alive):
-            message = {"op": "prepare_inductor", "folder": str(_own_folder("warpsmith-inductor"))}
+            message = {"op": "prepare_inductor", "folder": str(own_folder("warpsmith-inductor"))}
             self.request(message, timeout=_COMPILERS_SECONDS)
             self._prepared = self.starts
 
@@ -106,17 +114,14 @@ class ZygoteHandle:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
-            if self._process.stderr is not None:
-                self._process.stderr.close()
             self._process = None
+        if self._printed is not None:
+            self._printed.close()
+            self._printed = None
 
-
-def _own_folder(name: str) -> Path:
-    """A folder for temporary files that outlives this process. Only processes of this user can write in it."""
-    folder = Path(tempfile.gettempdir()) / f"{name}-{os.geteuid()}"
-    with contextlib.suppress(FileExistsError):
-        folder.mkdir(mode=0o700)
-    status = folder.lstat()
-    if stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o022:
-        return folder
-    return Path(tempfile.mkdtemp(prefix=f"{name}-"))
+    def _last_output(self) -> str:
+        """The last that the zygote printed."""
+        if self._printed is None:
+            return ""
+        self._printed.seek(max(0, os.fstat(self._printed.fileno()).st_size - _PRINTED_BYTES))
+        return self._printed.read(_PRINTED_BYTES).decode(errors="replace").strip()

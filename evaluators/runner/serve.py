@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from evaluators.runner.arena import Arena
 from evaluators.runner.device import RunnerDevice
 from evaluators.runner.interception import Interception
 from evaluators.runner.originals import Originals
@@ -48,11 +49,10 @@ class Runner:
         self.inputs: list[tuple[Any, ...]] = []
         self.output_spec: nesting.Spec | None = None
         self.outputs: list[list[Tensor]] = []
+        self.arena: Arena | None = None
         self._interception = Interception(self._ask_judge)
         self.originals = Originals(())
-
-    def serve(self) -> None:
-        handlers: dict[str, Callable[..., dict[str, Any]]] = {
+        self.handlers: dict[str, Callable[..., dict[str, Any]]] = {
             "start": self.start,
             "load": self.load,
             "construct": self.construct,
@@ -66,6 +66,9 @@ class Runner:
             "discover": self.discover,
             "compile": self.compile,
         }
+
+    def serve(self) -> None:
+        handlers = self.handlers
         while True:
             try:
                 message, descriptors = self.channel.receive()
@@ -82,9 +85,11 @@ class Runner:
         self.channel.send(request)
         return self.channel.receive()[0]
 
-    def start(self, message: dict[str, Any]) -> dict[str, Any]:
+    def start(self, message: dict[str, Any], *arena: int) -> dict[str, Any]:
         """Takes hold of the device, and names the active containment; before any line of the program has run."""
         self.device.start()
+        for descriptor in arena:
+            self.arena = Arena(descriptor, message["bytes"])
         return {"active": self.active}
 
     def load(self, message: dict[str, Any]) -> dict[str, Any]:
@@ -162,9 +167,12 @@ class Runner:
             self.inputs.append(tuple(nesting.unflatten(values, nesting.views(message["specs"], part))))
         return {}
 
-    def bind_outputs(self, message: dict[str, Any], region: int) -> dict[str, Any]:
-        """Maps the judge's output slots, and learns the form that an output must have."""
+    def bind_outputs(self, message: dict[str, Any], *regions: int) -> dict[str, Any]:
+        """Learns the form that an output must have, and maps the judge's output slots, if there are any."""
         self.output_spec = message["spec"]
+        if not regions:
+            return {}
+        (region,) = regions
         specs = nesting.tensor_specs(message["spec"])
         memory = self.device.map(region, message["bytes"] * message["slots"])
         size = message["bytes"]
@@ -174,9 +182,11 @@ class Runner:
         return {}
 
     def call(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Calls the model once per seed, on slot 0, 1, ...; copies each output to its slot; reports the seconds of each
-        call by its own clock."""
+        """Calls the model once per seed, on slot 0, 1, ...; reports the seconds of each call by its clock, and where
+        the outputs lie, unless it copies them to the judge's memory."""
         seconds = []
+        if self.arena:
+            self.arena.forget()
         with torch.no_grad():
             for slot, seed in enumerate(message["seeds"]):
                 self.device.seed(seed)
@@ -184,13 +194,16 @@ class Runner:
                 output, taken = self.device.timed(self.model, self.inputs[slot], is_first=slot == 0)
                 seconds.append(taken)
                 spec, tensors = nesting.flatten(output)
-                if spec != self.output_spec:
+                if self.output_spec is None or not nesting.fits(self.output_spec, spec):
                     return {"mismatch": spec}
+                if self.arena:
+                    self.arena.keep(tensors)
+                    continue
                 for target, tensor in zip(self.outputs[slot], tensors, strict=True):
                     _refuse_same_memory(target, tensor)
                     target.copy_(tensor)
         self.device.finish()
-        return {"seconds": seconds}
+        return {"seconds": seconds, "places": self.arena.places() if self.arena else []}
 
     def trace(self, message: dict[str, Any]) -> dict[str, Any]:
         """Makes one call on slot 0, and reports the kernels that it ran."""

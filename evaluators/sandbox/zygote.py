@@ -230,13 +230,16 @@ def main(descriptor: int) -> None:
     import torch._inductor.compile_fx
     import torch.utils.cpp_extension
 
+    import evaluators.runner.arena
     import evaluators.runner.cpu
     import evaluators.runner.serve
+
+    evaluators.runner.arena.preload()
 
     with contextlib.suppress(ImportError):  # they are installed on machines with GPUs
         import triton  # noqa: F401
 
-        import evaluators.runner.cuda  # noqa: F401
+        import evaluators.runner.cuda
 
     torch.set_num_threads(1)
     gc.collect()

@@ -1,4 +1,4 @@
-"""Digests depend on what a program does, not on its layout. Records survive their storage formats."""
+"""Digests depend on a program's text, except for comments and layout. Records survive their storage formats."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from evaluators.records import (
+    VERDICT_SCHEMA,
     Candidate,
     ClockSample,
     Correctness,
@@ -31,33 +32,65 @@ def digest(source: str, task: str = "level1/a") -> str:
     return Candidate.propose(task, source, "file").digest
 
 
+DOCUMENTED = """'about the module'
+class ModelNew:
+    'about the class'
+    def forward(self, x):
+        'about the method'
+        return x + 1
+"""
+
+
+@pytest.mark.parametrize("source", [SOURCE, DOCUMENTED], ids=["plain", "documented"])
 @pytest.mark.parametrize(
-    "same",
+    "changed",
     [
-        "# a comment\n" + SOURCE,
-        '"""A docstring."""\n' + SOURCE,
-        SOURCE.replace("    def", '    """About."""\n    def'),
-        SOURCE.replace("(self, x):\n", '(self, x):\n        """Adds."""\n'),
-        SOURCE.replace("x + 1", "(x  +  1)  # more"),
-        SOURCE.replace("\n", "\n\n"),
-        SOURCE.replace("\n", "\r\n"),
+        lambda source: "# a comment\n" + source,
+        lambda source: source.replace("x + 1", "(x  +  1)  # more"),
+        lambda source: source.replace("\n", "\n\n"),
+        lambda source: source.replace("\n", "\r\n"),
+        lambda source: source.replace("'", '"""'),
+    ],
+    ids=["comment", "brackets", "blank lines", "line ends", "quotes"],
+)
+def test_layout_and_comments_do_not_change_a_digest(source, changed) -> None:
+    assert digest(changed(source)) == digest(source)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        *(SOURCE.replace("1", number) for number in ("2", "1.0", "True", "1j", "'1'", "b'1'", "-1", "0x" + "f" * 9000)),
+        SOURCE.replace("x + 1", "1 + x"),
+        SOURCE + "y = 1\n",
+        "def (",
+        "",
+        "def ( "[:5],
+        *(DOCUMENTED.replace(f"about the {place}", "another") for place in ("module", "class", "method")),
+        *(DOCUMENTED.replace(f"    'about the {place}'\n", "") for place in ("class", "method")),
     ],
 )
-def test_layout_comments_and_docstrings_do_not_change_a_digest(same) -> None:
-    assert digest(same) == digest(SOURCE)
+def test_code_and_docstrings_change_a_digest(other) -> None:
+    assert digest(other) not in {digest(SOURCE), digest(DOCUMENTED)}
+    assert digest(other, "level1/b") != digest(other)
 
 
 @pytest.mark.parametrize(
-    "other", [SOURCE.replace("1", "2"), SOURCE.replace("x + 1", "1 + x"), SOURCE + "y = 1\n", "def (", "", "def ( "[:5]]
+    "text", ["def (\0", "\ud800", "(" * 10000, "x" + ".a" * 20000, "-" * 20000 + "1", "x = " + "1 + " * 900 + "1"]
 )
-def test_code_changes_a_digest(other) -> None:
-    assert digest(other) != digest(SOURCE)
-    assert digest(SOURCE, "level1/b") != digest(SOURCE)
-
-
-@pytest.mark.parametrize("text", ["def (\0", "\ud800", "(" * 10000, "x" + ".a" * 20000, "-" * 20000 + "1"])
 def test_any_text_has_a_digest(text) -> None:
     assert len(digest(text)) == 16
+
+
+@pytest.mark.parametrize("depth", range(100, 1000, 50))
+def test_a_digest_is_the_same_at_any_depth_of_the_stack(depth: int) -> None:
+    """The driver and the evaluators each compute it."""
+    source = "x = " + "- " * depth + "1"
+
+    def below(frames: int) -> str:
+        return below(frames - 1) if frames else digest(source)
+
+    assert below(300) == digest(source)
 
 
 def test_sizes_are_part_of_a_task() -> None:
@@ -81,6 +114,7 @@ def verdicts() -> list[Verdict]:
         (Finding("clocks", "hint", "no"),),
         {"preset": "fast"},
         {"total": 1.0},
+        strict="values",
     )
     return [full, Verdict("d" * 16, "level1/a", "cpu", Outcome.TIMEOUT)]
 
@@ -89,6 +123,12 @@ def test_verdicts_survive_parquet_and_json(tmp_path) -> None:
     pq.write_table(verdict_table(verdicts()), tmp_path / "verdicts.parquet")
     assert [Verdict.from_row(row) for row in pq.read_table(tmp_path / "verdicts.parquet").to_pylist()] == verdicts()
     assert [Verdict.from_row(json.loads(json.dumps(one.to_row()))) for one in verdicts()] == verdicts()
+
+
+def test_verdicts_of_files_older_than_strictness_are_of_drop_in_replacements(tmp_path) -> None:
+    pq.write_table(verdict_table(verdicts()).drop_columns("strict"), tmp_path / "verdicts.parquet")
+    rows = pq.read_table(tmp_path / "verdicts.parquet", schema=VERDICT_SCHEMA).to_pylist()
+    assert [Verdict.from_row(row).strict for row in rows] == ["drop_in", "drop_in"]
 
 
 def test_candidates_survive_parquet(tmp_path) -> None:

@@ -19,7 +19,8 @@ DECODERS = {
     "start": claims.decode_containment,
     "error": claims.decode_error,
     "construct": claims.decode_state,
-    "call": lambda reply: claims.decode_call(reply, 1),
+    "call": lambda reply: claims.decode_call(reply, 1, with_places=False),
+    "call with places": lambda reply: claims.decode_call(reply, 1, with_places=True),
     "trace": claims.decode_trace,
     "integrity": claims.decode_integrity,
     "compile": claims.decode_compilation,
@@ -32,6 +33,7 @@ HONEST: dict[str, dict[str, Any]] = {
     "error": {"error": "ValueError", "message": "no"},
     "construct": {"state": [FORM], "flags": {"float32_matmul_precision": "highest"}},
     "call": {"seconds": [0.5]},
+    "call with places": {"seconds": [0.5], "places": [[0, 64]]},
     "trace": {"kernels": [["scaled", 7, 0.0, 1e-3]]},
     "integrity": {"names": ["time.time"], "flags": {}},
     "compile": {"library": "extension.so", "seconds": 1.5},
@@ -58,8 +60,9 @@ def test_an_honest_claim_is_accepted(operation) -> None:
 
 def test_claims_are_decoded_into_their_values() -> None:
     assert claims.decode_state(HONEST["construct"])[0] == [StateForm("weight", "float32", [3, 4])]
-    assert claims.decode_call({"seconds": [1, 0.5]}, 2) == ([1.0, 0.5], None)
-    assert claims.decode_call({"mismatch": {"kind": "tensor"}}, 2) == ([], {"kind": "tensor"})
+    assert claims.decode_call({"seconds": [1, 0.5]}, 2, with_places=False) == ([1.0, 0.5], [], None)
+    assert claims.decode_call({"seconds": [1], "places": [[64]]}, 1, with_places=True) == ([1.0], [[64]], None)
+    assert claims.decode_call({"mismatch": {"kind": "tensor"}}, 2, with_places=True) == ([], [], {"kind": "tensor"})
     assert claims.decode_trace({"kernels": None}) is None
     assert claims.decode_trace(HONEST["trace"]) == [("scaled", 7, 0.0, 1e-3)]
     assert claims.decode_error(HONEST["call"]) is None
@@ -86,6 +89,7 @@ def test_a_claim_of_anything_is_accepted_or_a_violation(operation, data) -> None
 )
 def test_a_duration_is_a_number_from_0_to_a_million(seconds) -> None:
     assert refuses("call", {"seconds": [seconds]})
+    assert refuses("call with places", {"seconds": [seconds], "places": [[0]]})
     assert refuses("compile", {"library": "extension.so", "seconds": seconds})
     assert claims.decode_trace({"kernels": [["scaled", 7, 0.0, seconds]]}) == []
 

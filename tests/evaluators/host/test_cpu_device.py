@@ -73,10 +73,11 @@ def test_versions_differ_with_the_number_of_threads() -> None:
 @pytest.mark.parametrize("seconds", [0.0, 1e-7, 1e-3, 2.0])
 def test_a_burst_is_longer_for_shorter_calls_and_fits_its_slots(seconds, most) -> None:
     calls, warm = CpuDevice().calls(seconds, most)
-    assert 1 <= calls <= most
+    assert calls >= 1
+    assert calls == 1 or 2 * calls <= most, "a burst of twice as many calls must fit, too"
     assert warm == 0
     assert calls >= CpuDevice().calls(2 * seconds, most)[0]
-    assert CpuDevice().calls(1e-7, most)[0] == most
+    assert CpuDevice().calls(1e-7, most)[0] == max(1, most // 2)
     assert CpuDevice().calls(2.0, most)[0] == 1
 
 

@@ -15,6 +15,7 @@ from configs.schema import LimitsConfig
 from evaluators.evaluator import Evaluator
 from evaluators.records import Outcome, Task
 from evaluators.stored.baselines import existing_baselines
+from tests.folders import open_folder
 
 pytestmark = pytest.mark.cuda
 
@@ -73,10 +74,9 @@ def get_init_inputs():
 
 
 @pytest.fixture(scope="module")
-def gpu(tmp_path_factory) -> Iterator[Evaluator]:
+def gpu() -> Iterator[Evaluator]:
     limits = LimitsConfig(start_seconds=20.0, call_seconds=2.0, gpu_memory_gib=4.0)
-    with Evaluator(arch="auto", limits=limits, store=tmp_path_factory.mktemp("store")) as made:
-        os.chmod(made.store, 0o755)
+    with open_folder() as store, Evaluator(arch="auto", limits=limits, store=store) as made:
         made.start()
         yield made
 

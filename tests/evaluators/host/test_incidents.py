@@ -64,6 +64,14 @@ def test_a_fault_just_after_the_start_counts() -> None:
         assert beside.since(start) == ["GPU-a"]
 
 
+def test_a_link_in_place_of_a_file_is_not_followed(tmp_path) -> None:
+    (target := tmp_path / "target").touch(0o600)
+    (shared_folder() / "incident-GPU-a").symlink_to(target)
+    with pytest.raises(OSError, match="symbolic links"):
+        Incidents("GPU-a").record()
+    assert target.stat().st_mode & 0o777 == 0o600
+
+
 _AS_ANOTHER_USER = """
 import os, sys, tempfile
 from evaluators.host.incidents import Incidents

@@ -26,10 +26,16 @@ return lazy
 """
 
 
-def test_a_lazy_tensor_is_charged_for_its_work(evaluator) -> None:
+def test_a_lazy_tensor_earns_nothing(evaluator) -> None:
+    """On a CPU nobody asks it for its values: the judge reads its memory."""
     verdict = evaluator.evaluate(TASK, program(top=LAZY, forward=LAZY_RESULT))
-    assert verdict.outcome in (Outcome.OK, Outcome.SUSPECT), verdict.message
-    assert verdict.timing.candidate_seconds.value > 1.3 * verdict.timing.reference_seconds.value
+    assert verdict.outcome is (Outcome.WRONG if evaluator.device.arch == "cpu" else Outcome.SUSPECT), verdict.message
+
+
+def test_copying_that_does_nothing_gains_nothing(evaluator) -> None:
+    """On a CPU no output is copied; on a GPU the judge's memory stays as it was poisoned."""
+    verdict = evaluator.evaluate(TASK, program(top="torch.Tensor.copy_ = lambda self, other: self"))
+    assert verdict.outcome is (Outcome.HACK if evaluator.device.arch == "cpu" else Outcome.WRONG), verdict.message
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import os
 
 import pytest
 
+from evaluators.records import Outcome
 from tests.evaluators.hostile.programs import PIPE, TASK, assert_next_is_ok, next_nonce, program
 from tests.evaluators.hostile.storage import assert_storable
 
@@ -18,7 +19,7 @@ while True:
         pass
 """
 SEND_DESCRIPTORS = """
-body = b'{"seconds": [0.001]}'
+body = b'{"seconds": [0.001], "places": [[0]]}'
 socket.send_fds(pipe(), [struct.pack("<I", len(body)) + body], [0] * 200)
 time.sleep(60)
 """
@@ -70,15 +71,21 @@ FAILING: dict[str, tuple[str, str]] = {
     "sends descriptors": ("wrong", program(top=PIPE, forward=SEND_DESCRIPTORS)),
     "answers instead of computing": (
         "wrong",
-        program(top=PIPE, forward="say(b'{\"seconds\": [0.001]}'); time.sleep(60)"),
+        program(top=PIPE, forward='say(b\'{"seconds": [0.001], "places": [[0]]}\'); time.sleep(60)'),
     ),
-    "copies nothing": ("wrong", program(top="torch.Tensor.copy_ = lambda self, other: self")),
     "changes its input": ("wrong", program(forward="y = torch.relu(x @ self.weight); x.zero_()", result="y")),
     "returns its input": ("wrong", program(result="x")),
     "other strides": ("wrong", program(result="torch.relu(x @ self.weight).t().contiguous().t()")),
     "a subclass": (
         "wrong",
         program(top="class T(torch.Tensor): pass", result="torch.relu(x @ self.weight).as_subclass(T)"),
+    ),
+    "a subclass of the same name": (
+        "wrong",
+        program(
+            top="class Tensor(torch.Tensor): __module__, __qualname__ = 'torch', 'Tensor'",
+            result="torch.relu(x @ self.weight).as_subclass(Tensor)",
+        ),
     ),
     "a parameter": ("wrong", program(result="nn.Parameter(torch.relu(x @ self.weight))")),
     "other dtype": ("wrong", program(result="torch.relu(x @ self.weight).double()")),
@@ -124,3 +131,18 @@ def test_no_descriptor_of_the_judge_leaks(evaluator) -> None:
         outcome, source = FAILING[name]
         assert evaluator.evaluate(TASK, source + f"\nagain = {next_nonce()}\n").outcome == outcome
     assert len(os.listdir("/proc/self/fd")) <= before
+
+
+def test_programs_that_differ_in_a_docstring_are_judged_apart(evaluator) -> None:
+    """A program can run its docstring."""
+    source = program(top='class Documented:\n    "HERE"', result="torch.relu(eval(Documented.__doc__))")
+    outcomes = [evaluator.evaluate(TASK, source.replace("HERE", text)).outcome for text in ("x @ self.weight", "x")]
+    assert outcomes == [Outcome.OK, Outcome.WRONG]
+
+
+def test_a_comment_is_never_run(evaluator) -> None:
+    """In UTF-7, which a program's file could declare, this comment ends before the second line of code."""
+    hidden = "# coding: utf-7\n# +AAo-raise RuntimeError('the comment ran')\n"
+    verdict = evaluator.evaluate(TASK, hidden + program())
+    assert verdict.outcome is Outcome.BUILD_ERROR
+    assert "encoding" in verdict.message

@@ -11,8 +11,9 @@ from configs.schema import LimitsConfig
 from evaluators.compile.run_settings import runner_limits
 from evaluators.failures import InfraError
 from evaluators.host.cpu_device import CpuDevice
+from evaluators.host.folders import own_folder
 from evaluators.host.runner_handle import RunnerHandle
-from evaluators.host.zygote_handle import ZygoteHandle, _own_folder
+from evaluators.host.zygote_handle import ZygoteHandle
 
 
 @pytest.mark.parametrize("wait", [0.0, 0.5])  # whether it has ended before it is asked
@@ -65,12 +66,12 @@ def test_a_runner_inherits_the_vector_instructions_that_inductor_can_use(limits:
 
 def test_files_that_root_will_run_are_in_a_folder_of_its_own(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    own = _own_folder("made")
-    assert own == _own_folder("made")
+    own = own_folder("made")
+    assert own == own_folder("made")
     assert own.parent == tmp_path
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     (tmp_path / f"linked-{os.geteuid()}").symlink_to(tmp_path / "elsewhere")
-    assert _own_folder("linked").name.startswith("linked-")
-    assert not _own_folder("linked").is_symlink()
+    assert own_folder("linked").name.startswith("linked-")
+    assert not own_folder("linked").is_symlink()
     own.chmod(0o777)
-    assert _own_folder("made") != own
+    assert own_folder("made") != own

@@ -1,0 +1,59 @@
+"""Compiles the allocator by which a runner's CPU tensors lie in memory that the judge can read.
+
+Runs in the judge's process (trusted), once for an installation of torch and a user of the host.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+from functools import lru_cache
+from pathlib import Path
+
+import torch
+from filelock import FileLock
+from torch.utils import cpp_extension
+
+from evaluators.failures import InfraError
+from evaluators.host.folders import own_folder
+from evaluators.shared.toolchain import Toolchain
+
+_SOURCE = Path(__file__).parents[1] / "shared" / "arena.cpp"
+_SECONDS = 300.0
+
+
+@lru_cache(maxsize=1)
+def arena_library() -> Path:
+    """The compiled allocator (`evaluators/shared/arena.cpp`). Raises InfraError if it cannot be compiled."""
+    compiler = Toolchain().cxx
+    identity = "\n".join((_SOURCE.read_text(), str(torch.__version__), compiler))
+    library = own_folder("warpsmith-native") / f"arena-{hashlib.sha256(identity.encode()).hexdigest()[:16]}.so"
+    with FileLock(f"{library}.lock", timeout=_SECONDS):
+        if not library.is_file():
+            _compile(compiler, library)
+    return library
+
+
+def _compile(compiler: str, library: Path) -> None:
+    made = library.with_suffix(".part")
+    flags = [
+        "-O2",
+        "-std=c++20",
+        "-shared",
+        "-fPIC",
+        f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}",
+    ]
+    paths = [f"-isystem{folder}" for folder in cpp_extension.include_paths()]
+    paths += [f"-L{folder}" for folder in cpp_extension.library_paths()]
+    try:
+        subprocess.run(
+            [compiler, *flags, *paths, str(_SOURCE), "-o", str(made), "-lc10"],
+            check=True,
+            capture_output=True,
+            timeout=_SECONDS,
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        messages = getattr(error, "stderr", None) or b""
+        remedy = "an evaluator for `cpu` needs a C++ compiler (set CXX)"
+        raise InfraError(f"{remedy}: {error} {messages.decode(errors='replace')[-1000:]}") from error
+    made.rename(library)
