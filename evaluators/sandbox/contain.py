@@ -30,6 +30,7 @@ _CAP_DAC_READ_SEARCH = 2
 _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_BIND, _MS_REC, _MS_PRIVATE = 2, 4, 8, 0x1000, 0x4000, 0x40000
 _SYS_MOUNT_SETATTR, _MOUNT_ATTR_RDONLY, _AT_RECURSIVE, _AT_FDCWD = 442, 1, 0x8000, -100
 _CAPABILITY_VERSION_3 = 0x20080522
+_MPS = Path("/tmp/nvidia-mps/control")  # there if the machine runs NVIDIA's multi-process service for all processes
 
 
 @dataclass(frozen=True)
@@ -186,7 +187,7 @@ def contain_self(containment: Containment, keep: set[int], pid_namespace: bool) 
         own_memory, own_processes = "read_only_host" in active, {"read_only_host", "pid_namespace"} <= set(active)
         places = [containment.folder, *containment.writable, *_devices(own_memory or containment.maps_device)]
         active += restrict_self([*places, "/proc" if own_processes else "/proc/self"])
-        if refuse_system_calls(gpu=containment.maps_device):
+        if refuse_system_calls(gpu=containment.maps_device, mps=containment.maps_device and _MPS.exists()):
             active.append("seccomp")
     return active
 

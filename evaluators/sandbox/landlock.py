@@ -18,6 +18,7 @@ _VERSION, _PATH_BENEATH = 1, 1
 # To write, remove and make every kind of file; later versions of the interface have two more rights.
 _CHANGING = (1 << 1) | sum(1 << bit for bit in range(4, 13))
 _REFER, _TRUNCATE = 1 << 13, 1 << 14
+_CONNECT_BY_PATH = 1 << 16  # to a socket in a folder that a process outside has made; no place is exempt
 _FOR_FILES = (1 << 1) | _TRUNCATE
 _BIND_AND_CONNECT = 0b11  # by TCP
 _ABSTRACT_SOCKETS_AND_SIGNALS = 0b11  # of processes outside
@@ -44,7 +45,8 @@ def restrict_self(places: Iterable[str]) -> list[str]:
     if version < 1:
         return []
     handled = _CHANGING | (_REFER if version >= 2 else 0) | (_TRUNCATE if version >= 3 else 0)
-    wanted = _Ruleset(handled, _BIND_AND_CONNECT if version >= 4 else 0)
+    refused = _CONNECT_BY_PATH if version >= 9 else 0
+    wanted = _Ruleset(handled | refused, _BIND_AND_CONNECT if version >= 4 else 0)
     wanted.scoped = _ABSTRACT_SOCKETS_AND_SIGNALS if version >= 6 else 0
     ruleset = _libc.syscall(_CREATE_RULESET, ctypes.byref(wanted), ctypes.c_size_t(ctypes.sizeof(wanted)), 0)
     if ruleset < 0:

@@ -71,8 +71,9 @@ _REFUSED = {
     "listen": (50, 201),
     "connect": (42, 203),
 }
-# The GPU's driver may need these. The namespaces bound what they reach.
-_OF_DRIVERS = {"bind", "listen", "connect", "socket", "shmget"}
+# CUDA makes a socket of its own in each process, and does not start without it. Only a client of NVIDIA's multi-process
+# service also connects. Neither reaches a network: there are no sockets but those of AF_UNIX.
+_OF_CUDA, _OF_MPS = {"bind", "listen"}, {"connect", "shmget"}
 # No process leaves the process group of its runner, through which all are stopped and killed at once. These calls do
 # nothing and report success, for libraries that give a session of their own to processes that they start.
 _PRETENDED = {"setsid": (112, 157), "setpgid": (109, 154)}
@@ -91,6 +92,7 @@ class _Argument(NamedTuple):
     mask: int = 0xFFFFFFFF
 
 
+_DATAGRAMS = _Argument(1, (int(socket.SOCK_DGRAM),), True, mask=0xF)
 # No process of a group may continue what the judge has stopped. A process that sends itself SIGCONT without a pause
 # cannot be stopped at all. The kernel sends SIGCONT even on behalf of processes that are stopped, or that have ended
 # except for their memory.
@@ -106,7 +108,9 @@ _REFUSED_IF: dict[str, tuple[tuple[int, int], tuple[tuple[_Argument, ...], ...]]
             ),  # the signal that the parent gets when its child ends
         ),
     ),
-    "socket": ((41, 198), ((_Argument(0, (int(socket.AF_UNIX),)),),)),
+    # A socket for datagrams would reach others without a connection.
+    "socket": ((41, 198), ((_Argument(0, (int(socket.AF_UNIX),)),), (_DATAGRAMS,))),
+    "socketpair": ((53, 199), ((_DATAGRAMS,),)),
     "prlimit64": ((302, 261), ((_Argument(0, (0,)),),)),  # limits of another process
     "move_pages": ((279, 239), ((_Argument(0, (0,)),),)),
     "migrate_pages": ((256, 238), ((_Argument(0, (0,)),),)),
@@ -153,9 +157,9 @@ def _refused_if(number: int, arguments: Sequence[_Argument]) -> list[_Line]:
     return [(_JUMP_EQUAL, 0, len(lines) + 1, number), *lines, (_LOAD_WORD, 0, 0, _NUMBER_AT)]
 
 
-def filter_program(machine: str, *, gpu: bool = False) -> bytes | None:
-    """The filter in classic BPF, or None for a machine whose numbers are not listed here. `gpu`: the calls that a GPU's
-    driver needs are allowed."""
+def filter_program(machine: str, *, gpu: bool = False, mps: bool = False) -> bytes | None:
+    """The filter in classic BPF, or None for a machine whose numbers are not listed here. `gpu`: the calls that CUDA
+    needs are allowed; `mps`: also those of a client of the multi-process service."""
     if machine not in _ARCHITECTURES:
         return None
     architecture, column = _ARCHITECTURES[machine]
@@ -167,9 +171,9 @@ def filter_program(machine: str, *, gpu: bool = False) -> bytes | None:
         (_JUMP_FROM, 0, 1, _X32),
         (_RETURN, 0, 0, _REFUSE),
     ]
-    spared = _OF_DRIVERS if gpu else set()
-    for name, (refused, ways) in _REFUSED_IF.items():
-        for arguments in () if name in spared else ways:
+    spared = (_OF_CUDA if gpu else set()) | (_OF_MPS if mps else set())
+    for refused, ways in _REFUSED_IF.values():
+        for arguments in ways:
             lines += _refused_if(refused[column], arguments)
     plain = {name: numbers for name, numbers in _REFUSED.items() if name not in spared}
     for table, verdict in ((_PRETENDED, _ERRNO), (_ABSENT, _ERRNO | errno.ENOSYS), (plain, _REFUSE)):
@@ -178,10 +182,10 @@ def filter_program(machine: str, *, gpu: bool = False) -> bytes | None:
     return b"".join(struct.pack("HBBI", *line) for line in lines)
 
 
-def refuse_system_calls(*, gpu: bool = False) -> bool:
-    """Puts the calling process, and all that it starts, under the filter, and returns whether the host allowed it. The
-    process must not be able to gain privileges (PR_SET_NO_NEW_PRIVS)."""
-    program = filter_program(platform.machine(), gpu=gpu)
+def refuse_system_calls(*, gpu: bool = False, mps: bool = False) -> bool:
+    """Puts the calling process, and all that it starts, under the filter (`filter_program`), and returns whether the
+    host allowed it. The process must not be able to gain privileges (PR_SET_NO_NEW_PRIVS)."""
+    program = filter_program(platform.machine(), gpu=gpu, mps=mps)
     if program is None:
         return False
     libc = ctypes.CDLL(None, use_errno=True)

@@ -159,6 +159,11 @@ class Attacks:
             end.connect(("127.0.0.1", self.about["port"]))
         return True
 
+    def reach_datagrams_in_a_folder(self):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as end:
+            end.sendto(b"hello", self.about["datagrams"])
+        return True
+
     def leave_abstract_socket(self):
         socket.socket(socket.AF_UNIX).bind("\0" + self.about["abstract"] + "-left")
         return True

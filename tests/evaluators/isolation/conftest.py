@@ -83,12 +83,17 @@ class JudgeProcess:
 
 
 @pytest.fixture(scope="session")
-def judges() -> Iterator[dict[str, JudgeProcess]]:
-    """Evaluators by mode (`judge_process.py`); they start at the same time."""
+def can_restrict() -> None:
+    """Skips tests on machines that cannot stand for hosts that allow less."""
     if os.geteuid() != 0 or not shutil.which("mount") or platform.machine() != "x86_64":
         pytest.skip("only root can make hosts that allow less, and calls have their numbers on x86-64")
     if subprocess.run(["unshare", "--mount", "mount", "-t", "tmpfs", "tmpfs", "/mnt"], check=False).returncode:
         pytest.skip("this host lets nobody mount")
+
+
+@pytest.fixture(scope="session")
+def judges(can_restrict) -> Iterator[dict[str, JudgeProcess]]:
+    """Evaluators by mode (`judge_process.py`); they start at the same time."""
     made = {mode: JudgeProcess(mode) for mode in ("namespaces", "container", "user", "bare")}
     try:
         yield made

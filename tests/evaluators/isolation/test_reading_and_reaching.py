@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -40,16 +41,22 @@ def listening() -> Iterator[dict[str, Any]]:
     folder = Path(tempfile.mkdtemp(prefix="ws-", dir="/tmp"))
     folder.chmod(0o755)
     name = f"warpsmith-test-{os.getpid()}"
-    with socket.socket() as port, socket.socket(socket.AF_UNIX) as abstract, socket.socket(socket.AF_UNIX) as filed:
+    names = {name: str(folder / name) for name in ("socket", "datagrams")}
+    with (
+        socket.socket() as port,
+        socket.socket(socket.AF_UNIX) as abstract,
+        socket.socket(socket.AF_UNIX) as filed,
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as datagrams,
+    ):
         port.bind(("127.0.0.1", 0))
         abstract.bind("\0" + name)
-        filed.bind(str(folder / "socket"))
-        (folder / "socket").chmod(0o777)
+        for one, path in ((filed, names["socket"]), (datagrams, names["datagrams"])):
+            one.bind(path)
+            Path(path).chmod(0o777)
         for one in (port, abstract, filed):
             one.listen(64)
-        yield {"port": port.getsockname()[1], "abstract": name, "socket": str(folder / "socket")}
-    (folder / "socket").unlink()
-    folder.rmdir()
+        yield {"port": port.getsockname()[1], "abstract": name, **names}
+    shutil.rmtree(folder)
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +69,7 @@ def about(judges, listening) -> dict[str, dict[str, Any]]:
         lock = judge.folder / "warpsmith-slots" / "somebody"
         judge.about  # noqa: B018  (waits until it has started)
         lock.parent.mkdir(exist_ok=True)
-        lock.parent.chmod(0o777)
+        lock.parent.chmod(0o1777)
         lock.touch(0o644)
         places = [*judge.about["places"], "/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue", *map(str, shared)]
         name = f"warpsmith-left-{mode}-{os.getpid()}"

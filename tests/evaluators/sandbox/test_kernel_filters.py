@@ -99,6 +99,16 @@ def test_programs_start_others_and_signal_them_under_the_filter(tmp_path) -> Non
     assert run(tmp_path, "seccomp", "refuse_system_calls", "", body).split() == ["-15", "3", "4"]
 
 
+@pytest.mark.parametrize("gpu", [True, False])
+def test_no_process_makes_a_socket_of_a_network(tmp_path, gpu) -> None:
+    body = "import socket\nfor family in ('AF_INET', 'AF_INET6', 'AF_NETLINK', 'AF_PACKET', 'AF_VSOCK'):"
+    body += "\n    print(refused(lambda: socket.socket(getattr(socket, family), socket.SOCK_DGRAM)))"
+    body += "\nprint(refused(lambda: socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)))"
+    body += "\nprint(socket.socket(socket.AF_UNIX).close() is None, len(socket.socketpair()) == 2)"
+    body += "\nprint(refused(lambda: socket.socket(socket.AF_UNIX).connect('/nowhere')))"
+    assert run(tmp_path, "seccomp", "refuse_system_calls", f"gpu={gpu}", body).split() == ["True"] * 9
+
+
 def test_a_process_writes_only_in_its_own_folder(tmp_path) -> None:
     mine, other = tmp_path / "mine", tmp_path / "other"
     for folder in (mine, other):
@@ -154,8 +164,6 @@ def test_the_filter_gives_every_call_its_verdict(machine) -> None:
     assert verdict_of(machine, conditional["clone"], 0x01200000) == ALLOWED  # a child that sends no signal when it ends
     for number in set(range(1, 256)) - {signal.SIGCHLD}:
         assert verdict_of(machine, conditional["clone"], 0x01200000 | number) == REFUSED, number
-    assert verdict_of(machine, conditional["socket"], 1) == ALLOWED
-    assert {verdict_of(machine, conditional["socket"], family) for family in (2, 10, 16, 17, 40)} == {REFUSED}
     assert verdict_of(machine, conditional["prlimit64"], 0) == ALLOWED
     assert verdict_of(machine, conditional["prlimit64"], 1) == REFUSED
     assert verdict_of(machine, conditional["fcntl"], 3, 1) == ALLOWED
@@ -175,7 +183,13 @@ def test_the_filter_gives_every_call_its_verdict(machine) -> None:
     assert {verdict_of(machine, number) for number in set(range(500)) - listed} == {ALLOWED}
     assert verdict_of(machine, 1, architecture=0x40000003) == REFUSED
     with_gpu = {name for name in verdicts if verdict_of(machine, seccomp._REFUSED[name][column], gpu=True) == ALLOWED}
-    assert with_gpu == {"bind", "listen", "connect", "shmget"}
+    assert with_gpu == {"bind", "listen"}
+    for gpu in (True, False):
+        assert verdict_of(machine, conditional["socket"], 1, 1 | 0x80800, gpu=gpu) == ALLOWED  # a stream, close-on-exec
+        assert verdict_of(machine, conditional["socketpair"], 1, 1, gpu=gpu) == ALLOWED
+        others = {verdict_of(machine, conditional["socket"], family, 1, gpu=gpu) for family in (2, 10, 16, 17, 40)}
+        others |= {verdict_of(machine, conditional[name], 1, 2 | 0x800, gpu=gpu) for name in ("socket", "socketpair")}
+        assert others == {REFUSED}
 
 
 def test_another_machine_has_no_filter() -> None:
