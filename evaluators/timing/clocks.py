@@ -9,6 +9,7 @@ runner's clock must never make its program faster than the judge's clock support
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -17,47 +18,14 @@ from typing import Protocol
 import numpy as np
 
 from evaluators.records import Estimate
+from evaluators.timing.bursts import Burst, BurstPair
 from evaluators.timing.estimates import median_estimate
+from evaluators.timing.supported import supported_alone, supported_speedup
 
+_LONG_BURST = 0.02  # seconds of a burst, of which sending the request and waking the process is less than a hundredth
 _HIDDEN_SECONDS = 1e-5  # per call; the way to the runner and back usually differs by less between the sides
 # Per call. On an H200, the events of no honest program missed half of this while that was 5 % of the burst or more.
 _CERTAIN_SECONDS = 5e-5
-_SHORTEST = 1e-9  # seconds that a call takes at least, whatever its runner claims
-
-
-@dataclass(frozen=True)
-class Burst:
-    """The times of some calls in a row, in seconds.
-
-    `judged`: of the whole burst by the judge's clock. `own`: of each call by the runner's clock. The first `warm` calls
-    bring caches and clocks into their usual state. `waited`: for how long the runner's threads were ready to run and
-    had no core.
-    """
-
-    judged: float
-    own: tuple[float, ...]
-    warm: int = 0
-    waited: float = 0.0
-
-    @property
-    def total(self) -> float:
-        """Seconds of all calls by the runner's clock."""
-        return max(sum(self.own), _SHORTEST)
-
-    @property
-    def typical(self) -> float:
-        """Seconds of one call by the runner's clock: the mean of the middle half of the calls.
-
-        An interrupted call moves it no more than it moves the median. Unlike the median, it does not jump by the
-        clock's resolution.
-        """
-        measured = np.sort(self.own[self.warm :])
-        cut = len(measured) // 4
-        return max(float(np.mean(measured[cut : len(measured) - cut])), _SHORTEST)
-
-
-BurstPair = tuple[Burst, Burst]
-"""A burst of the reference and one of the candidate, neighbours in time."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +62,13 @@ class Clock(Protocol):
     def hidden(self, pairs: Sequence[BurstPair]) -> Hidden:
         """The difference between the two clocks."""
 
+    def supported(self, pairs: Sequence[BurstPair], alone: Sequence[BurstPair]) -> list[Estimate | None]:
+        """The speed-up by the judge's clock alone, as far as it tells: from bursts of two lengths, and from pairs of
+        single calls (`alone`)."""
+
+    def needs_two_lengths(self, seconds: float) -> bool:
+        """Whether bursts that take `seconds` need others beside them that are twice as long."""
+
 
 class JudgeClock:
     """The clock of a CPU: the judge's decides. A runner's clock can only make its program slower.
@@ -106,19 +81,30 @@ class JudgeClock:
 
     def ratios(self, pairs: Sequence[BurstPair], offset: float = 0.0) -> list[float]:
         # Both sides by the judge's clock: other load on the machine must be able to slow both alike.
-        overhead = _overhead(pairs)
-        return [_without(reference, overhead) / _without(candidate, overhead) for reference, candidate in pairs]
+        return [
+            _without(reference, overhead) / _without(candidate, overhead)
+            for (reference, candidate), overhead in zip(pairs, _overheads(pairs), strict=True)
+        ]
 
     def seconds(self, pairs: Sequence[BurstPair], offset: float = 0.0) -> tuple[list[float], list[float]]:
-        overhead = _overhead(pairs)
-        candidates = [_without(candidate, overhead) / len(candidate.own) for _, candidate in pairs]
+        candidates = [
+            _without(candidate, overhead) / len(candidate.own)
+            for (_, candidate), overhead in zip(pairs, _overheads(pairs), strict=True)
+        ]
         return [reference.total / len(reference.own) for reference, _ in pairs], candidates
 
     def hidden(self, pairs: Sequence[BurstPair]) -> Hidden:
-        overhead = _overhead(pairs)
-        hidden = [candidate.judged - overhead - candidate.total for _, candidate in pairs]
-        judged = [_without(candidate, overhead) for _, candidate in pairs]
-        return _hidden(hidden, judged, 2e-4)
+        judged = [
+            _without(candidate, overhead) for (_, candidate), overhead in zip(pairs, _overheads(pairs), strict=True)
+        ]
+        return _hidden(_missed_more(pairs), judged, 2e-4)
+
+    def supported(self, pairs: Sequence[BurstPair], alone: Sequence[BurstPair]) -> list[Estimate | None]:
+        single = alone or [pair for pair in pairs if len(pair[0].own) == 1]
+        return [supported_speedup(pairs), supported_alone(self.ratios(single))]
+
+    def needs_two_lengths(self, seconds: float) -> bool:
+        return seconds < _LONG_BURST
 
 
 class EventClock:
@@ -134,13 +120,15 @@ class EventClock:
         return [reference.typical for reference, _ in pairs], [_corrected(*pair, offset) for pair in pairs]
 
     def hidden(self, pairs: Sequence[BurstPair]) -> Hidden:
-        hidden = [
-            (candidate.judged - candidate.total) - (reference.judged - reference.total)
-            for reference, candidate in pairs
-        ]
         shown = [candidate.total for _, candidate in pairs]
         calls = len(pairs[0][1].own)
-        return _hidden(hidden, shown, _HIDDEN_SECONDS * calls, _CERTAIN_SECONDS * calls)
+        return _hidden(_missed_more(pairs), shown, _HIDDEN_SECONDS * calls, _CERTAIN_SECONDS * calls)
+
+    def supported(self, pairs: Sequence[BurstPair], alone: Sequence[BurstPair]) -> list[Estimate | None]:
+        return []
+
+    def needs_two_lengths(self, seconds: float) -> bool:
+        return False
 
 
 def waited_more(pairs: Sequence[BurstPair]) -> Estimate:
@@ -167,13 +155,25 @@ def _hidden(hidden: Sequence[float], shown: Sequence[float], least: float, certa
     return Hidden(share, median(hidden), least, certain)
 
 
-def _overhead(pairs: Sequence[BurstPair]) -> float:
-    """Seconds of a burst outside its calls, measured on the trusted reference.
+def _missed_more(pairs: Sequence[BurstPair]) -> list[float]:
+    """Seconds that the runner's clock missed of the candidate's bursts, less those of the reference's burst beside it:
+    a wait for a core, which other load causes, comes on both sides."""
+    return [
+        (candidate.judged - candidate.total) - (reference.judged - reference.total) for reference, candidate in pairs
+    ]
+
+
+def _overheads(pairs: Sequence[BurstPair]) -> list[float]:
+    """Seconds of each burst outside its calls, measured on the trusted reference in bursts of the same length.
 
     It is the lower quartile, since other load on the machine only ever adds to it, and since taking off too much would
     make a candidate faster.
     """
-    return float(np.quantile([reference.judged - reference.total for reference, _ in pairs], 0.25))
+    outside: dict[int, list[float]] = defaultdict(list)
+    for reference, _ in pairs:
+        outside[len(reference.own)].append(reference.judged - reference.total)
+    quartiles = {calls: float(np.quantile(seconds, 0.25)) for calls, seconds in outside.items()}
+    return [quartiles[len(reference.own)] for reference, _ in pairs]
 
 
 def _without(burst: Burst, overhead: float) -> float:

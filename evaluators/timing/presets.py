@@ -84,7 +84,15 @@ class Preset:
 PRESETS = {
     "cpu": {
         "fast": Preset("fast", 2, 2, (IntervalTight(0.08, 10), PairBudget(60), TimeBudget(1.5))),
-        "thorough": Preset("thorough", 5, 5, (IntervalTight(0.02, 30), PairBudget(600), TimeBudget(15.0, 12)), 3, 2),
+        "thorough": Preset(
+            "thorough",
+            5,
+            5,
+            (IntervalTight(0.02, 30), PairBudget(600), TimeBudget(15.0, 12)),
+            3,
+            2,
+            pairs_of_processes=3,
+        ),
         "paper": Preset("paper", 5, 5, (TimeBudget(PAPER_SECONDS, 7 * 6),), 3, 2, paper=True),
     },
     "cuda": {

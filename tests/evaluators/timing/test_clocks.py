@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from evaluators.guard.clock import ClocksAgree
 from evaluators.records import Finding
-from evaluators.timing.clocks import Burst, BurstPair, Clock, EventClock, JudgeClock
+from evaluators.timing.bursts import Burst, BurstPair
+from evaluators.timing.clocks import Clock, EventClock, JudgeClock
 
 CALLS = 16
 durations = st.floats(1e-6, 1e-2)

@@ -1,0 +1,65 @@
+"""The speed-up that the judge's clock supports by itself, from bursts of two lengths.
+
+The difference between a long burst and a short one is the time of the calls by which they differ. Nothing that a burst
+costs once is in it, and no clock of the program's process is needed. It is noisier than a burst, so it is not what is
+paid: it bounds what is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from evaluators.records import Estimate
+from evaluators.timing.bursts import BurstPair
+from evaluators.timing.estimates import CONFIDENCE, median_estimate
+
+_RESAMPLES, _SEED = 2000, 7
+_LEAST_BLOCKS, _LEAST_ALONE = 4, 4
+
+
+def supported_speedup(pairs: Sequence[BurstPair]) -> Estimate | None:
+    """The ratio of both sides' differences, with its bootstrap interval (percentiles). None without enough pairs of two
+    lengths.
+
+    Neighbours in `pairs` of which one is long and one is short form a block, so that load which lasts longer than a
+    block drops out. `high` is infinite if the candidate's calls cannot be told from none.
+    """
+    blocks = [
+        sorted(block, key=lambda pair: len(pair[0].own))
+        for block in zip(pairs[::2], pairs[1::2], strict=False)
+        if len(block[0][0].own) != len(block[1][0].own)
+    ]
+    if len(blocks) < _LEAST_BLOCKS:
+        return None
+    differences = np.array([[long[side].judged - short[side].judged for side in (0, 1)] for short, long in blocks])
+    random = np.random.default_rng(_SEED)
+    drawn = differences[random.integers(0, len(blocks), (_RESAMPLES, len(blocks)))]
+    reference, candidate = np.median(drawn, axis=1).T
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios = np.where(candidate > 0, np.maximum(reference, 0.0) / np.maximum(candidate, 0.0), math.inf)
+    low, high = np.quantile(ratios, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2], method="nearest")
+    middle = np.median(differences, axis=0)
+    value = float(middle[0] / middle[1]) if middle[1] > 0 else math.inf
+    return Estimate(value, float(low), float(high), len(blocks))
+
+
+def supported_alone(ratios: Sequence[float]) -> Estimate | None:
+    """The speed-up of calls that were made alone, one a pair, by the judge's clock; None without enough of them.
+
+    A program that does the work of several calls at once can only do so where several are asked for at once.
+    """
+    return median_estimate(ratios) if len(ratios) >= _LEAST_ALONE else None
+
+
+def bounded(speedup: Estimate, *supported: Estimate | None) -> Estimate:
+    """The speed-up, but no more than the upper end of what is supported; its interval then reaches as low as that of
+    what is supported."""
+    for bound in filter(None, supported):
+        if speedup.value > bound.high:
+            low, high = min(speedup.low, bound.low), max(bound.high, min(speedup.high, bound.high))
+            speedup = replace(speedup, value=bound.high, low=low, high=high)
+    return speedup

@@ -1,0 +1,104 @@
+"""What the judge's clock alone supports bounds what is paid, whatever a program does to other clocks or to what a burst
+costs once. On simulated bursts."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from evaluators.records import Estimate
+from evaluators.timing.bursts import Burst, BurstPair
+from evaluators.timing.clocks import JudgeClock
+from evaluators.timing.supported import bounded, supported_speedup
+
+CALL, ONCE, SHORT = 1e-4, 4e-4, 8
+
+
+def pairs(
+    count: int = 24,
+    *,
+    candidate: float = CALL,
+    saved: float = 0.0,
+    idle: float = 0.0,
+    noise: float = 0.01,
+    seed: int = 1,
+) -> list[BurstPair]:
+    """Bursts of both lengths. The candidate saves `saved` seconds of what each burst costs once, and idles for `idle`
+    seconds in the short ones."""
+    random = np.random.default_rng(seed)
+
+    def burst(calls: int, seconds: float, once: float) -> Burst:
+        own = seconds * random.normal(1, noise, calls)
+        return Burst(float(own.sum()) + once * random.normal(1, noise), tuple(own.tolist()))
+
+    made = []
+    for calls in [length for _ in range(count // 2) for length in random.permutation([SHORT, 2 * SHORT])]:
+        idling = idle if calls == SHORT else 0.0
+        made.append((burst(calls, CALL, ONCE), burst(calls, candidate, ONCE - saved + idling)))
+    return made
+
+
+def paid(bursts: list[BurstPair]) -> float:
+    clock = JudgeClock()
+    value = float(np.median(clock.ratios(bursts)))
+    return bounded(Estimate(value, value, value, len(bursts)), *clock.supported(bursts, [])).value
+
+
+@pytest.mark.parametrize("candidate", [0.5 * CALL, CALL, 3 * CALL])
+def test_what_an_honest_program_gains_is_supported(candidate) -> None:
+    estimate = supported_speedup(pairs(candidate=candidate))
+    assert estimate.low < CALL / candidate < estimate.high
+    assert paid(pairs(candidate=candidate)) == pytest.approx(CALL / candidate, rel=0.03)
+
+
+def test_intervals_hold_the_true_value() -> None:
+    held = [(e := supported_speedup(pairs(40, seed=seed))).low <= 1 <= e.high for seed in range(300)]
+    assert 0.9 <= np.mean(held) <= 0.995
+
+
+def lying(bursts: list[BurstPair]) -> list[BurstPair]:
+    """The same bursts, if the candidate's own clock shows next to nothing."""
+    return [(reference, replace(candidate, own=(1e-9,) * len(candidate.own))) for reference, candidate in bursts]
+
+
+def test_saving_what_a_burst_costs_once_is_not_paid() -> None:
+    cheating = lying(pairs(saved=0.9 * ONCE))
+    assert float(np.median(JudgeClock().ratios(cheating))) > 1.3, "what it would be paid without the bound"
+    assert paid(cheating) < 1.05
+
+
+@pytest.mark.parametrize("idle", [0.2 * ONCE, 0.5 * ONCE, ONCE, 2 * ONCE])
+def test_idling_in_short_bursts_gains_less_than_the_bound_takes(idle) -> None:
+    believed = float(np.median(JudgeClock().ratios(lying(pairs(saved=0.9 * ONCE)))))
+    assert paid(lying(pairs(saved=0.9 * ONCE, idle=idle))) < 1.3 < believed
+
+
+def test_a_program_that_takes_no_time_is_not_bounded_by_noise() -> None:
+    estimate = supported_speedup(pairs(candidate=1e-9))
+    assert estimate.high == math.inf
+
+
+def test_too_few_bursts_or_bursts_of_one_length_support_nothing() -> None:
+    assert supported_speedup(pairs(6)) is None
+    assert supported_speedup([pair for pair in pairs() if len(pair[0].own) == SHORT]) is None
+
+
+def test_calls_alone_bound_a_program_that_does_the_work_of_many_at_once() -> None:
+    batching = lying(pairs(candidate=0.5 * CALL))
+    single = [tuple(Burst(burst.judged / len(burst.own), burst.own[:1]) for burst in pair) for pair in pairs(22)]
+    value = float(np.median(JudgeClock().ratios(batching)))
+    estimate = bounded(Estimate(value, value, value, 24), *JudgeClock().supported(batching, single))
+    assert value > 1.7
+    assert estimate.low <= 1.01 < 1.1 > estimate.value
+
+
+def test_a_bound_moves_the_value_and_the_interval() -> None:
+    estimate = bounded(Estimate(2.0, 1.9, 2.1, 20), Estimate(1.0, 0.9, 1.2, 10))
+    assert (estimate.low, estimate.value, estimate.high) == (0.9, 1.2, 1.2)
+    estimate = bounded(Estimate(2.0, 1.9, 2.1, 20), Estimate(1.0, 0.9, 1.5, 10), None, Estimate(1.0, 0.95, 1.1, 10))
+    assert (estimate.low, estimate.value, estimate.high) == (0.9, 1.1, 1.1)
+    assert bounded(Estimate(1.1, 1.0, 1.3, 20), Estimate(1.0, 0.9, 1.2, 10)) == Estimate(1.1, 1.0, 1.3, 20)
+    assert bounded(Estimate(1.1, 1.0, 1.3, 20), None).value == 1.1
