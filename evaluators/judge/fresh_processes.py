@@ -13,13 +13,15 @@ from pathlib import Path
 from configs.schema import LimitsConfig
 from evaluators.compile.cache import BuildCache
 from evaluators.compile.farm import Extensions
-from evaluators.compile.run_settings import build_environment, prepare_compilers, runner_limits
+from evaluators.compile.run_settings import build_environment, prepare_compilers, runner_limits, slot_of_unmeasured
 from evaluators.failures import RunnerFailure
 from evaluators.host.device import Device, Slot
+from evaluators.host.host_check import check_host
 from evaluators.host.incidents import Incidents
 from evaluators.host.look import is_certain, look
 from evaluators.host.runner_handle import RunnerHandle
 from evaluators.host.zygote_handle import ZygoteHandle
+from evaluators.judge.demands import Demands
 from evaluators.judge.judge import Judge
 from evaluators.judge.judgement import Judgement
 from evaluators.judge.trials import CallLimits
@@ -35,17 +37,19 @@ class FreshProcesses:
     """Forks the processes of one device's judgements from one zygote."""
 
     def __init__(
-        self, device: Device, limits: LimitsConfig, cache: BuildCache, incidents: Incidents, *, require_shapes: bool
+        self, device: Device, limits: LimitsConfig, cache: BuildCache, incidents: Incidents, demands: Demands
     ) -> None:
         """`cache` holds the extensions that candidates load. `incidents` is told of programs that may have made the
-        device fail. `require_shapes`: a candidate that fails at another shape is wrong."""
+        device fail."""
         self._device, self._limits, self._cache, self._incidents = device, limits, cache, incidents
-        self._require_shapes = require_shapes
-        self._zygote = ZygoteHandle(device)
+        self._demands = demands
+        self._zygote = ZygoteHandle(device, demands.containment)
 
     def start(self) -> None:
-        """Starts the zygote."""
+        """Starts the zygote. Raises ContainmentError if the host does not contain programs as demanded."""
         self._zygote.start()
+        if self._zygote.required:
+            check_host(self._zygote, self._device, slot_of_unmeasured(), runner_limits(self._limits))
 
     def close(self) -> None:
         """Ends every process that was forked here."""
@@ -111,7 +115,7 @@ class FreshProcesses:
                 preset if in_full else replace(preset, trials=1, distributions=0, shapes=0),
                 CallLimits(self._limits.start_seconds, self._limits.call_seconds),
                 device_memory_bytes=runner_limits(self._limits).device_memory_bytes,
-                require_shapes=self._require_shapes,
+                demands=self._demands,
             )
             judgement = judge.judge(source, in_full=in_full)
             judgement = replace(judgement, cost={**judgement.cost, "fork": fork_seconds})

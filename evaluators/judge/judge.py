@@ -16,6 +16,7 @@ from evaluators.guard import Evidence, examine
 from evaluators.host.device import Device
 from evaluators.host.runner_handle import RunnerHandle
 from evaluators.judge.checks import Checks
+from evaluators.judge.demands import Demands
 from evaluators.judge.judgement import Judgement
 from evaluators.judge.loading import Loading, MemoryLimit
 from evaluators.judge.other_shapes import OtherShapes
@@ -45,20 +46,19 @@ class Judge:
         limits: CallLimits,
         *,
         device_memory_bytes: int,
-        require_shapes: bool,
+        demands: Demands,
     ) -> None:
-        """`device_memory_bytes`: what one runner may take, 0 for no limit. `require_shapes`: a candidate that fails at
-        another shape is wrong."""
+        """`device_memory_bytes`: what one runner may take, 0 for no limit."""
         self._device, self._limits = device, limits
         self._pair = pair = RunnerPair(device, reference, candidate, program.task.id)
-        self._weights = weights = Weights(pair, program, device, limits.start)
+        self._weights = weights = Weights(pair, program, device, limits.start, keep=demands.by_value)
         self._checks = checks = Checks(pair, device)
         self._memory = MemoryLimit(device, device_memory_bytes)
         self._loading = Loading(program, device, pair, weights, checks, self._memory, limits.start)
         self._trials = Trials(program, pair, device, weights, checks, preset, limits)
         self._timed_calls = TimedCalls(program, pair, device, weights, checks, self._trials, preset)
         self._other_shapes = OtherShapes(
-            program, device, pair, checks, timeout=limits.start, count=preset.shapes, required=require_shapes
+            program, device, pair, checks, timeout=limits.start, count=preset.shapes, required=demands.shapes
         )
         self._stages: dict[str, float] = {}
 

@@ -46,7 +46,7 @@ class OtherShapes:
         findings: list[Finding] = []
         for sizes in shape_variants(self._program.task)[: self._count]:
             try:
-                program = TaskProgram(self._program.task.with_sizes(**sizes), self._device.torch_device)
+                program = self._program.resized(**sizes)
                 example = program.inputs(secrets.randbits(48))
                 spec = program.output_spec(0, init_inputs, example)
             except ProgramError:

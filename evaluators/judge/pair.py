@@ -16,30 +16,15 @@ from torch import Tensor
 
 from evaluators.failures import InfraError, RunnerFailure
 from evaluators.host.device import Device
+from evaluators.host.outputs import TensorSets
 from evaluators.host.runner_handle import RunnerHandle
 from evaluators.judge.costs import Costs
 from evaluators.records import Outcome
 from evaluators.shared import nesting
 from evaluators.shared.region import Region
-from evaluators.timing.clocks import Burst
+from evaluators.timing.bursts import Burst
 
 _REFERENCE, _CANDIDATE = 0, 1  # sides of a pair
-
-
-class TensorSets:
-    """Equal sets of tensors in one region, one set for each call of a burst.
-
-    `views[call]` are the judge's views of the tensors of one set.
-    """
-
-    def __init__(self, specs: list[nesting.Spec], memory: Tensor, count: int) -> None:
-        size = nesting.layout(specs)[1]
-        self.views = [nesting.views(specs, memory[call * size : (call + 1) * size]) for call in range(count)]
-        self._memory, self._size = memory, size
-
-    def bytes_of(self, count: int) -> Tensor:
-        """The memory of the first `count` sets, as 64-bit integers."""
-        return self._memory[: count * self._size].view(torch.int64)
 
 
 @dataclass(frozen=True)
@@ -67,10 +52,8 @@ class RunnerPair:
         self.spec: nesting.Spec = {}
         self.most_calls = 0
         self.unasked_seconds = 0.0
-        self._all_inexact = False  # whether every output is of a floating-point or complex dtype
         self._master: TensorSets  # of the inputs, in memory that only the judge has
         self._inputs: TensorSets  # of the inputs, as both runners see them
-        self._outputs: tuple[TensorSets, TensorSets]
 
     def bind(self, example: list[Any], spec: nesting.Spec, timeout: float, most: int | None = None) -> None:
         """Gives both runners memory for inputs like `example` and for outputs of the form `spec`.
@@ -82,19 +65,24 @@ class RunnerPair:
         inputs, outputs = nesting.tensor_specs(nesting.flatten(example)[0]), nesting.tensor_specs(spec)
         sizes = [nesting.layout(specs)[1] for specs in (inputs, outputs)]
         self.most_calls = min(self.device.max_calls(sum(sizes)), most or sum(sizes) + 1)
-        dtypes = [nesting.dtype_of(output) for output in outputs]
-        self._all_inexact = all(dtype.is_floating_point or dtype.is_complex for dtype in dtypes)
         with self._region(sizes[0] * self.most_calls) as region:
             for runner in self.runners:
                 runner.bind_inputs(example, region, self.most_calls, timeout)
             self._inputs = TensorSets(inputs, region.memory, self.most_calls)
             self._master = TensorSets(inputs, torch.zeros_like(region.memory), self.most_calls)
-        bound = []
         for runner in self.runners:
-            with self._region(sizes[1] * self.most_calls) as region:
-                runner.bind_outputs(spec, region, self.most_calls, timeout)
-                bound.append(TensorSets(outputs, region.memory, self.most_calls))
-        self._outputs = (bound[0], bound[1])
+            runner.bind_outputs(spec, self.most_calls, timeout)
+
+    def adopt_strides(self, values: list[Any], seed: int, timeout: float) -> None:
+        """Lets the candidate's outputs have strides of their own, which one call shows. Where outputs are copied, other
+        strides would make that take longer than for the reference. Raises RunnerFailure."""
+        candidate = self.runners[_CANDIDATE]
+        candidate.bind_outputs(nesting.of_own_strides(self.spec), 1, timeout)
+        self._write([values])
+        self.device.synchronize()
+        mismatch = candidate.call([seed], timeout)[1]
+        spec = self.spec if mismatch is None else nesting.with_strides_of(self.spec, mismatch)
+        candidate.bind_outputs(spec, self.most_calls, timeout)
 
     @contextmanager
     def _region(self, size: int) -> Iterator[Region]:
@@ -107,8 +95,9 @@ class RunnerPair:
             region.close()
 
     def outputs(self, side: int, call: int = 0) -> list[Tensor]:
-        """The outputs of one call of the reference (0) or the candidate (1), as they stand in memory now."""
-        return self._outputs[side].views[call]
+        """The outputs of one call of the reference (0) or the candidate (1), as they stand in memory now. They stand
+        until that side's next request."""
+        return self.runners[side].outputs.of_call(call)
 
     def reference_seconds(self, values: list[Any], seed: int, timeout: float) -> float:
         """Seconds of the second call of the reference, since its first may compile. Raises InfraError."""
@@ -135,8 +124,8 @@ class RunnerPair:
             self._write(values)
             self.device.synchronize()
         with self.costs("poison"):
-            for sets in self._outputs:
-                self._poison(sets, len(values))
+            for runner in self.runners:
+                runner.outputs.poison(len(values))
             self.device.synchronize()
         bursts: dict[int, Burst] = {}
         for side in (_CANDIDATE, _REFERENCE) if candidate_first else (_REFERENCE, _CANDIDATE):
@@ -179,15 +168,6 @@ class RunnerPair:
                 target.copy_(value)
         self._inputs.bytes_of(len(values)).copy_(self._master.bytes_of(len(values)))
 
-    def _poison(self, sets: TensorSets, count: int) -> None:
-        """Fills output buffers with values that no program computes by accident."""
-        if self._all_inexact:
-            sets.bytes_of(count).fill_(-1)  # every bit set is NaN in every floating-point format
-            return
-        for views in sets.views[:count]:
-            for output in views:
-                _poison(output)
-
 
 @contextmanager
 def reference_errors_as_infra(task: str) -> Iterator[None]:
@@ -196,12 +176,3 @@ def reference_errors_as_infra(task: str) -> Iterator[None]:
         yield
     except RunnerFailure as failure:
         raise InfraError(f"task {task}: the reference failed: {failure.message}") from failure
-
-
-def _poison(tensor: Tensor) -> None:
-    if tensor.is_floating_point() or tensor.is_complex():
-        tensor.fill_(float("nan"))
-    elif tensor.dtype is torch.bool:
-        tensor.copy_(torch.rand(tensor.shape, device=tensor.device) < 0.5)
-    else:
-        tensor.fill_(torch.iinfo(tensor.dtype).min + 7)

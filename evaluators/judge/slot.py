@@ -22,6 +22,7 @@ from evaluators.host.device import Device, Slot
 from evaluators.host.incidents import Incidents
 from evaluators.host.look import Looks
 from evaluators.judge.close_calls import judge_until_clear
+from evaluators.judge.demands import Demands
 from evaluators.judge.fresh_processes import FreshProcesses
 from evaluators.judge.judgement import Judgement
 from evaluators.records import Artifact
@@ -38,17 +39,17 @@ OUR_FAILURES = (InfraError, ProgramError, OSError, torch.OutOfMemoryError, torch
 class MeasuringSlot:
     """Makes judgements on one device, one at a time, under the host's lock."""
 
-    def __init__(self, device: Device, limits: LimitsConfig, cache: BuildCache, *, require_shapes: bool) -> None:
-        """`cache` holds the extensions that candidates load. `require_shapes`: a candidate that fails at another shape
-        is wrong."""
+    def __init__(self, device: Device, limits: LimitsConfig, cache: BuildCache, demands: Demands) -> None:
+        """`cache` holds the extensions that candidates load."""
         self._device = device
         self._incidents = Incidents(device.name)
-        self._processes = FreshProcesses(device, limits, cache, self._incidents, require_shapes=require_shapes)
+        self._processes = FreshProcesses(device, limits, cache, self._incidents, demands)
         self._looks = Looks()
         self._is_health_known = False
 
     def start(self) -> None:
-        """Starts the zygote. The health of the device is learned later, when nothing else starts there."""
+        """Starts the zygote. The health of the device is learned later, when nothing else starts there. Raises
+        ContainmentError if the host does not contain programs as demanded."""
         self._processes.start()
 
     def close(self) -> None:

@@ -20,10 +20,12 @@ from evaluators.judge.trials import Trials
 from evaluators.judge.weights import Weights
 from evaluators.records import ClockSample, Estimate, Finding, Timing
 from evaluators.tasks import TaskProgram
-from evaluators.timing.clocks import BurstPair, Hidden, waited_more
+from evaluators.timing.bursts import BurstPair
+from evaluators.timing.clocks import Hidden, waited_more
 from evaluators.timing.estimates import calibrated_estimate, median_estimate
 from evaluators.timing.paper import paper_estimate
 from evaluators.timing.presets import Preset
+from evaluators.timing.supported import bounded
 
 _CALLS_ALONE = 11
 _MUCH_SLOWER = 10.0  # times the reference: a slower program gets shorter bursts, as its exact speed does not matter
@@ -94,16 +96,22 @@ class TimedCalls:
     def _sample(self) -> _Samples:
         """Rounds of bursts, the side that begins drawn at random, until a criterion of the preset stops them."""
         trials, samples = self._trials, _Samples()
-        seconds = max(trials.reference_seconds, trials.candidate_seconds / _MUCH_SLOWER)
-        calls, warm = self._device.calls(seconds, self._pair.most_calls)
+        recent = trials.candidate_seconds
         start, warmup = time.perf_counter(), self._preset.warmup
         reason: str | None = None
+        order: list[int] = []  # the lengths of the next bursts, in calls
         while reason is None:
-            done = self._round(calls, warm)
+            if not order:
+                # By the candidate's last calls: whoever is slow before it is timed soon gets bursts of full length.
+                seconds = max(trials.reference_seconds, recent / _MUCH_SLOWER)
+                calls, warm = self._device.calls(seconds, self._pair.most_calls)
+                order = self._lengths(calls)
+            done = self._round(order.pop(), warm)
+            recent = min(done.candidate.judged, done.candidate.total) / len(done.candidate.own)
             with self._pair.costs("clock_log"):
                 sample = self._device.clock_sample()
             if warmup > 0:
-                warmup -= 1
+                warmup, order = warmup - 1, []
                 start = time.perf_counter()
                 continue
             samples.clocks += [sample] if sample else []
@@ -115,6 +123,17 @@ class TimedCalls:
             reason = self._preset.reason_to_stop(ratios, time.perf_counter() - start)
         samples.stopped_by = reason
         return samples
+
+    def _lengths(self, calls: int) -> list[int]:
+        """The lengths of the next bursts, in calls: one, or two if what a burst costs once is a share of it
+        that matters (`evaluators.timing.supported`). The reference's seconds decide: the candidate's are its own to
+        choose."""
+        if (
+            self._device.clock.needs_two_lengths(calls * self._trials.reference_seconds)
+            and 2 * calls <= self._pair.most_calls
+        ):
+            return random.sample([calls, 2 * calls], 2)
+        return [calls]
 
     def _round(self, calls: int, warm: int = 0) -> Round:
         """One burst of each side on fresh inputs, every output compared."""
@@ -170,4 +189,5 @@ class TimedCalls:
             speedup, discard = paper_estimate(clock.ratios(pairs, self._offset))
         else:
             speedup = calibrated_estimate([clock.ratios(pairs, offset) for offset in offsets])
+            speedup = bounded(speedup, *clock.supported(pairs, samples.alone))
         return Measurement(speedup, timing, hidden, waited_more(pairs), alone, discard)

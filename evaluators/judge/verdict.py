@@ -19,6 +19,7 @@ def make_verdict(
     device: Device,
     *,
     guarded: bool,
+    strict: str,
     speedups: Mapping[str, Estimate],
 ) -> Verdict:
     """The verdict on a candidate. `speedups`: over every baseline, or empty; they are doubted unless the outcome is
@@ -43,6 +44,7 @@ def make_verdict(
         cost=judgement.cost,
         trace=judgement.trace,
         doubted={} if is_ok else speedups,
+        strict=strict,
     )
 
 

@@ -32,8 +32,11 @@ class Weights:
     the reference and of the candidate left them, one pair a construction.
     """
 
-    def __init__(self, pair: RunnerPair, program: TaskProgram, device: Device, timeout: float) -> None:
-        """`timeout`: seconds for each step of a runner."""
+    def __init__(
+        self, pair: RunnerPair, program: TaskProgram, device: Device, timeout: float, *, keep: bool = False
+    ) -> None:
+        """`timeout`: seconds for each step of a runner. `keep`: both sides keep the weights of construction."""
+        self._keep = keep
         self.missing: tuple[str, ...] = ()
         self.are_new = False
         self.flags: list[tuple[Flags, Flags]] = []
@@ -44,12 +47,18 @@ class Weights:
         self._can_be_changed = False
 
     def construct(self, init_inputs: list[Any]) -> nn.Module:
-        """Constructs both models under one secret seed, then gives both new weights.
+        """Constructs both models under one secret seed, then gives both new weights unless these are kept.
 
         Returns the reference model with the weights that both sides have then. Raises RunnerFailure and InfraError.
         """
         self._init_inputs = init_inputs
         first, second = secrets.randbits(48), secrets.randbits(48)
+        if self._keep:  # equal seeds must give equal weights: they do if only the host's generator draws
+            self._construct(first, on_host=True)
+            with self._pair.costs("strides"):
+                self._pair.adopt_strides(self._program.inputs(second), second, self._timeout)
+            self._construct(first, on_host=True)  # a model may keep a state, which that call has changed
+            return self._program.model(first, init_inputs, True)
         reference, candidate = self._construct(first)
         if sorted(map(repr, reference)) == sorted(map(repr, candidate)):
             self._can_be_changed = bool(reference)

@@ -21,7 +21,17 @@ from evaluators.shared.kernel_record import MARKS, KernelRecord
 _MAX_KERNELS = 200
 _MOST_OF_LIBRARY = 16 << 20  # bytes that are searched for the names of kernels
 _NAME_CHARACTERS = 200
-_LIBRARIES = ("at::", "c10::", "cutlass::", "cub::", "thrust::", "cudnn::", "cublasLt::")
+_MOST_OF_NAME = 4096  # characters that are read
+_MOST_REFERENCES = 20  # of a name to parts of itself: three of them can make it three times as long
+_LIBRARIES = frozenset({"at", "c10", "cutlass", "cub", "thrust", "cudnn", "cublasLt"})
+_ENDS = re.compile(r"[;{}]")
+_CALLED = re.compile(r"\b([^\W\d]\w*+)\s*+\(")
+_JIT = re.compile(r"(?:triton\.)?jit\b")
+_DEFINED = re.compile(r"\bdef\s++([^\W\d]\w*+)\s*+\(")
+_MANGLED = re.compile(rb"_Z\w++")
+_START = re.compile(r"_ZZ*+L?(?P<nested>N[rVK]*+)?(?P<std>St)?L?")
+_LENGTH = re.compile(r"L?([1-9][0-9]{0,3})")
+_REFERENCE = re.compile(r"[ST][0-9A-Z]*+_")
 
 
 def trace_of(runner: RunnerHandle, source: str, timeout: float) -> Trace | None:
@@ -36,9 +46,10 @@ def trace_of(runner: RunnerHandle, source: str, timeout: float) -> Trace | None:
     kernels = [record for record in records if record[0] not in MARKS]
     for name, stream, start, end in kernels:
         seconds[name, stream].append(end - start)
-    compiled = b"".join(path.read_bytes()[:_MOST_OF_LIBRARY] for path in sorted(runner.libraries))
+    compiled = b"\0".join(path.read_bytes()[:_MOST_OF_LIBRARY] for path in sorted(runner.libraries))
+    own_kernels = OwnKernels(source, compiled)
     uses = [
-        KernelUse(_readable(name), is_own(name, source, compiled), stream, len(durations), sum(durations))
+        KernelUse(_readable(name), own_kernels.hold(name), stream, len(durations), sum(durations))
         for (name, stream), durations in seconds.items()
     ]
     total = sum(use.seconds for use in uses)
@@ -73,26 +84,63 @@ def outside_seconds(records: Sequence[KernelRecord], kernels: Sequence[KernelRec
     return busy_seconds(spans)
 
 
-def is_own(name: str, source: str, compiled: bytes = b"") -> bool:
-    """Whether the kernel `name`, as the driver knows it, is defined in the candidate's source (CUDA or Triton), or in
-    the libraries that it `compiled`."""
-    if name.startswith("_Z") and name.encode() in compiled:
-        return True
-    readable = _demangled(name).removeprefix("void ").replace("(anonymous namespace)::", "")
-    if readable.startswith(_LIBRARIES):  # whatever the source says of a kernel of that name
-        return False
-    base = re.split(r"[<(]", readable)[0].split("::")[-1].strip()
-    if not base.isidentifier():
-        return False
-    if re.search(rf"__global__[^;{{}}]*?\b{base}\s*\(", source):
-        return True
-    return bool(re.search(rf"@(?:triton\.)?jit\b[^@]*?\bdef\s+{base}\s*\(", source))
+class OwnKernels:
+    """The kernels that a candidate defines in its source (CUDA or Triton) or in the libraries that it compiled.
+
+    All names in both are found once, in time in proportion to their length.
+    """
+
+    def __init__(self, source: str, compiled: bytes = b"") -> None:
+        self._compiled = set(_MANGLED.findall(compiled))
+        self._defined = _defined_kernels(source)
+
+    def hold(self, name: str) -> bool:
+        """Whether the kernel `name`, as the driver knows it, is one of them."""
+        if name.startswith("_Z") and name.encode(errors="replace") in self._compiled:
+            return True
+        path = _path_of(name)
+        # The kernels of libraries are theirs, whatever the source says of a kernel of that name.
+        return bool(path) and not (len(path) > 1 and path[0] in _LIBRARIES) and path[-1] in self._defined
 
 
-def _demangled(name: str) -> str:
-    demangle: Any = getattr(torch._C, "_demangle", None)
-    return str(demangle(name)) if demangle and name.startswith("_Z") else name
+def _defined_kernels(source: str) -> set[str]:
+    """The names behind `__global__` with a bracket after them, and of the functions behind `@triton.jit`."""
+    names: set[str] = set()
+    for declaration in source.split("__global__")[1:]:
+        names.update(_CALLED.findall(_ENDS.split(declaration, maxsplit=1)[0]))
+    for decorated in source.split("@"):
+        if _JIT.match(decorated):
+            names.update(_DEFINED.findall(decorated))
+    return names
+
+
+def _path_of(name: str) -> list[str]:
+    """The namespaces and the name of a function, mangled or not; empty if it has none.
+
+    It reads no further than to the template's arguments. A demangler would write them out, and a name that refers to
+    itself would fill the memory.
+    """
+    name = name[:_MOST_OF_NAME]
+    if not name.startswith("_Z"):
+        readable = name.removeprefix("void ").replace("(anonymous namespace)::", "")
+        path = [part.strip() for part in re.split(r"[<(]", readable, maxsplit=1)[0].split("::")]
+        return path if path[-1].isidentifier() else []
+    start = _START.match(name)
+    assert start is not None
+    path, at, is_nested = ["std"] if start["std"] else [], start.end(), bool(start["nested"])
+    while length := _LENGTH.match(name, at):
+        at = length.end() + int(length[1])
+        path.append(name[length.end() : at])
+        if not is_nested:
+            break
+    ends = not is_nested or name[at : at + 1] in ("I", "E")
+    return [part for part in path if not part.startswith("_GLOBAL__N_")] if ends and at <= len(name) else []
 
 
 def _readable(name: str) -> str:
-    return _demangled(name)[:_NAME_CHARACTERS]
+    """The demangled name, cut; the name itself if it may be a very long one."""
+    demangle: Any = getattr(torch._C, "_demangle", None)
+    is_mangled = name.startswith("_Z") and len(name) <= _MOST_OF_NAME
+    if demangle and is_mangled and len(_REFERENCE.findall(name)) <= _MOST_REFERENCES:
+        name = str(demangle(name))
+    return name[:_NAME_CHARACTERS]

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from evaluators.failures import InfraError, RunnerFailure
-from evaluators.judge.pair import TensorSets, reference_errors_as_infra
+from evaluators.host.outputs import TensorSets
+from evaluators.judge.pair import reference_errors_as_infra
 from evaluators.records import Outcome
 from evaluators.shared import nesting
 

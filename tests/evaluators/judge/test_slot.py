@@ -10,6 +10,7 @@ import pytest
 from configs.schema import LimitsConfig
 from evaluators.compile.cache import BuildCache
 from evaluators.host.cpu_device import CpuDevice
+from evaluators.judge.demands import Demands
 from evaluators.judge.judgement import Judgement
 from evaluators.judge.slot import MeasuringSlot
 from evaluators.records import Estimate, Finding, Outcome, Timing
@@ -24,7 +25,7 @@ SECONDS = Estimate(1e-5, 1e-5, 1e-5, 16)
 def slot(limits: LimitsConfig, monkeypatch, tmp_path) -> Iterator[MeasuringSlot]:
     """The slot of a device on which processes differ by 1 %."""
     monkeypatch.setattr(CpuDevice, "spread", lambda self, seconds: 0.01)
-    made = MeasuringSlot(CpuDevice(), limits, BuildCache(tmp_path), require_shapes=False)
+    made = MeasuringSlot(CpuDevice(), limits, BuildCache(tmp_path), Demands())
     yield made
     made.close()
 

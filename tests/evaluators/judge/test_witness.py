@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from evaluators.failures import RunnerFailure
 from evaluators.guard.hidden_work import hidden_work
-from evaluators.judge.witness import busy_seconds, is_own, trace_of
+from evaluators.judge.witness import OwnKernels, busy_seconds, trace_of
 from evaluators.records import Outcome, Trace
 
 CUDA = """
@@ -51,6 +51,10 @@ def with_options(x, n):
 def launcher(x):
     fused_kernel[(1,)](x, 1, BLOCK=2)
 """
+
+
+def is_own(name: str, source: str, compiled: bytes = b"") -> bool:
+    return OwnKernels(source, compiled).hold(name)
 
 
 @pytest.mark.parametrize(
@@ -125,6 +129,17 @@ def test_a_kernel_with_a_short_name_is_own(name) -> None:
 def test_a_library_kernel_is_not_own_because_of_a_name_in_the_source() -> None:
     source = "# __global__ void vectorized_elementwise_kernel(int n) {}"
     assert not is_own("_ZN2at6native29vectorized_elementwise_kernelILi4EEEvi", source)
+
+
+BOMB = "_Z1f1AIiiE" + "".join(f"S_IS{digit}_S{digit}_E" for digit in "0123456789ABCDEFGHIJKLMNOPQRSTUV")
+
+
+@pytest.mark.parametrize("name", [BOMB, "_Z", "_ZN", "_Z9999f", "_ZN9999f", "_Z" + "9" * 5000, "_ZN1a" + "1a" * 10**6])
+def test_a_name_that_grows_without_end_is_not_written_out(name) -> None:
+    """A program can claim that kernels of any name ran."""
+    assert not is_own(name, CUDA)
+    trace = trace_of(Runner([(name, 7, 0.0, 1e-3)]), CUDA, 1.0)
+    assert trace.kernels[0].name == name[:200]
 
 
 # Traces
