@@ -4,10 +4,17 @@ No program is executed here.
 """
 
 import ast
+import codecs
+import io
+import re
 import threading
+import tokenize
 import warnings
+from typing import Any
 
 _PARSING = threading.Lock()
+_TWO_LINES = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)?[^\r\n]*")  # in which Python looks for the encoding
+_MAX_DEPTH = 1000  # of a normalised tree. `ast.parse` reads deeper ones, but not at every depth of the stack
 
 
 def parse_source(source: str) -> ast.Module:
@@ -16,8 +23,10 @@ def parse_source(source: str) -> ast.Module:
     One thread parses at a time: CPython before 3.12 counts the depth of all threads' trees in one place and raises
     SystemError ("AST constructor recursion depth mismatch") if two trees are built at once.
 
-    Raises SyntaxError, ValueError, RecursionError or MemoryError, as `ast.parse` does.
+    Raises SyntaxError, ValueError, RecursionError or MemoryError, as `ast.parse` does, and SyntaxError for a text that
+    declares another encoding than UTF-8.
     """
+    _refuse_other_encodings(source)
     with _PARSING, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return ast.parse(source)
@@ -26,6 +35,7 @@ def parse_source(source: str) -> ast.Module:
 def why_not_python(source: str) -> str | None:
     """Why Python does not compile the text, or None if it does. Python's warnings about it are left out."""
     try:
+        _refuse_other_encodings(source)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             compile(source, "<candidate>", "exec", dont_inherit=True)
@@ -35,21 +45,62 @@ def why_not_python(source: str) -> str | None:
 
 
 def normalised_source(source: str) -> str:
-    """The source without comments, docstrings and layout, so that identical proposals share a digest.
+    """The text's syntax tree, written out. Texts of the same form are programs that differ in comments and layout
+    alone; docstrings, which a program can read, are part of it.
 
-    Text that does not parse is only stripped of blanks at the ends of its lines.
+    A program can also read its own file and the numbers of its lines. These make no difference: comments may differ
+    between two texts of the same form, so both may.
+
+    The form of a text that does not parse, or whose tree is very deep, is the text itself.
     """
     try:
         tree = parse_source(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return "\n".join(line.rstrip() for line in source.strip().splitlines())
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            first = node.body[0] if node.body else None
-            value = first.value if isinstance(first, ast.Expr) else None
-            if isinstance(value, ast.Constant) and isinstance(value.value, str):
-                node.body = node.body[1:] or [ast.Pass()]
-    try:
-        return ast.unparse(tree)
-    except (RecursionError, ValueError):
-        return source.strip()
+        return source
+    return _written(tree) or source
+
+
+def _written(tree: ast.Module) -> str | None:
+    """The nodes of a tree with their fields, in order, one part a line; different for different trees. None for a tree
+    that is too deep. It does not recurse, so the depth of the stack at which it is called makes no difference."""
+    parts: list[str] = []
+    rest: list[tuple[int, Any]] = [(0, tree)]
+    while rest:
+        depth, item = rest.pop()
+        if depth > _MAX_DEPTH:
+            return None
+        if isinstance(item, ast.AST):
+            parts.append(type(item).__name__)
+            rest.append((depth, _END))
+            for name in reversed(item._fields):
+                value = getattr(item, name, None)
+                if value is not None and value != []:  # so that a Python with more fields writes the same
+                    rest.append((depth + 1, value))
+                    rest.append((depth, _Field(name)))
+        elif isinstance(item, list):
+            parts.append("[")
+            rest.append((depth, _END))
+            rest.extend((depth + 1, part) for part in reversed(item))
+        elif isinstance(item, _Field):
+            parts.append(f".{item}")
+        elif type(item) is int:
+            parts.append(hex(item))  # decimal digits are limited in number
+        else:
+            parts.append(repr(item))
+    return "\n".join(parts)
+
+
+class _Field(str):
+    """The name of a field, or the end of a node or a list."""
+
+
+_END = _Field("")
+
+
+def _refuse_other_encodings(source: str) -> None:
+    """Raises SyntaxError for a text whose file Python would not read as UTF-8: code could hide in its comments."""
+    found = _TWO_LINES.match(source)
+    first_lines = re.sub(r"\r\n?", "\n", found[0] if found else "").encode(errors="replace")
+    encoding, _ = tokenize.detect_encoding(io.BytesIO(first_lines).readline)
+    if codecs.lookup(encoding).name != "utf-8":
+        raise SyntaxError(f"it declares the encoding {encoding}, and only utf-8 is read")

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import yaml
 
 from evaluators.audit.records import AUDIT_SCHEMA, FindingKind, TaskAudit
-from evaluators.records import Task
+from evaluators.records import BLIND_TASK, HINT, Finding, Task
 
 SHIPPED = Path(__file__).parents[1] / "tasks" / "marked.yaml"
 
@@ -71,6 +71,12 @@ def read_marks(path: Path) -> list[Mark]:
     except (OSError, pa.ArrowException, TypeError, ValueError) as error:
         reason = " ".join(str(error).split())[:160]
         raise MarkError(f"{path}: not what `warpsmith audit TASKS --output` writes ({reason}); audit again") from error
+
+
+def blind_task(mark: Mark) -> Finding:
+    """The hint on a verdict whose task is marked: its speed-up may be a cheat's."""
+    kinds = ", ".join(mark.kinds)
+    return Finding(BLIND_TASK, HINT, f"the task cannot tell a good program from a cheat ({kinds}): {mark.why}")
 
 
 def marked_among(tasks: Iterable[Task], marks: Sequence[Mark]) -> dict[str, Mark]:

@@ -34,7 +34,7 @@ _OF_TORCH = re.compile(r"\b(torch|at|c10|caffe2|py|pybind11)::|\b(TORCH|AT|C10|C
 _BINDING = re.compile(r"torch::wrap_pybind_function\((\w+)\)")
 # Errors that the thin headers cause on purpose, because torch's cause them: a second module, and `tensor.type()`.
 _SAME_WITH_TORCH = re.compile(
-    r"redefinition of '.*\bwarpsmith_(module|fill)_|at::DeprecatedTypeProperties['\"] to ['\"]c10::ScalarType"
+    r"redefinition of '[^']*\bwarpsmith_(module|fill)_|at::DeprecatedTypeProperties['\"] to ['\"]c10::ScalarType"
 )
 _EXCERPT_LINES = 3
 _MOST_ERRORS = 20  # all headers may be read for each of them

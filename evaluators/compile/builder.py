@@ -18,10 +18,11 @@ from evaluators.compile.attempt import BuildAttempt, BuildPlace
 from evaluators.compile.cache import BuildCache
 from evaluators.compile.farm import ExtensionFarm
 from evaluators.compile.locks import locked
-from evaluators.compile.run_settings import slot_of_unmeasured
+from evaluators.compile.run_settings import runner_limits, slot_of_unmeasured
 from evaluators.failures import InfraError
 from evaluators.host.cpu_device import CpuDevice
 from evaluators.host.device import Device
+from evaluators.host.host_check import check_host
 from evaluators.host.zygote_handle import ZygoteHandle
 from evaluators.records import Artifact, BuildError, Candidate, Task, digest_of
 from evaluators.shared.extension import ExtensionRequest
@@ -59,9 +60,11 @@ class Builder:
         *,
         cache: BuildCache | None = None,
         capability: str = "",
+        require_containment: Sequence[str] = (),
     ) -> None:
         """`device` is what the candidates are for: a device of this host, or the name of an architecture that the host
-        does not have, whose compute `capability` may have to be given.
+        does not have, whose compute `capability` may have to be given. `require_containment`: words of
+        `evaluators.host.containment`, without which no program is loaded.
 
         Raises ValueError for an architecture of unknown compute capability."""
         if isinstance(device, str) and not (capability or device in CAPABILITIES):
@@ -74,13 +77,20 @@ class Builder:
         self.limits = limits
         self.cache = cache or BuildCache(store / "extensions")
         slot, host = slot_of_unmeasured(), CpuDevice()
-        self._host_zygote = ZygoteHandle(host)
+        self._host_zygote = ZygoteHandle(host, require_containment)
         # On a CPU the same processes build and measure; processes with a GPU differ from a sandbox without one.
         shared = self.device is not None and not self.device.own_memory
-        self._zygote = self._host_zygote if shared or self.device is None else ZygoteHandle(self.device)
+        self._zygote = (
+            self._host_zygote if shared or self.device is None else ZygoteHandle(self.device, require_containment)
+        )
         capability = capability or (CAPABILITIES[device] if isinstance(device, str) else device.capability)
         self.farm = ExtensionFarm(self.cache, limits, self._host_zygote, slot, capability)
         self.place = BuildPlace(self.arch, limits, self.farm, slot, host, self._host_zygote, self.device, self._zygote)
+
+    def start(self) -> None:
+        """Finds out whether the host contains programs as required. Raises ContainmentError if it does not."""
+        if self._host_zygote.required:
+            check_host(self._host_zygote, self.place.host, self.place.slot, runner_limits(self.limits))
 
     def build(self, task: Task, candidate: Candidate, also: Sequence[ExtensionRequest] = ()) -> Artifact | BuildError:
         """The finished artifact, from the store or built now; or why the candidate does not compile. `also` holds

@@ -28,7 +28,7 @@ from evaluators.compile.messages import compiler_message
 from evaluators.failures import InfraError, RunnerFailure, Unbuilt
 from evaluators.host.cpu_device import CpuDevice
 from evaluators.host.device import Slot
-from evaluators.host.folders import remove_folder
+from evaluators.host.folders import own_prefix, remove_folder
 from evaluators.host.runner_handle import RunnerHandle
 from evaluators.host.runner_process import RunnerLimits
 from evaluators.host.zygote_handle import ZygoteHandle
@@ -43,8 +43,8 @@ _GLUE = "warpsmith_glue.so"
 _LIBRARY = "extension.so"
 _HARMLESS = ExtensionRequest("harmless", (("main.cpp", "int harmless() { return 0; }\n"),), python=False)
 _BOUND = re.compile(r"\bdef\(\s*\"(\w+)\"")
-_SECOND_MODULE = re.compile(r"'const warpsmith::Function\* warpsmith_module_(\w+)\(.*?\)'")
-_FILLING = re.compile(r"^.*'void warpsmith_fill_\w+\(.*(\n\s*\d*\s*\|.*)*\n?", re.MULTILINE)
+_SECOND_MODULE = re.compile(r"'const warpsmith::Function\* warpsmith_module_(\w++)\([^']*?\)'")
+_FILLING = re.compile(r"^.*?'void warpsmith_fill_\w+\(.*+(?:\n\s*+\d*+\s*+\|.*+)*+\n?", re.MULTILINE)
 _TORCH_HEADERS = Path(torch.__file__).parent / "include"
 _MOST_BYTES = 256 << 20  # of a library
 
@@ -228,7 +228,7 @@ class ExtensionFarm:
 @contextmanager
 def _folder() -> Iterator[Path]:
     """A folder for one compilation, which is removed after the block."""
-    folder = Path(tempfile.mkdtemp(prefix="warpsmith-build-"))
+    folder = Path(tempfile.mkdtemp(prefix=own_prefix("build")))
     folder.chmod(0o755)
     try:
         yield folder
@@ -252,8 +252,9 @@ def _has_overloads(request: ExtensionRequest) -> bool:
     all modules count for each, since each may call them."""
     parts = [text.split("PYBIND11_MODULE") for _, text in request.sources]
     outside = [name for before, *_ in parts for name in _BOUND.findall(before)]
-    modules = [[*outside, *_BOUND.findall(module)] for _, *inside in parts for module in inside]
-    return any(len(set(names)) < len(names) for names in [outside, *modules])
+    modules = [_BOUND.findall(module) for _, *inside in parts for module in inside]
+    shared = set(outside) if modules else set()
+    return any(len(set(names)) < len(names) for names in [outside, *modules]) or any(map(shared.intersection, modules))
 
 
 def _as_torch_says(complaint: str) -> str:

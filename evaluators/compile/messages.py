@@ -6,7 +6,7 @@ import re
 
 MAX_CHARACTERS = 2000
 _MOST_OF_LINE = 400
-_PATH = re.compile(r"(?:/[\w.+@-]+)+/(?=[\w.+-]+)")
+_PATH = re.compile(r"(?:/[\w.+@-]++)+/(?=[\w.+@-])")
 _ERROR = re.compile(r"\b(error|undefined reference|fatal)\b", re.IGNORECASE)
 _COMMAND = ("ninja:", "RuntimeError", "FAILED", "c++ ", "g++ ", "nvcc ")
 _SUMMARY = re.compile(r"\d+ errors? detected in the compilation|\d+ errors? generated|compilation terminated")
@@ -38,4 +38,4 @@ def _excerpt(lines: list[str], number: int) -> list[str]:
     following = lines[number + 1 : number + 3]
     if _NVCC.search(lines[number]):
         return following if following[1:] and following[1].strip(" ~") == "^" else []
-    return [line for line in following if re.match(r"\s*\d*\s*\|", line)]
+    return [line for line in following if re.match(r"\s*+\d*+\s*+\|", line)]

@@ -6,6 +6,7 @@ and a person confirms or rejects them.
 
 from __future__ import annotations
 
+import ast
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,17 +19,19 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 from evaluators.gauntlet.programs import discover
 from evaluators.guard.rarity import product, profile
 from evaluators.guard.similarity import cosine
 from evaluators.records import HACK, Candidate, Verdict
+from evaluators.syntax import parse_source
 from evaluators.tasks import load_tasks, program_source
 
 CHECKER = "checker"
 """The kind of finding that a second look adds (`evaluators.guard.ruling`)."""
 
+_LOCK_SECONDS = 120.0
 _OF_TEXT = 0.75  # the text's share of a likeness; the rest is the findings'
 
 
@@ -137,7 +140,14 @@ def seeds() -> tuple[HackCase, ...]:
 
 @lru_cache(maxsize=1)
 def _seed_ids() -> frozenset[str]:
-    return frozenset(case.id for case in seeds())
+    """The digests of the exploits, with the docstrings that describe them and without."""
+    return frozenset(digest for case in seeds() for digest in (case.id, _undescribed(case).digest))
+
+
+def _undescribed(case: HackCase) -> Candidate:
+    tree = parse_source(case.source)
+    del tree.body[0]
+    return Candidate.propose(case.task, ast.unparse(tree), "")
 
 
 @lru_cache(maxsize=1)
@@ -247,6 +257,7 @@ class HackCases:
             HackCase(
                 **{
                     **row,
+                    "id": Candidate.propose(row["task"], row["source"], "").digest,  # earlier versions had others
                     "status": Status(row["status"]),
                     "kinds": tuple(row["kinds"]),
                     "reference": row["reference"] or "",
@@ -269,7 +280,15 @@ class HackCases:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Excludes other processes that add cases or decide on them; each holds the lock for one read and one write."""
+        """Excludes other processes that add cases or decide on them; each holds the lock for one read and one write.
+        Raises CaseError if one keeps it."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(self.path.parent / f".{self.path.name}.lock", fallback_to_soft=False):
+        lock = FileLock(self.path.parent / f".{self.path.name}.lock", timeout=_LOCK_SECONDS, fallback_to_soft=False)
+        try:
+            lock.acquire()
+        except Timeout as error:
+            raise CaseError(f"{self.path} has been locked by another process for {_LOCK_SECONDS:.0f} s") from error
+        try:
             yield
+        finally:
+            lock.release()

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from evaluators.syntax import normalised_source, parse_source
+from evaluators.syntax import parse_source
 
 _NAMES = {"Model": "ModelNew"}
 _INPUTS = frozenset({"get_inputs", "get_init_inputs"})
@@ -42,7 +42,7 @@ class _Parts:
 def _parts(source: str) -> _Parts:
     """The parts of a program; none if it does not parse."""
     try:
-        tree = parse_source(normalised_source(source))
+        tree = _without_docstrings(parse_source(source))
         named = {node.name: node for node in tree.body if isinstance(node, _Definition) and node.name not in _INPUTS}
         if "ModelNew" in named:
             named.pop("Model", None)  # some programs quote the reference
@@ -56,6 +56,16 @@ def _parts(source: str) -> _Parts:
         )
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return _Parts()
+
+
+def _without_docstrings(tree: ast.Module) -> ast.Module:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            first = node.body[0] if node.body else None
+            value = first.value if isinstance(first, ast.Expr) else None
+            if isinstance(value, ast.Constant) and isinstance(value.value, str):
+                node.body = node.body[1:] or [ast.Pass()]
+    return tree
 
 
 def _bound_names(node: ast.stmt) -> Iterator[str]:

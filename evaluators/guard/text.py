@@ -58,9 +58,9 @@ _WORDS = {  # of C++ and CUDA
     "mprotect": "changes memory protection",
 }
 _TOKENS = re.compile(
-    r"""//[^\n]*|/\*.*?\*/            # comments
-    |"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'  # literals
-    |(?P<word>[A-Za-z_]\w*)""",
+    r"""//[^\n]*+|/\*(?:[^*]|\*(?!/))*+(?:\*/)?          # comments, which may have no end
+    |"(?:\\.|[^"\\\n])*+"?|'(?:\\.|[^'\\\n])*+'?  # literals
+    |(?P<word>[A-Za-z_]\w*+)""",
     re.VERBOSE | re.DOTALL,
 )
 _CPP = re.compile(r"#include\b|__global__|PYBIND11_MODULE|torch::Tensor|at::Tensor")

@@ -15,7 +15,7 @@ from evaluators.compile.builder import Builder
 from evaluators.compile.hints import needs_build
 from evaluators.host.device import Device
 from evaluators.judge.slot import OUR_FAILURES, MeasuringSlot
-from evaluators.records import BuildError, Candidate, Estimate, Outcome, Task
+from evaluators.records import DROP_IN, BuildError, Candidate, Estimate, Outcome, Task
 from evaluators.stored.baselines import BaselineResult, BaselineStore, baseline_source
 from evaluators.tasks.program import TaskPrograms
 from evaluators.timing.estimates import divide
@@ -36,10 +36,13 @@ class Baselines:
         slot: MeasuringSlot,
         programs: TaskPrograms,
         preset: Preset,
+        strict: str,
     ) -> None:
         self.names = tuple(names)
-        self._device, self._builder, self._slot, self._programs = device, builder, slot, programs
+        self._builder, self._slot, self._programs = builder, slot, programs
         self._store = BaselineStore(store)
+        # By value, a baseline may be right that is refused as a drop-in replacement.
+        self._versions = {**device.versions(), **({} if strict == DROP_IN else {"strict": strict})}
         # A baseline is the task's own program: other shapes and distributions would say nothing about it.
         self._preset = replace(preset, distributions=0, shapes=0)
 
@@ -60,7 +63,7 @@ class Baselines:
 
     def unbuilt(self, tasks: Sequence[Task]) -> list[tuple[Task, Candidate]]:
         """The programs of baselines of the tasks that have to be built before they are measured."""
-        versions = self._device.versions()
+        versions = self._versions
         unmeasured = (
             (task, _candidate(task, name))
             for task in tasks
@@ -71,7 +74,7 @@ class Baselines:
 
     def get(self, task: Task, name: str) -> BaselineResult:
         """The speed-up of a baseline over eager: stored, or measured now. Raises InfraError if that is our fault."""
-        versions = self._device.versions()
+        versions = self._versions
         stored = self._store.get(task, name, versions)
         if stored is not None:
             return stored

@@ -1,7 +1,8 @@
 """Verdicts of earlier runs, which are reused instead of judging the same program again.
 
-A verdict is reused only if it would be measured alike: the same task and sizes, preset, GPU and versions, judged under
-the guard, with every baseline that is asked for. A program that was doubted, timed out or failed is judged anew.
+A verdict is reused only if it would be measured alike: the same task and sizes, preset, GPU and versions, judged as
+strictly, under the guard, with every baseline that is asked for. A program that was doubted, timed out or failed is
+judged anew.
 """
 
 from __future__ import annotations
@@ -13,15 +14,15 @@ from pathlib import PurePosixPath
 import pyarrow.dataset as ds
 from pyarrow import fs
 
-from evaluators.records import VERDICT_SCHEMA, Outcome, Verdict
+from evaluators.records import DROP_IN, VERDICT_SCHEMA, Outcome, Verdict
 
 REUSED_FROM = "taken_over"
 """The key in `Verdict.evaluator` of the name of the folder that the verdict was reused from."""
 _LASTING = (Outcome.OK, Outcome.WRONG)
 _PER_VERDICT = ("preset", "task_digest", "containment")
 
-Key = tuple[str, str, str]
-"""Task digest, candidate digest, preset."""
+Key = tuple[str, str, str, str]
+"""Task digest, candidate digest, preset, and how strictly it was judged."""
 
 
 def _read_verdicts(folder: str) -> Iterator[Verdict]:
@@ -41,9 +42,10 @@ def _read_verdicts(folder: str) -> Iterator[Verdict]:
 
 
 def read_reusable_verdicts(
-    folders: Sequence[str], versions: Mapping[str, str], baselines: Sequence[str]
+    folders: Sequence[str], versions: Mapping[str, str], baselines: Sequence[str], strict: str = DROP_IN
 ) -> dict[Key, Verdict]:
-    """The verdicts of `folders` that an evaluator with these versions and baselines may reuse.
+    """The verdicts of `folders` that an evaluator with these versions and baselines may reuse, which judges as `strict`
+    says.
 
     If several folders have a verdict on one program, that of the last folder counts. Raises FileNotFoundError for a
     folder without verdicts.
@@ -54,10 +56,10 @@ def read_reusable_verdicts(
         for verdict in _read_verdicts(folder):
             settings = verdict.evaluator
             measured_with = {key: value for key, value in settings.items() if key not in (*_PER_VERDICT, REUSED_FROM)}
-            if verdict.outcome not in _LASTING or measured_with != versions:
+            if verdict.outcome not in _LASTING or verdict.strict != strict or measured_with != versions:
                 continue
             if verdict.outcome is Outcome.OK and not set(baselines) <= verdict.speedups.keys():
                 continue
             reused = replace(verdict, evaluator={REUSED_FROM: name, **settings}, cost={})
-            reusable[settings["task_digest"], verdict.candidate, settings["preset"]] = reused
+            reusable[settings["task_digest"], verdict.candidate, settings["preset"], strict] = reused
     return reusable

@@ -63,10 +63,11 @@ class ProgramError(ValueError):
 class TaskProgram:
     """The executed reference module of a task. Whatever its functions raise is raised again as ProgramError."""
 
-    def __init__(self, task: Task, device: torch.device | None = None) -> None:
-        """`device`: for inputs and models. Raises ProgramError if the program does not run, or is not in KernelBench's
-        format."""
+    def __init__(self, task: Task, device: torch.device | None = None, *, any_strides: bool = False) -> None:
+        """`device`: for inputs and models. `any_strides`: outputs need not have the strides of the reference's. Raises
+        ProgramError if the program does not run, or is not in KernelBench's format."""
         self.task = task
+        self._any_strides = any_strides
         self.device = device or torch.device("cpu")
         self._generators = [torch.default_generator]
         if self.device.type == "cuda":
@@ -79,6 +80,10 @@ class TaskProgram:
         for name in ("Model", "get_inputs", "get_init_inputs"):
             if not hasattr(module, name):
                 raise ProgramError(f"task {task.id}: the program does not define {name}")
+
+    def resized(self, **sizes: Any) -> TaskProgram:
+        """The program of the same task at other sizes. Raises ProgramError if it does not run."""
+        return TaskProgram(self.task.with_sizes(**sizes), self.device, any_strides=self._any_strides)
 
     def seed(self, seed: int) -> None:
         """Seeds every generator that the program may draw from, as a runner does before a call."""
@@ -123,23 +128,26 @@ class TaskProgram:
             return construct(lambda: self._module.Model(*init_inputs), self.device, lambda: self.seed(seed), on_host)
 
     def output_spec(self, seed: int, init_inputs: list[Any], inputs: list[Any]) -> nesting.Spec:
-        """The form of the reference's output on `inputs`, from a model that is constructed for this call."""
+        """The form that outputs on `inputs` must have: that of the reference's, from a model that is constructed for
+        this call."""
         model = self.model(seed, init_inputs)
         with self._running(seed, "forward"), torch.no_grad():
-            return nesting.flatten(model(*inputs))[0]
+            spec = nesting.flatten(model(*inputs))[0]
+        return nesting.of_any_strides(spec) if self._any_strides else spec
 
 
 class TaskPrograms:
     """The executed programs of the tasks that were used last, at most 64."""
 
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
+    def __init__(self, device: torch.device, *, any_strides: bool = False) -> None:
+        """`any_strides`: see `TaskProgram`."""
+        self._device, self._any_strides = device, any_strides
         self._programs: OrderedDict[str, TaskProgram] = OrderedDict()
 
     def get(self, task: Task) -> TaskProgram:
         """The program of a task, executed now or before. Raises ProgramError if it does not run."""
         if task.digest not in self._programs:
-            self._programs[task.digest] = TaskProgram(task, self._device)
+            self._programs[task.digest] = TaskProgram(task, self._device, any_strides=self._any_strides)
             if len(self._programs) > _CACHED_TASKS:
                 self._programs.popitem(last=False)
         self._programs.move_to_end(task.digest)

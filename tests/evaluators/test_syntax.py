@@ -1,8 +1,9 @@
-"""Programs can be parsed from any thread."""
+"""Programs can be parsed from any thread, and are read as Python reads their files."""
 
 from __future__ import annotations
 
 import ast
+import runpy
 import sys
 import threading
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from evaluators.syntax import parse_source
+from evaluators.syntax import parse_source, why_not_python
 
 SOURCE = Path(__file__).read_text()
 
@@ -55,3 +56,36 @@ def test_threads_parse_at_the_same_time(eager_switches: None) -> None:
     assert not errors
     assert len(trees) == 400
     assert {ast.dump(tree) for tree in trees} == {expected}
+
+
+HIDDEN = "# +AAo-x = 2"  # in UTF-7 the comment ends before x
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        "# coding: utf-7\n",
+        "# -*- coding: latin-1 -*-\n",
+        "#!/usr/bin/python\n# vim: set fileencoding=utf-7 :\n",
+        "\n# coding=utf-7\n",
+        "\r# coding=utf-7\n",
+        "\x0c# coding=utf-7\r",
+        "# coding: unheard-of\n",
+    ],
+)
+def test_a_file_that_python_would_decode_otherwise_is_no_program(first: str) -> None:
+    source = f"{first}x = 1\n{HIDDEN}\n"
+    assert "encoding" in (why_not_python(source) or "")
+    with pytest.raises(SyntaxError, match="encoding"):
+        parse_source(source)
+
+
+@pytest.mark.parametrize(
+    "first",
+    ["# coding: utf-8\n", "# -*- coding: UTF8 -*-\n", "\n\n# coding: utf-7\n", "'coding: utf-7'\n", ""],
+)
+def test_a_declaration_of_utf_8_or_none_is_python(tmp_path: Path, first: str) -> None:
+    source = f"{first}x = 1\n{HIDDEN}\n"
+    assert why_not_python(source) is None
+    (tmp_path / "program.py").write_text(source)
+    assert runpy.run_path(str(tmp_path / "program.py"))["x"] == 1

@@ -27,6 +27,7 @@ def compile_both(folder: Path) -> dict[str, Path]:
     folders = {name: folder / name for name in ("store", "torch", "thin")}
     for made in folders.values():
         made.mkdir()
+        made.chmod(0o755)  # with any umask
     with ThreadPoolExecutor(2) as pool:
         torchs = pool.submit(compile_extension, REQUEST, TOOLS, folders["torch"], thin=False)
         glue = pool.submit(compile_glue, folders["store"])

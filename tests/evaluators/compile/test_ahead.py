@@ -14,6 +14,7 @@ from evaluators.compile.ahead import build_all, most_builders
 from evaluators.evaluator import Evaluator
 from evaluators.records import Candidate
 from evaluators.tasks import find_task
+from tests.folders import open_folder
 
 BROKEN = """
 import torch
@@ -29,18 +30,20 @@ class ModelNew(torch.nn.Module):
 
 
 @pytest.mark.slow
-def test_a_candidate_built_ahead_is_found_and_measured(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_candidate_built_ahead_is_found_and_measured(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, ahead.__name__)
     tasks = [find_task("level1/softmax", "cpu")]
     broken = Candidate.propose(tasks[0].id, BROKEN, "test")
-    tmp_path.chmod(0o755)  # runners are other users, and read it
-    with Evaluator("cpu", store=tmp_path, baselines=["eager", "torch_compile"]) as evaluator:
+    with (
+        open_folder() as store,
+        Evaluator("cpu", store=store, baselines=["eager", "torch_compile"]) as evaluator,
+    ):
         jobs = evaluator.unbuilt_baselines(tasks)
         assert [(task.id, baseline.author) for task, baseline in jobs] == [
             (task.id, "baseline:torch_compile") for task in tasks
         ]
 
-        build_all([*jobs, (tasks[0], broken)], "cpu", tmp_path, LimitsConfig(), 2)
+        build_all([*jobs, (tasks[0], broken)], "cpu", store, LimitsConfig(), 2)
 
         assert evaluator.unbuilt_baselines(tasks) == []
         built = [evaluator.builder.build(*job) for job in jobs]  # what was built ahead

@@ -17,6 +17,7 @@ from evaluators.evaluator import Evaluator
 from evaluators.host.cpu_device import CpuDevice
 from evaluators.records import Artifact, BuildError, Candidate, Outcome
 from tests.evaluators.sources import DOUBLE
+from tests.folders import open_folder
 
 # The smallest headers that give Python a function: pybind11 alone, and pointers in place of tensors.
 INLINE = '''
@@ -62,11 +63,9 @@ def candidate(source: str) -> Candidate:
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("store")
-    for above in (folder, *folder.parents[:3]):  # runners are other users, and pytest's folders are private
-        above.chmod(0o755)
-    return folder
+def store() -> Iterator[Path]:
+    with open_folder() as folder:
+        yield folder
 
 
 @pytest.fixture(scope="module")

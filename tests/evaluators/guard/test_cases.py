@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import multiprocessing
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
 import pytest
 
 from evaluators.gauntlet import discover
+from evaluators.guard import cases as guard_cases
 from evaluators.guard.cases import CaseError, HackCases, Status, case_of, seeds
 from evaluators.guard.similarity import similarity
 from evaluators.records import Candidate, Finding, Outcome, Verdict
@@ -47,6 +50,20 @@ def test_an_added_case_stays_and_is_added_once(cases: HackCases) -> None:
     assert [added.id for added in again.all()[len(seeds()) :]] == [case(1).id, case(2).id, case(3).id]
     assert again.find(case(1).id).added.endswith("+00:00")
     assert again.add([seeds()[0]]) == 0
+
+
+def test_a_copy_of_an_exploit_without_its_docstring_is_that_exploit(cases: HackCases) -> None:
+    for exploit in seeds():
+        bare = ast.parse(exploit.source)
+        del bare.body[0]
+        assert cases.word_on(Candidate.propose(exploit.task, ast.unparse(bare), "policy:1").digest) is Status.SEED
+
+
+def test_a_case_from_a_version_that_named_programs_otherwise_is_found(cases: HackCases) -> None:
+    cases.add([replace(case(1), id="0123456789abcdef", status=Status.CONFIRMED)])
+    again = HackCases(cases.path)
+    assert again.word_on(case(1).id) is Status.CONFIRMED
+    assert again.add([case(1)]) == 0
 
 
 def test_a_persons_decision_stands(cases: HackCases) -> None:
@@ -134,3 +151,9 @@ def test_nothing_is_lost_when_several_processes_add(cases: HackCases) -> None:
     for worker in workers:
         worker.join(60)
     assert len(cases.all()) == len(seeds()) + 4
+
+
+def test_a_lock_that_is_not_given_back_is_an_error(cases: HackCases, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guard_cases, "_LOCK_SECONDS", 0.1)
+    with cases._locked(), pytest.raises(CaseError, match="locked"):
+        HackCases(cases.path).add([case()])

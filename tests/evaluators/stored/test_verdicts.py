@@ -55,6 +55,13 @@ def reusable(folder: str, about: Mapping[str, str] = ABOUT, baselines: tuple[str
     return list(read_reusable_verdicts([folder], about, baselines).values())
 
 
+def test_a_verdict_is_reused_only_if_it_was_judged_as_strictly(published: Callable[..., str]) -> None:
+    folder = published(verdict_of(), verdict_of(strict="values", candidate="d"))
+    assert [verdict.candidate for verdict in reusable(folder)] == ["c"]
+    by_values = read_reusable_verdicts([folder], ABOUT, ("eager",), "values")
+    assert list(by_values) == [("t", "d", "fast", "values")]
+
+
 def test_a_reused_verdict_names_its_folder_and_costs_nothing(published: Callable[..., str]) -> None:
     (reused,) = reusable(published(verdict_of()))
     assert reused.evaluator[REUSED_FROM] == "earlier"
