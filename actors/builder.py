@@ -30,7 +30,15 @@ class BuilderActor(FaultAwareApply):
         # It compiles for a GPU without opening one: a node's GPUs belong to the evaluators.
         device = open_device("cpu", threads=config.threads) if config.arch == "cpu" else config.arch
         cache = BuildCache.of(Path(store), config)
-        self._builder = Builder(device, Path(store), config.limits, cache=cache, capability=config.capability)
+        self._builder = Builder(
+            device,
+            Path(store),
+            config.limits,
+            cache=cache,
+            capability=config.capability,
+            require_containment=config.require_containment,
+        )
+        self._builder.start()
         self._evaluator = make_evaluator(config, store, guarded=guarded) if looks else None
         if self._evaluator:
             self._evaluator.start()

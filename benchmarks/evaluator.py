@@ -1,13 +1,15 @@
-"""How far the evaluator's verdicts can be trusted, how fast they come, and what its defences cost; on one GPU.
+"""How far the evaluator's verdicts can be trusted, how fast they come, and what its defences cost.
 
     python -m benchmarks.evaluator [noise slowdowns recovery] [--out FOLDER] [--go-on]
+    python -m benchmarks.evaluator noise --arch cpu [--busy 1] --out FOLDER
     python -m benchmarks.evaluator build published baselines marked --programs FILE.jsonl
 
 Prints the tables of the figures in `--out` (`table` prints these alone), which its sections write: `noise` (the same
 program on both sides), `slowdowns` (a known slow-down), `recovery` (the next verdict after a fault), `build`,
 `published` and `baselines` (CUDA-L1's kernels), and `marked` (the tasks of these that cannot tell a good program from a
-cheat). The last four need `--programs`. All but `marked` and `table` need a GPU. With `--go-on`, `noise`, `published`
-and `baselines` continue where an earlier run of the same code stopped; without it they start again.
+cheat). The last four need `--programs`. All but `marked`, `table` and `noise --arch cpu` need a GPU. With `--go-on`,
+`noise`, `published` and `baselines` continue where an earlier run of the same code stopped; without it they start
+again.
 """
 
 from __future__ import annotations
@@ -15,10 +17,12 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -28,7 +32,7 @@ import pyarrow.parquet as pq
 import torch
 import typer
 
-from benchmarks.evaluator_programs import CYCLES, FAULTS, KERNELS, slowed, spinning
+from benchmarks.evaluator_programs import BUNDLED, CYCLES, FAULTS, KERNELS, slowed, spinning
 from benchmarks.evaluator_tables import print_tables
 from benchmarks.published import (
     LIMITS,
@@ -44,6 +48,7 @@ from evaluators.compile.ahead import build_all
 from evaluators.evaluator import Evaluator
 from evaluators.host.open_device import open_device
 from evaluators.records import Outcome, Verdict, verdict_table
+from orchestration.commands.store import open_to_runners
 
 app = typer.Typer(add_completion=False)
 _RUNNER_USERS = range(61000, 62000)
@@ -72,20 +77,33 @@ def _earlier(out: Path, name: str) -> Any:
     return json.loads(path.read_text()) if path.is_file() else []
 
 
-def noise(out: Path, trials: int, deadline: float) -> None:
+def noise(out: Path, trials: int, deadline: float, arch: str = "auto", busy: int = 0) -> None:
     """Judges the same program on both sides, `trials` times for each kernel, with new processes for each. Saves the
-    figures after each trial."""
+    figures after each trial. `busy`: how many processes keep a core busy meanwhile."""
     first = 1 + max((row["trial"] for row in _earlier(out, "noise")), default=-1)
-    with Evaluator() as evaluator:
+    with Evaluator(arch) as evaluator, _load(busy):
         evaluator.start()
+        programs = BUNDLED if evaluator.device.arch == "cpu" else KERNELS
         for trial in range(first, trials):
             if time.time() > deadline:
                 break
             verdicts, about = [], []
-            for kernel in (kernel for kernel in KERNELS if trial % kernel.every == 0):
+            for kernel in (kernel for kernel in programs if trial % kernel.every == 0):
                 verdicts.append(evaluator.evaluate(kernel.task, kernel.candidate(trial)))
                 about.append({"kernel": kernel.name, "about": kernel.about, "trial": trial})
             _save(out, "noise", verdicts, about, more=True)
+
+
+@contextmanager
+def _load(processes: int) -> Iterator[None]:
+    """Within the block so many processes keep a core busy each."""
+    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(processes)]
+    try:
+        yield
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()
 
 
 def slowdowns(out: Path, trials: int, deadline: float) -> None:
@@ -210,13 +228,16 @@ def main(
     go_on: Annotated[bool, typer.Option(help="Add to the figures in --out, which must be of the same code.")] = False,
     store: Annotated[Path, typer.Option(help="Folder of artifacts and baselines.")] = Path("/tmp/warpsmith-store"),
     workers: Annotated[int, typer.Option(help="Builds at a time.")] = max(1, (os.cpu_count() or 2) - 2),
+    arch: Annotated[str, typer.Option(help="Of `noise`: cpu, or auto for the GPU.")] = "auto",
+    busy: Annotated[int, typer.Option(help="Of `noise`: processes that keep a core busy meanwhile.")] = 0,
 ) -> None:
     """Runs sections and prints the tables of the figures in `--out`."""
     chosen = sections or ["noise", "slowdowns", "recovery"]
-    if set(chosen) - {"table", "marked"} and not torch.cuda.is_available():
+    without_gpu = {"table", "marked"} | ({"noise"} if arch == "cpu" else set())
+    if set(chosen) - without_gpu and not torch.cuda.is_available():
         raise typer.BadParameter("this machine has no GPU")
-    store.mkdir(parents=True, exist_ok=True)
-    store.chmod(0o755)  # runners are other users, and read it
+    with open_to_runners():
+        store.mkdir(parents=True, exist_ok=True)
     for section in chosen:
         deadline = time.time() + seconds
         if section in ("build", "published", "marked", "baselines") and programs is None:
@@ -225,7 +246,7 @@ def main(
             for kind in ("json", "parquet"):
                 (out / f"{section}.{kind}").unlink(missing_ok=True)
         if section == "noise":
-            noise(out, trials, deadline)
+            noise(out, trials, deadline, arch, busy)
         elif section == "slowdowns":
             slowdowns(out, max(1, trials // 6), deadline)
         elif section == "recovery":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from evaluators.records import Task
+from evaluators.tasks import find_task, program_source
 
 _TASK = """import torch
 import torch.nn as nn
@@ -66,6 +67,34 @@ KERNELS = (
     Kernel("relu 256 MB", "130 us", "torch.relu(x[0])", "[torch.randn(1 << 26)]"),
     Kernel("matmul 2900", "1 ms", "x[0] @ x[1]", "[torch.randn(2900, 2900), torch.randn(2900, 2900)]"),
 )
+_BUNDLED = (
+    "level1/gelu_tanh",
+    "level1/masked_cumsum",
+    "level1/softmax",
+    "level1/diagonal_matmul",
+    "level2/highway_gate",
+    "level3/residual_mlp",
+)
+
+
+@dataclass(frozen=True)
+class BundledProgram:
+    """A bundled task's own reference as a candidate, on a CPU."""
+
+    name: str
+    about: str = ""
+    every: int = 1
+
+    @property
+    def task(self) -> Task:
+        return find_task(self.name, "cpu")
+
+    def candidate(self, nonce: int) -> str:
+        """The reference's text with another class. Each `nonce` makes it another candidate."""
+        return f"{program_source(self.task)}\n\nclass ModelNew(Model):\n    nonce = {nonce}\n"
+
+
+BUNDLED = tuple(map(BundledProgram, _BUNDLED))
 CYCLES = {"13 us": 18_000, "130 us": 250_000, "1 ms": 1_970_000}  # of a spinning kernel, beside a small one
 
 

@@ -42,7 +42,7 @@ def violations(config: RunConfig) -> Iterator[tuple[tuple[str, ...], str]]:
     for key, value, item in leaves(config):
         choices = item.metadata.get("choices")
         if choices is not None:
-            yield from _outside_choices(key, value, choices)
+            yield from _outside_choices(key, value, choices, may_be_empty=item.metadata.get("may_be_empty", False))
         elif isinstance(value, int | float) and not isinstance(value, bool):
             yield from _outside_range(key, value, item.metadata.get("low"), item.metadata.get("high"))
     yield from _naming(config)
@@ -60,7 +60,7 @@ def violations(config: RunConfig) -> Iterator[tuple[tuple[str, ...], str]]:
 Violations = Iterator[tuple[tuple[str, ...], str]]
 
 
-def _outside_choices(key: str, value: Any, choices: Sequence[Any]) -> Violations:
+def _outside_choices(key: str, value: Any, choices: Sequence[Any], *, may_be_empty: bool) -> Violations:
     if not isinstance(value, list):
         if value not in choices:
             yield (key,), f"{key} must be {listed(choices)}, got {value!r}"
@@ -68,7 +68,7 @@ def _outside_choices(key: str, value: Any, choices: Sequence[Any]) -> Violations
     for word in value:
         if word not in choices:
             yield (key,), f"{key} must be a list of {listed(choices)}, got {word!r}"
-    if not value:
+    if not value and not may_be_empty:
         yield (key,), f"{key} must not be empty: name at least one of {listed(choices)}"
     repeated = sorted({word for word in value if value.count(word) > 1})
     if repeated:

@@ -47,6 +47,7 @@ CHANGEABLE: Mapping[str, str] = {
     "rollout.weight_transport": "how weights travel, not their values",
     "rollout.sync_bucket_mib": "memory only",
     "rollout.sleep": "memory only",
+    "evaluator.require_containment": "where programs may run, not their verdicts",
     "placement": "where roles run, not their work",
     "guard.checker": "who is asked about doubted programs",
     "guard.checker_model": "who is asked about doubted programs",

@@ -9,27 +9,14 @@ value without such a reference is our own choice. Imports neither torch nor ray.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from omegaconf import MISSING
 
+from configs.fields import bounded, one_of, words_of
+
 PHASES = ("sft", "self_supervised", "contrastive_rl")
 BASELINES = ("eager", "torch_compile", "torch_compile_reduce_overhead", "cuda_graph", "cudnn")
-
-
-def bounded(default: Any, low: float | None = None, high: float | None = None) -> Any:
-    """A number that must lie in [low, high]."""
-    return field(default=default, metadata={"low": low, "high": high})
-
-
-def one_of(default: Any, *choices: Any) -> Any:
-    """A word or a number out of `choices`."""
-    return field(default=default, metadata={"choices": choices})
-
-
-def words_of(default: tuple[str, ...], choices: tuple[str, ...]) -> Any:
-    """A list of words out of `choices`."""
-    return field(default_factory=lambda: list(default), metadata={"choices": choices})
+CONTAINMENT = ("network", "filesystem", "user", "processes", "system_calls")
 
 
 @dataclass
@@ -285,6 +272,11 @@ class EvaluatorConfig:
     threads: int = bounded(1, 1)  # torch threads of a candidate on a CPU
     baselines: list[str] = words_of(("eager",), BASELINES)  # what speed-ups are over (CUDA-L1 section 4.2: all)
     require_shapes: bool = False  # a candidate that fails at other shapes than the task's is wrong; false: it is noted
+    # `drop_in`: an output has the reference's strides, and weights are changed after construction. `values`: an output
+    # has the reference's values, and both sides keep the weights of construction, as in KernelBench.
+    strict: str = one_of("drop_in", "drop_in", "values")
+    # What must keep programs in; a run is refused on a host that cannot give it (docs/guides/evaluating.md).
+    require_containment: list[str] = words_of((), CONTAINMENT)
     store: str = ""  # folder of baselines and builds that runs share; empty puts it in the run directory
     # Run directories, or folders of `warpsmith report RUN --publish FOLDER`. If a program was found right or wrong
     # there, on the same task, sizes, GPU and versions, its verdict is taken over, and says so

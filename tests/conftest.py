@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 import torch
 
+from tests.folders import modes_above
+
 _ROOT = Path(__file__).resolve().parents[1]
 _STARTED = pytest.StashKey[dict[str, "Future[Any]"]]()
 _FOLDER = pytest.StashKey["tempfile.TemporaryDirectory[str]"]()
@@ -41,10 +43,12 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if not wanted or session.config.option.collectonly:
         return
     folder = session.config.stash[_FOLDER] = tempfile.TemporaryDirectory(prefix="warpsmith-tests-")
+    os.chmod(folder.name, 0o755)
     pool = ThreadPoolExecutor(1)
     started = session.config.stash[_STARTED] = {}
     for name, work in wanted.items():
         (own := Path(folder.name) / name).mkdir()
+        own.chmod(0o755)
         started[name] = pool.submit(work, own)
     pool.shutdown(wait=False)
 
@@ -52,6 +56,14 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     for one in session.config.stash.get(_STARTED, {}).values():
         one.cancel()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def folders_of_others() -> Iterator[None]:
+    """No test changes the mode of a folder that it did not make."""
+    before = modes_above()
+    yield
+    assert modes_above() == before
 
 
 @pytest.fixture(scope="session")

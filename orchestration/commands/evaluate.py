@@ -3,14 +3,30 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orchestration.commands.options import Arch, Baselines, Preset, Store, parse_baselines
+from orchestration.commands.options import (
+    Arch,
+    Baselines,
+    Containment,
+    Marks,
+    Preset,
+    Store,
+    Strict,
+    parse_baselines,
+    parse_words,
+)
 from orchestration.commands.refusal import refuse, with_remedy
 from orchestration.commands.store import default_store, open_to_runners, warn_if_closed
+
+if TYPE_CHECKING:
+    from evaluators.records import Task, Verdict
+
+_AUDIT_SECONDS = 60.0  # of one task, whose speed-up jumps; most audits take a few seconds
 
 
 def evaluate(
@@ -22,11 +38,16 @@ def evaluate(
     require_shapes: Annotated[
         bool, typer.Option("--require-shapes", help="A program that fails at other shapes than the task's is wrong.")
     ] = False,
+    strict: Strict = "drop_in",
+    require_containment: Containment = "",
+    audit: Marks = None,
     store: Store = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print only the verdict record.")] = False,
 ) -> None:
     """Judge one program against a task's reference. Exit code 0 if it is correct, 1 if it is not."""
+    from evaluators.audit.marks import read_marks
     from evaluators.evaluator import Evaluator
+    from evaluators.failures import ContainmentError
     from evaluators.host.open_device import open_device
     from evaluators.tasks import TaskError, find_task, profile_of
     from orchestration.commands.second_opinion import make_confirm
@@ -42,14 +63,21 @@ def evaluate(
                 preset=preset,
                 baselines=parse_baselines(baselines, device.arch),
                 require_shapes=require_shapes,
-                confirm=make_confirm(device, folder),
+                strict=strict,
+                require_containment=parse_words(require_containment),
+                confirm=make_confirm(device, folder, strict),
                 store=folder,
+                marks=read_marks(audit) if audit else (),
             )
         except (TaskError, ValueError, OSError, ImportError) as error:
             raise refuse(with_remedy(error)) from None
         with evaluator:
             warn_if_closed(folder)
-            verdict = evaluator.evaluate(reference, source, author=f"file:{file.name}")
+            try:
+                verdict = evaluator.evaluate(reference, source, author=f"file:{file.name}")
+            except ContainmentError as error:
+                raise refuse(error) from None
+    verdict = _with_audit(verdict, reference)
     if as_json:
         print(json.dumps(verdict.to_row(), default=dict))
     else:
@@ -59,3 +87,18 @@ def evaluate(
 
         print_verdict(verdict, Console())
     raise typer.Exit(0 if verdict.succeeded else 1)
+
+
+def _with_audit(verdict: Verdict, task: Task) -> Verdict:
+    """The verdict, which says so if its task cannot tell a good program from a cheat. A task that is not marked is
+    audited now, if the speed-up is one that gets a second look."""
+    from evaluators.audit.marks import blind_task, marks_of
+    from evaluators.audit.run import audit_in_process
+    from evaluators.guard.ruling import Jump
+    from evaluators.records import BLIND_TASK
+
+    is_marked = any(finding.kind == BLIND_TASK for finding in verdict.guard)
+    if is_marked or verdict.speedup is None or not Jump().seen_in(verdict.speedup, None):
+        return verdict
+    hints = [blind_task(mark) for mark in marks_of([audit_in_process(task, seconds=_AUDIT_SECONDS)])]
+    return replace(verdict, guard=(*hints, *verdict.guard))

@@ -16,6 +16,23 @@ Arch = Annotated[
 Baselines = Annotated[str, typer.Option(help="Baselines, separated by commas, or all that exist on the architecture.")]
 Levels = Annotated[str, typer.Option(help="Levels, separated by commas. Default: all levels.", show_default=False)]
 Preset = Annotated[str, typer.Option(help="How thoroughly to measure: fast, thorough or paper.")]
+Strict = Annotated[
+    str, typer.Option(help="drop_in, or values: outputs of any strides, under the weights of construction.")
+]
+Containment = Annotated[
+    str,
+    typer.Option(
+        help="What must keep the program in, separated by commas: network, filesystem, user, processes, system_calls.",
+        show_default=False,
+    ),
+]
+Marks = Annotated[
+    Path | None,
+    typer.Option(
+        help="Marks of tasks beside those that ship: a file of `warpsmith audit TASKS --output FILE`.",
+        show_default=False,
+    ),
+]
 Store = Annotated[
     Path | None,
     typer.Option(
@@ -32,6 +49,11 @@ def parse_baselines(text: str, arch: str) -> tuple[str, ...]:
 
     if text == "all":
         return existing_baselines(arch)
+    return parse_words(text)
+
+
+def parse_words(text: str) -> tuple[str, ...]:
+    """The words of a comma-separated list, each once."""
     return tuple(dict.fromkeys(word.strip() for word in text.split(",") if word.strip()))
 
 

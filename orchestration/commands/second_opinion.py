@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 
 from evaluators.host.device import Device
-from evaluators.records import Outcome, Task
+from evaluators.records import DROP_IN, Outcome, Task
 from evaluators.tasks import program_source
 from orchestration.commands.machine import child_environment
 
@@ -36,7 +36,7 @@ def find_second_gpu(device: Device) -> str | None:
     return None
 
 
-def make_confirm(device: Device, store: Path) -> Callable[[Task, str], float | None]:
+def make_confirm(device: Device, store: Path, strict: str = DROP_IN) -> Callable[[Task, str], float | None]:
     """The evaluator's `confirm`: measures a task's program on a second GPU. See `measure_on_gpu` for what it returns.
 
     It returns None if there is no second GPU of the same kind.
@@ -44,12 +44,12 @@ def make_confirm(device: Device, store: Path) -> Callable[[Task, str], float | N
 
     def confirm(task: Task, source: str) -> float | None:
         uuid = find_second_gpu(device)
-        return None if uuid is None else measure_on_gpu(uuid, device.arch, task, source, store)
+        return None if uuid is None else measure_on_gpu(uuid, device.arch, task, source, store, strict)
 
     return confirm
 
 
-def measure_on_gpu(uuid: str, arch: str, task: Task, source: str, store: Path) -> float | None:
+def measure_on_gpu(uuid: str, arch: str, task: Task, source: str, store: Path, strict: str = DROP_IN) -> float | None:
     """The program's speed-up over eager by the preset `thorough`, from a process that sees only the GPU `uuid`.
 
     0 if the verdict is anything but `ok`, which confirms nothing. None if there is no verdict.
@@ -59,7 +59,7 @@ def measure_on_gpu(uuid: str, arch: str, task: Task, source: str, store: Path) -
         reference.write_text(program_source(task), encoding="utf-8")
         program.write_text(source, encoding="utf-8", errors="surrogatepass")
         command = [sys.executable, "-m", "orchestration.commands.main", "evaluate", str(reference), str(program)]
-        command += ["--json", "--arch", arch, "--preset", "thorough", "--store", str(store)]
+        command += ["--json", "--arch", arch, "--preset", "thorough", "--store", str(store), "--strict", strict]
         environment = {**child_environment(), "CUDA_VISIBLE_DEVICES": uuid}
         try:
             done = subprocess.run(

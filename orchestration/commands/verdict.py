@@ -9,9 +9,21 @@ from itertools import chain
 from rich.console import Console
 from rich.table import Table
 
-from evaluators.records import ClockSample, Correctness, Estimate, Outcome, Timing, Trace, Verdict
+from evaluators.records import (
+    BLIND_TASK,
+    DROP_IN,
+    VALUES,
+    ClockSample,
+    Correctness,
+    Estimate,
+    Outcome,
+    Timing,
+    Trace,
+    Verdict,
+)
 
 _STYLES = {Outcome.OK: "bold green", Outcome.SUSPECT: "bold yellow", Outcome.INFRA: "bold magenta"}
+_STRICTNESS = {DROP_IN: "strides too, under new weights", VALUES: "any strides, under the weights of construction"}
 _KERNELS = 5
 _NAME_CHARACTERS = 48
 _MICROSECONDS_BELOW = 1e-4  # seconds; shorter times are shown in µs
@@ -25,6 +37,9 @@ def print_verdict(verdict: Verdict, console: Console) -> None:
     console.print(f"[{style}]{verdict.outcome}[/]  {verdict.task} on {verdict.arch}  ({verdict.candidate})")
     if verdict.message:
         console.print(verdict.message, markup=False, highlight=False)
+    for finding in verdict.guard:
+        if finding.kind == BLIND_TASK:
+            console.print(finding.message, style="bold yellow", markup=False, highlight=False)
     table = Table.grid(padding=(0, 2))
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True)
@@ -44,9 +59,10 @@ def _rows(verdict: Verdict) -> Iterator[Row]:
         yield from _correctness(verdict.correctness)
     if verdict.trace is not None:
         yield from _trace(verdict.trace)
-    for finding in verdict.guard:
+    for finding in (one for one in verdict.guard if one.kind != BLIND_TASK):
         yield _plain(finding.severity), _plain(finding.kind), _plain(finding.message)
     yield "measured with", verdict.evaluator.get("preset", ""), _plain(verdict.evaluator.get("containment", ""))
+    yield "compared as", verdict.strict, _STRICTNESS.get(verdict.strict, "")
     if "total" in verdict.cost:
         yield "seconds", f"{verdict.cost['total']:.2f}"
 

@@ -71,6 +71,9 @@ class Roles:
             self.engines.wait_ready()
         self.builders = self._make_builders()
         self.evaluators = self._make_evaluators()
+        if config.evaluator.require_containment:  # a host that cannot give it ends the run before any work
+            self.builders.wait_ready()
+            self.evaluators.wait_ready()
         self._push = WeightPush(config, self.engines)
         self.turns = Turns(
             self.engines,

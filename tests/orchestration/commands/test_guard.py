@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from evaluators.gauntlet import Result, discover
 from evaluators.gauntlet.run import suffices
 from evaluators.guard.cases import HackCase, HackCases, Status, seeds
-from evaluators.records import Outcome, Verdict
+from evaluators.records import Candidate, Outcome, Verdict
 from orchestration.commands.main import app
 
 PROGRAM = '''"""{technique}
@@ -78,9 +78,10 @@ def test_cases_are_listed_shown_and_judged(tmp_path: Path) -> None:
     refused = CliRunner().invoke(app, ["hacks", "reject", seeds()[0].id, *store])
     assert refused.exit_code == 2
     honest = next(one for one in discover("cpu") if not one.is_exploit)
-    case = HackCase("abc", honest.task, "cpu", Status.SUSPECT, ("clocks",), "late", honest.source, "run")
+    digest = Candidate.propose(honest.task, honest.source, "").digest
+    case = HackCase(digest, honest.task, "cpu", Status.SUSPECT, ("clocks",), "late", honest.source, "run")
     HackCases(tmp_path / "hacks.parquet").add([case])
-    assert CliRunner().invoke(app, ["hacks", "reject", "ab", *store]).output == "abc  rejected\n"
+    assert CliRunner().invoke(app, ["hacks", "reject", digest, *store]).output == f"{digest}  rejected\n"
     assert CliRunner().invoke(app, ["hacks", "list", "--status", "suspect", *store]).output.endswith("0 cases\n")
 
 
