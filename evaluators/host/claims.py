@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 import math
 import re
+import struct
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Annotated, Any, NamedTuple, TypeVar
 
@@ -26,6 +28,7 @@ _MOST_KERNELS = 10_000  # of a trace; an honest runner sends at most 5000
 _MOST_NAMES = 1000  # of replaced functions that are kept
 _NAME_CHARACTERS = 100  # of a replaced function's name, or of a flag's name or value, that are kept
 _ERROR_KIND_CHARACTERS, _ERROR_CHARACTERS = 100, 10_000
+_BURST = b"\x01"  # no JSON begins with it
 _FILE_NAME = re.compile(r"(?!\.)[\w.+-]{1,100}(/(?!\.)[\w.+-]{1,100}){0,8}")
 
 _T = TypeVar("_T")
@@ -52,7 +55,6 @@ class _Constructed(msgspec.Struct):
 
 class _Called(msgspec.Struct):
     seconds: list[Seconds] = []
-    places: list[list[int]] = []
     # Not typed further: kinds of values are an open set, and the description is only ever put into words.
     mismatch: dict[str, Any] | None = None
 
@@ -135,16 +137,42 @@ class Called(NamedTuple):
     mismatch: nesting.Spec | None = None
 
 
-def decode_call(reply: dict[str, Any], calls: int, *, with_places: bool) -> Called:
-    """The claims about a burst of `calls` calls."""
+def burst_request(seeds: Sequence[int]) -> bytes:
+    """The request for one call a seed, for `evaluators/shared/bursts.cpp`."""
+    return _BURST + struct.pack(f"<{len(seeds)}Q", *seeds)
+
+
+def is_burst(body: bytes) -> bool:
+    """Whether a message is the answer to such a request, by its mark."""
+    return body[:1] == _BURST
+
+
+def decode_burst(body: bytes, calls: int, outputs: int) -> Called:
+    """The claims in the answer to a request for `calls` calls, each with `outputs` tensors."""
+    layout = struct.Struct(f"<{calls}d{calls * outputs}q")
+    if len(body) != 1 + layout.size:
+        raise ProtocolViolation(f"{len(body)} bytes for {calls} calls")
+    values = layout.unpack_from(body, 1)
+    places = [list(values[start : start + outputs]) for start in range(calls, len(values), outputs or 1)]
+    return Called(_convert(list(values[:calls]), list[Seconds], "durations"), places or [[]] * calls)
+
+
+def decode_mismatch(reply: dict[str, Any]) -> Called:
+    """The claim of a burst that ended with an output of another form."""
+    claim = _convert(reply, _Called, "an answer to a call")
+    if claim.mismatch is None:
+        raise ProtocolViolation("neither a burst nor another form of an output")
+    return Called([], [], claim.mismatch)
+
+
+def decode_call(reply: dict[str, Any], calls: int) -> Called:
+    """The claims about a burst of `calls` calls whose outputs the runner has copied."""
     claim = _convert(reply, _Called, "an answer to a call")
     if claim.mismatch is not None:
         return Called([], [], claim.mismatch)
     if len(claim.seconds) != calls:
         raise ProtocolViolation(f"{len(claim.seconds)} durations of {calls} calls")
-    if with_places and len(claim.places) != calls:
-        raise ProtocolViolation(f"{len(claim.places)} places of {calls} outputs")
-    return Called(claim.seconds, claim.places)
+    return Called(claim.seconds, [])
 
 
 def decode_trace(reply: dict[str, Any]) -> list[KernelRecord] | None:

@@ -17,9 +17,9 @@ from typing import Any
 
 import torch
 
-from evaluators.host.arena import arena_library
 from evaluators.host.device import Slot
 from evaluators.host.locks import HostLocks
+from evaluators.host.native import native_library
 from evaluators.shared.region import Region
 from evaluators.timing.clocks import Clock, JudgeClock
 
@@ -85,7 +85,7 @@ class CpuDevice:
     def environment(self) -> Mapping[str, str]:
         return {
             "CUDA_VISIBLE_DEVICES": "",
-            "WARPSMITH_ARENA": str(arena_library()),
+            "WARPSMITH_NATIVE": str(native_library()),
             **thread_environment(self.threads),
             # Keeps temporaries of some megabytes mapped. Page faults differ from process to process: they would make a
             # program two to three times slower than itself. 32 MiB is the largest threshold that glibc takes.

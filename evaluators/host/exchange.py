@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from evaluators.failures import InfraError, RunnerFailure
 from evaluators.host import claims
-from evaluators.host.runner_process import RunnerProcess
+from evaluators.host.runner_process import ProgramRuns, RunnerProcess
 from evaluators.records import Outcome
 from evaluators.shared.extension import ExtensionRequest
 from evaluators.shared.protocol import PeerClosed, PeerTimeout, ProtocolViolation
@@ -27,6 +27,7 @@ BuildExtension = Callable[[ExtensionRequest], dict[str, Any]]
 _OF_A_RUN = re.compile("(CUDA|cuDNN) error:")
 _COMPILER_WORDS = ("Error building extension", "CppCompileError", "ninja", "error: ", "compiler")
 _MOST_EXTENSIONS = 64
+_SENT_AHEAD = 32 << 10  # bytes of a request that a socket takes while nobody reads
 
 
 class Exchange:
@@ -53,27 +54,51 @@ class Exchange:
         decode: Callable[[dict[str, Any]], _T],
     ) -> _T:
         """Sends one request and returns the reply as `decode` reads it (`evaluators.host.claims`). Raises RunnerFailure
-        for whatever else happens.
+        for whatever else happens."""
+        reply = self._answer(self._channel.body_of(message), timeout, descriptors)
+        return self._decoded(reply, decode, message["op"])
+
+    def ask_burst(self, seeds: Sequence[int], timeout: float, outputs: int) -> claims.Called:
+        """Has a runner with a loop in C++ make one call a seed (`evaluators/shared/bursts.cpp`). `outputs`: the number
+        of tensors that a call returns. Raises RunnerFailure."""
+        reply = self._answer(claims.burst_request(seeds), timeout)
+        if not claims.is_burst(reply):
+            return self._decoded(reply, claims.decode_mismatch, "call")
+        try:
+            return claims.decode_burst(reply, len(seeds), outputs)
+        except ProtocolViolation as error:
+            raise RunnerFailure(Outcome.RUNTIME_ERROR, self._explain(error)) from None
+
+    def _answer(self, body: bytes, timeout: float, descriptors: Sequence[int] = ()) -> bytes:
+        """The answer to one request. Raises RunnerFailure if none comes.
 
         The runner runs from the request to its reply and at no other time: it cannot work ahead on inputs that it has
-        not been called with, finish after it has answered, or slow the other side down.
+        not been called with, finish after it has answered, or slow the other side down. The clock runs while it does.
         """
         try:
             self._channel.expect_silence()
+            if is_short := len(body) <= _SENT_AHEAD:
+                self._channel.send_body(body, descriptors)
             start = time.perf_counter()
             self._process.resume()
-            self._channel.send(message, descriptors)
-            reply = self._reply(timeout)
-            self.seconds = time.perf_counter() - start
+            if not is_short:
+                self._channel.send_body(body, descriptors)
+            return self._reply(timeout, start)
         except PeerTimeout:
             raise RunnerFailure(Outcome.TIMEOUT, f"no answer within {timeout:.1f} s") from None
+        except ProgramRuns as error:
+            raise RunnerFailure(Outcome.RUNTIME_ERROR, str(error)) from None
         except (PeerClosed, ProtocolViolation) as error:
             raise RunnerFailure(Outcome.RUNTIME_ERROR, self._explain(error)) from None
         finally:
-            self._process.stop()
+            self._process.halt()
+
+    def _decoded(self, body: bytes, decode: Callable[[dict[str, Any]], _T], operation: str) -> _T:
+        """What a reply says. Raises RunnerFailure for an error that it reports, and for a reply that is none."""
         try:
+            reply = self._channel.parse(body)
             if (raised := claims.decode_error(reply)) is not None:
-                raise _failure_of(*raised, message["op"])
+                raise _failure_of(*raised, operation)
             return decode(reply)
         except ProtocolViolation as error:
             raise RunnerFailure(Outcome.RUNTIME_ERROR, self._explain(error)) from None
@@ -97,26 +122,28 @@ class Exchange:
         except (PeerClosed, ProtocolViolation) as error:
             raise InfraError(f"the runner did not start: {self._explain(error)}") from error
         finally:
-            self._process.stop()
+            self._process.halt()
         if raised:
             raise InfraError(f"the runner did not start: {raised[1]}")
         self._process.note_containment(active)
 
-    def _reply(self, timeout: float) -> dict[str, Any]:
-        """The reply to a request. Meanwhile the candidate may ask for extensions; that time is not counted against it.
+    def _reply(self, timeout: float, start: float) -> bytes:
+        """The reply to the request of the time `start`. Meanwhile the candidate may ask for extensions; that time is
+        not counted against it. Nothing is read of what it says before it is stopped.
 
         Raises Unbuilt, and what the channel raises."""
-        deadline = time.monotonic() + timeout
+        deadline = start + timeout
         for _ in range(_MOST_EXTENSIONS):
-            reply, _ = self._channel.receive(max(0.0, deadline - time.monotonic()))
-            if "extension" not in reply:
-                return reply
-            start = time.monotonic()
-            self._process.stop()
+            body, _ = self._channel.receive_body(max(0.0, deadline - time.perf_counter()))
+            end = time.perf_counter()
+            self.seconds = end - start + self._process.stop()
+            if claims.is_burst(body) or "extension" not in (reply := self._channel.parse(body)):
+                return body
             answer = self._build(reply["extension"])
+            paused = time.perf_counter() - end
+            start, deadline = start + paused, deadline + paused
             self._process.resume()
             self._channel.send(answer)
-            deadline += time.monotonic() - start
         raise ProtocolViolation(f"more than {_MOST_EXTENSIONS} extensions")
 
     def _build(self, request: Any) -> dict[str, Any]:

@@ -63,6 +63,11 @@ class ArenaOutputs:
         self._views: list[list[Tensor]] = []
         self._is_closed = False
 
+    @property
+    def tensors(self) -> int:
+        """How many tensors a call returns."""
+        return len(self._specs)
+
     def bind(self, specs: list[nesting.Spec], calls: int) -> None:
         self._specs, self._views = specs, []
 

@@ -13,7 +13,7 @@ import contextlib
 import os
 import signal
 
-from evaluators.sandbox.process_counts import children_of, members_of
+from evaluators.sandbox.process_counts import children_of, is_running, members_of
 
 
 class ProcessGroup:
@@ -35,6 +35,11 @@ class ProcessGroup:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(child, signal.SIGSTOP)
                 self._paused.append(child)
+
+    def is_running(self) -> bool:
+        """Whether a thread of the group is on a core, or ready to be. A stopped thread runs until it returns from the
+        kernel."""
+        return not self.gone and any(map(is_running, (self.leader, *children_of(self.leader))))
 
     def resume(self) -> None:
         """Continues all processes of the group."""

@@ -112,10 +112,11 @@ class RunnerHandle:
         """Calls the model once a seed, on slot 0, 1, ... Returns the seconds of each call by the runner's clock, or the
         form of an output that has another form than the expected one."""
         before = self.process.waited_seconds()
-        message, with_places = {"op": "call", "seeds": seeds}, self._arena is not None
-        called = self._exchange.ask(
-            message, timeout, decode=lambda reply: claims.decode_call(reply, len(seeds), with_places=with_places)
-        )
+        if self._arena is not None:
+            called = self._exchange.ask_burst(seeds, timeout, self._arena.tensors)
+        else:
+            message = {"op": "call", "seeds": seeds}
+            called = self._exchange.ask(message, timeout, decode=lambda reply: claims.decode_call(reply, len(seeds)))
         self.waited = max(0.0, self.process.waited_seconds() - before)
         self.outputs.note_places(called.places)
         return called.seconds, called.mismatch

@@ -35,7 +35,12 @@ _FIRST_USER = 61000
 _HIDDEN = tuple(str(Path(__file__).parents[1] / name) for name in ("tasks/bundled", "gauntlet"))
 _NO_DEVICE = {"kind": "cpu", "threads": 1}
 _PRINTED_BYTES = 500  # of a program's output, in messages
+_STOP_SECONDS, _POLL_SECONDS = 5.0, 2e-5
 _STATUS_NAMES = {signal.SIGXCPU: "used up its CPU time", signal.SIGSEGV: "crashed with a segmentation fault"}
+
+
+class ProgramRuns(Exception):
+    """A process goes on although it was told to stop."""
 
 
 @dataclass(frozen=True)
@@ -103,9 +108,20 @@ class RunnerProcess:
         """Continues the runner and all that it started."""
         self._group.resume()
 
-    def stop(self) -> None:
-        """Stops the runner and all that it started."""
+    def halt(self) -> None:
+        """Tells the runner and all that it started to stop."""
         self._group.stop()
+
+    def stop(self) -> float:
+        """Stops the runner and all that it started. Returns the seconds of CPU time that it took until it stood still:
+        what is in a system call ends that first. Raises ProgramRuns if it goes on."""
+        self.halt()
+        before, deadline = self.cpu_seconds(), time.monotonic() + _STOP_SECONDS
+        while self._group.is_running():
+            if time.monotonic() > deadline:
+                raise ProgramRuns("the program cannot be stopped")
+            time.sleep(_POLL_SECONDS)
+        return max(0.0, self.cpu_seconds() - before)
 
     def note_containment(self, active: tuple[str, ...]) -> None:
         """Takes note of the containment that the runner names, before any line of the program has run. Raises

@@ -189,5 +189,5 @@ class TimedCalls:
             speedup, discard = paper_estimate(clock.ratios(pairs, self._offset))
         else:
             speedup = calibrated_estimate([clock.ratios(pairs, offset) for offset in offsets])
-            speedup = bounded(speedup, *clock.supported(pairs, samples.alone))
+        speedup = bounded(speedup, *clock.supported(pairs, samples.alone))
         return Measurement(speedup, timing, hidden, waited_more(pairs), alone, discard)

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from evaluators.runner import native
 from evaluators.runner.arena import Arena
 from evaluators.runner.device import RunnerDevice
 from evaluators.runner.interception import Interception
@@ -50,6 +51,7 @@ class Runner:
         self.output_spec: nesting.Spec | None = None
         self.outputs: list[list[Tensor]] = []
         self.arena: Arena | None = None
+        self._serve_bursts: Callable[..., Any] | None = None
         self._interception = Interception(self._ask_judge)
         self.originals = Originals(())
         self.handlers: dict[str, Callable[..., dict[str, Any]]] = {
@@ -68,14 +70,15 @@ class Runner:
         }
 
     def serve(self) -> None:
-        handlers = self.handlers
+        handlers, message = self.handlers, {"op": "start"}
         while True:
             try:
-                message, descriptors = self.channel.receive()
+                reply = self.serve_bursts()
+                if reply is None:
+                    message, descriptors = self.channel.receive()
+                    reply = handlers[message["op"]](message, *descriptors)
             except PeerClosed:
                 return
-            try:
-                reply = handlers[message["op"]](message, *descriptors)
             except BaseException as error:  # noqa: BLE001  (a candidate may raise anything, SystemExit included)
                 reply = {"error": type(error).__name__, "message": _explain(error)}
             self.channel.send(reply)
@@ -90,6 +93,7 @@ class Runner:
         self.device.start()
         for descriptor in arena:
             self.arena = Arena(descriptor, message["bytes"])
+            self._serve_bursts = native.burst_server()
         return {"active": self.active}
 
     def load(self, message: dict[str, Any]) -> dict[str, Any]:
@@ -148,7 +152,7 @@ class Runner:
         values = nesting.views(specs, self.device.map(region, message["bytes"]))
         own = _STATE_DICT(self.model)
         # A tensor of another class could notice the copy, and compute ahead all that depends on the weights alone.
-        if strange := [name for name in message["names"] if type(own[name]) not in _PLAIN]:
+        if strange := [name for name in message["names"] if not any(type(own[name]) is plain for plain in _PLAIN)]:
             raise TypeError(f"{strange[0]} in the state is a {type(own[strange[0]]).__name__}, not a tensor")
         with torch.no_grad(), torch._C.DisableTorchFunctionSubclass():
             for name, value in zip(message["names"], values, strict=True):
@@ -181,29 +185,50 @@ class Runner:
         ]
         return {}
 
+    def serve_bursts(self) -> dict[str, Any] | None:
+        """Serves bursts of calls, and replies to them, until another request comes. Returns the reply to a burst with
+        an output of another form than the expected one."""
+        if self._serve_bursts is None or self.arena is None:
+            return None
+        device = self.device
+        with torch.no_grad():
+            strange = self._serve_bursts(
+                self.channel.fileno(),
+                self.model,
+                self.inputs,
+                self.arena.forget,
+                device.enforce_flags,
+                device.seed,
+                self._places,
+            )
+        return None if strange is None else {"mismatch": nesting.flatten(strange[0])[0]}
+
+    def _places(self, output: Any) -> list[int] | None:
+        """Where the output of a call lies; None if it has another form than the expected one."""
+        assert self.arena is not None
+        assert self.output_spec is not None
+        tensors = nesting.tensors_of_form(self.output_spec, output)
+        return None if tensors is None else self.arena.places(tensors)
+
     def call(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Calls the model once per seed, on slot 0, 1, ...; reports the seconds of each call by its clock, and where
-        the outputs lie, unless it copies them to the judge's memory."""
-        seconds = []
-        if self.arena:
-            self.arena.forget()
+        """Calls the model once per seed, on slot 0, 1, ..., and copies the outputs to the judge's memory; reports the
+        seconds of each call by its clock. For devices without a loop in C++."""
+        seconds, spec = [], self.output_spec
+        assert spec is not None
         with torch.no_grad():
             for slot, seed in enumerate(message["seeds"]):
                 self.device.seed(seed)
                 self.device.enforce_flags()
                 output, taken = self.device.timed(self.model, self.inputs[slot], is_first=slot == 0)
                 seconds.append(taken)
-                spec, tensors = nesting.flatten(output)
-                if self.output_spec is None or not nesting.fits(self.output_spec, spec):
-                    return {"mismatch": spec}
-                if self.arena:
-                    self.arena.keep(tensors)
-                    continue
+                tensors = nesting.tensors_of_form(spec, output)
+                if tensors is None:
+                    return {"mismatch": nesting.flatten(output)[0]}
                 for target, tensor in zip(self.outputs[slot], tensors, strict=True):
                     _refuse_same_memory(target, tensor)
                     target.copy_(tensor)
         self.device.finish()
-        return {"seconds": seconds, "places": self.arena.places() if self.arena else []}
+        return {"seconds": seconds}
 
     def trace(self, message: dict[str, Any]) -> dict[str, Any]:
         """Makes one call on slot 0, and reports the kernels that it ran."""

@@ -54,6 +54,17 @@ def scheduled(process: int) -> tuple[float, float]:
     return ran * 1e-9, waited * 1e-9
 
 
+def is_running(process: int) -> bool:
+    """Whether a thread of a process is on a core, or ready to be."""
+    with contextlib.suppress(OSError):
+        for thread in os.listdir(f"/proc/{process}/task"):
+            path = f"/proc/{process}/task/{thread}/stat"
+            with contextlib.suppress(OSError), open(path, "rb") as stat:
+                if stat.read().rpartition(b")")[2].split()[0] == b"R":
+                    return True
+    return False
+
+
 def cpu_seconds_of(process: int) -> float:
     """Seconds of CPU time that a process has taken; 0 if it has gone."""
     with contextlib.suppress(OSError, IndexError, ValueError), open(f"/proc/{process}/stat", "rb") as stat_file:

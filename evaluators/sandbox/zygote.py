@@ -230,11 +230,11 @@ def main(descriptor: int) -> None:
     import torch._inductor.compile_fx
     import torch.utils.cpp_extension
 
-    import evaluators.runner.arena
     import evaluators.runner.cpu
+    import evaluators.runner.native
     import evaluators.runner.serve
 
-    evaluators.runner.arena.preload()
+    evaluators.runner.native.preload()
 
     with contextlib.suppress(ImportError):  # they are installed on machines with GPUs
         import triton  # noqa: F401

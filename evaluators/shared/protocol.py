@@ -17,6 +17,7 @@ from typing import Any
 MAX_MESSAGE = 4 << 20
 _MAX_DEPTH = 64
 _SEND_SECONDS = 60.0
+_CHUNK = 64 << 10  # bytes read at once where no descriptors come along: most messages come whole
 _HEADER = struct.Struct("<I")
 
 
@@ -38,10 +39,22 @@ class Channel:
     def __init__(self, end: socket.socket, *, trusted: bool = True) -> None:
         self.socket = end
         self.trusted = trusted
+        self._received = bytearray()  # what came and was not returned yet
+
+    def fileno(self) -> int:
+        return self.socket.fileno()
 
     def send(self, message: dict[str, Any], descriptors: Sequence[int] = ()) -> None:
         """Sends one message. Raises PeerClosed if the other end is gone, PeerTimeout if it does not read."""
-        body = json.dumps(message).encode()
+        self.send_body(self.body_of(message), descriptors)
+
+    @staticmethod
+    def body_of(message: dict[str, Any]) -> bytes:
+        """A message as `send_body` takes it."""
+        return json.dumps(message).encode()
+
+    def send_body(self, body: bytes, descriptors: Sequence[int] = ()) -> None:
+        """Sends one message. Raises what `send` raises."""
         data = _HEADER.pack(len(body)) + body
         self.socket.settimeout(_SEND_SECONDS)
         try:
@@ -59,6 +72,8 @@ class Channel:
 
     def expect_silence(self) -> None:
         """Raises ProtocolViolation if data came that nobody asked for, PeerClosed if the other end is gone."""
+        if self._received:
+            raise ProtocolViolation("an answer that nobody asked for")
         if self._readable(0.0):
             try:
                 unasked = self.socket.recv(1, socket.MSG_PEEK)
@@ -76,13 +91,21 @@ class Channel:
     def receive(self, timeout: float | None = None) -> tuple[dict[str, Any], list[int]]:
         """The next message and the descriptors that came with it. Waits at most `timeout` seconds for all of it (None:
         without end). Raises PeerTimeout, PeerClosed and ProtocolViolation."""
+        body, descriptors = self.receive_body(timeout)
+        return self.parse(body), descriptors
+
+    def receive_body(self, timeout: float | None = None) -> tuple[bytes, list[int]]:
+        """The next message as it came, for `parse`, and its descriptors. Raises what `receive` raises."""
         deadline = None if timeout is None else time.monotonic() + timeout
         descriptors: list[int] = []
-        header = self._read(_HEADER.size, deadline, descriptors)
-        (length,) = _HEADER.unpack(header)
-        if length > MAX_MESSAGE:
-            raise ProtocolViolation(f"message of {length} bytes, at most {MAX_MESSAGE} allowed")
-        body = self._read(length, deadline, descriptors)
+        while (end := self._end_of_message()) > len(self._received):
+            self._read(end - len(self._received), deadline, descriptors)
+        body = bytes(self._received[_HEADER.size : end])
+        del self._received[:end]
+        return body, descriptors
+
+    def parse(self, body: bytes) -> dict[str, Any]:
+        """The message that a body holds. Raises ProtocolViolation."""
         try:
             # Not msgspec: runners do without it, and it refuses half a surrogate pair, which an honest error may hold.
             message = json.loads(body)
@@ -92,29 +115,34 @@ class Channel:
             raise ProtocolViolation("not a JSON object")
         if not self.trusted and _is_deeper(message, _MAX_DEPTH):
             raise ProtocolViolation(f"nested more than {_MAX_DEPTH} deep")
-        return message, descriptors
+        return message
 
-    def _read(self, length: int, deadline: float | None, descriptors: list[int]) -> bytes:
-        parts: list[bytes] = []
-        missing = length
-        while missing:
-            if deadline is not None:
-                left = deadline - time.monotonic()
-                if left <= 0 or not self._readable(left):
-                    raise PeerTimeout
-            try:
-                if self.trusted:
-                    data, received, _, _ = socket.recv_fds(self.socket, missing, 16)
-                    descriptors.extend(received)
-                else:
-                    data = self.socket.recv(missing)
-            except OSError as error:
-                raise PeerClosed(str(error)) from error
-            if not data:
-                raise PeerClosed("end of stream")
-            parts.append(data)
-            missing -= len(data)
-        return b"".join(parts)
+    def _end_of_message(self) -> int:
+        """Where the first message ends in what was received, in bytes; the end of its header before that is known."""
+        if len(self._received) < _HEADER.size:
+            return _HEADER.size
+        (length,) = _HEADER.unpack_from(self._received)
+        if length > MAX_MESSAGE:
+            raise ProtocolViolation(f"message of {length} bytes, at most {MAX_MESSAGE} allowed")
+        return _HEADER.size + int(length)
+
+    def _read(self, missing: int, deadline: float | None, descriptors: list[int]) -> None:
+        """Waits for further data and keeps it. No more than one message is read where descriptors belong to it."""
+        if deadline is not None:
+            left = deadline - time.monotonic()
+            if left <= 0 or not self._readable(left):
+                raise PeerTimeout
+        try:
+            if self.trusted:
+                data, received, _, _ = socket.recv_fds(self.socket, missing, 16)
+                descriptors.extend(received)
+            else:
+                data = self.socket.recv(max(missing, _CHUNK))
+        except OSError as error:
+            raise PeerClosed(str(error)) from error
+        if not data:
+            raise PeerClosed("end of stream")
+        self._received += data
 
     def close(self) -> None:
         self.socket.close()

@@ -83,20 +83,17 @@ class JudgeClock:
         # Both sides by the judge's clock: other load on the machine must be able to slow both alike.
         return [
             _without(reference, overhead) / _without(candidate, overhead)
-            for (reference, candidate), overhead in zip(pairs, _overheads(pairs), strict=True)
+            for reference, candidate, overhead in _with_overheads(pairs)
         ]
 
     def seconds(self, pairs: Sequence[BurstPair], offset: float = 0.0) -> tuple[list[float], list[float]]:
         candidates = [
-            _without(candidate, overhead) / len(candidate.own)
-            for (_, candidate), overhead in zip(pairs, _overheads(pairs), strict=True)
+            _without(candidate, overhead) / len(candidate.own) for _, candidate, overhead in _with_overheads(pairs)
         ]
         return [reference.total / len(reference.own) for reference, _ in pairs], candidates
 
     def hidden(self, pairs: Sequence[BurstPair]) -> Hidden:
-        judged = [
-            _without(candidate, overhead) for (_, candidate), overhead in zip(pairs, _overheads(pairs), strict=True)
-        ]
+        judged = [_without(candidate, overhead) for _, candidate, overhead in _with_overheads(pairs)]
         return _hidden(_missed_more(pairs), judged, 2e-4)
 
     def supported(self, pairs: Sequence[BurstPair], alone: Sequence[BurstPair]) -> list[Estimate | None]:
@@ -121,7 +118,7 @@ class EventClock:
 
     def hidden(self, pairs: Sequence[BurstPair]) -> Hidden:
         shown = [candidate.total for _, candidate in pairs]
-        calls = len(pairs[0][1].own)
+        calls = median(len(candidate.own) for _, candidate in pairs)  # slow programs get shorter bursts
         return _hidden(_missed_more(pairs), shown, _HIDDEN_SECONDS * calls, _CERTAIN_SECONDS * calls)
 
     def supported(self, pairs: Sequence[BurstPair], alone: Sequence[BurstPair]) -> list[Estimate | None]:
@@ -163,8 +160,9 @@ def _missed_more(pairs: Sequence[BurstPair]) -> list[float]:
     ]
 
 
-def _overheads(pairs: Sequence[BurstPair]) -> list[float]:
-    """Seconds of each burst outside its calls, measured on the trusted reference in bursts of the same length.
+def _with_overheads(pairs: Sequence[BurstPair]) -> list[tuple[Burst, Burst, float]]:
+    """The bursts of both sides with the seconds outside a burst's calls, measured on the trusted reference in bursts of
+    the same length.
 
     It is the lower quartile, since other load on the machine only ever adds to it, and since taking off too much would
     make a candidate faster.
@@ -173,7 +171,7 @@ def _overheads(pairs: Sequence[BurstPair]) -> list[float]:
     for reference, _ in pairs:
         outside[len(reference.own)].append(reference.judged - reference.total)
     quartiles = {calls: float(np.quantile(seconds, 0.25)) for calls, seconds in outside.items()}
-    return [quartiles[len(reference.own)] for reference, _ in pairs]
+    return [(reference, candidate, quartiles[len(reference.own)]) for reference, candidate in pairs]
 
 
 def _without(burst: Burst, overhead: float) -> float:

@@ -22,8 +22,8 @@ _LEAST_BLOCKS, _LEAST_ALONE = 4, 4
 
 
 def supported_speedup(pairs: Sequence[BurstPair]) -> Estimate | None:
-    """The ratio of both sides' differences, with its bootstrap interval (percentiles). None without enough pairs of two
-    lengths.
+    """The ratio of both sides' seconds per call by such differences, with its bootstrap interval (percentiles). None
+    without enough pairs of two lengths.
 
     Neighbours in `pairs` of which one is long and one is short form a block, so that load which lasts longer than a
     block drops out. `high` is infinite if the candidate's calls cannot be told from none.
@@ -35,7 +35,7 @@ def supported_speedup(pairs: Sequence[BurstPair]) -> Estimate | None:
     ]
     if len(blocks) < _LEAST_BLOCKS:
         return None
-    differences = np.array([[long[side].judged - short[side].judged for side in (0, 1)] for short, long in blocks])
+    differences = np.array([_seconds_a_call(*block) for block in blocks])
     random = np.random.default_rng(_SEED)
     drawn = differences[random.integers(0, len(blocks), (_RESAMPLES, len(blocks)))]
     reference, candidate = np.median(drawn, axis=1).T
@@ -45,6 +45,14 @@ def supported_speedup(pairs: Sequence[BurstPair]) -> Estimate | None:
     middle = np.median(differences, axis=0)
     value = float(middle[0] / middle[1]) if middle[1] > 0 else math.inf
     return Estimate(value, float(low), float(high), len(blocks))
+
+
+def _seconds_a_call(short: BurstPair, long: BurstPair) -> list[float]:
+    """Seconds per call of both sides, by what the long burst took longer than the short one."""
+    return [
+        (longer.judged - shorter.judged) / (len(longer.own) - len(shorter.own))
+        for shorter, longer in zip(short, long, strict=True)
+    ]
 
 
 def supported_alone(ratios: Sequence[float]) -> Estimate | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import struct
 from typing import Any
 
 import pytest
@@ -19,8 +20,8 @@ DECODERS = {
     "start": claims.decode_containment,
     "error": claims.decode_error,
     "construct": claims.decode_state,
-    "call": lambda reply: claims.decode_call(reply, 1, with_places=False),
-    "call with places": lambda reply: claims.decode_call(reply, 1, with_places=True),
+    "call": lambda reply: claims.decode_call(reply, 1),
+    "mismatch": claims.decode_mismatch,
     "trace": claims.decode_trace,
     "integrity": claims.decode_integrity,
     "compile": claims.decode_compilation,
@@ -33,7 +34,7 @@ HONEST: dict[str, dict[str, Any]] = {
     "error": {"error": "ValueError", "message": "no"},
     "construct": {"state": [FORM], "flags": {"float32_matmul_precision": "highest"}},
     "call": {"seconds": [0.5]},
-    "call with places": {"seconds": [0.5], "places": [[0, 64]]},
+    "mismatch": {"mismatch": {"kind": "tensor"}},
     "trace": {"kernels": [["scaled", 7, 0.0, 1e-3]]},
     "integrity": {"names": ["time.time"], "flags": {}},
     "compile": {"library": "extension.so", "seconds": 1.5},
@@ -43,6 +44,11 @@ SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(st.c
 JSON = st.recursive(
     SCALARS, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(st.characters()), inner, max_size=4)
 )
+
+
+def burst(*seconds: float, places: tuple[int, ...] = ()) -> bytes:
+    """The answer of the loop in C++."""
+    return b"\x01" + struct.pack(f"<{len(seconds)}d{len(places)}q", *seconds, *places)
 
 
 def refuses(operation: str, claim: Any) -> bool:
@@ -60,9 +66,10 @@ def test_an_honest_claim_is_accepted(operation) -> None:
 
 def test_claims_are_decoded_into_their_values() -> None:
     assert claims.decode_state(HONEST["construct"])[0] == [StateForm("weight", "float32", [3, 4])]
-    assert claims.decode_call({"seconds": [1, 0.5]}, 2, with_places=False) == ([1.0, 0.5], [], None)
-    assert claims.decode_call({"seconds": [1], "places": [[64]]}, 1, with_places=True) == ([1.0], [[64]], None)
-    assert claims.decode_call({"mismatch": {"kind": "tensor"}}, 2, with_places=True) == ([], [], {"kind": "tensor"})
+    assert claims.decode_call({"seconds": [1, 0.5]}, 2) == ([1.0, 0.5], [], None)
+    assert claims.decode_burst(burst(1, 0.5, places=(64, 0, 0, 128)), 2, 2) == ([1.0, 0.5], [[64, 0], [0, 128]], None)
+    assert claims.decode_burst(burst(1, 0.5), 2, 0) == ([1.0, 0.5], [[], []], None)
+    assert claims.decode_call({"mismatch": {"kind": "tensor"}}, 2) == ([], [], {"kind": "tensor"})
     assert claims.decode_trace({"kernels": None}) is None
     assert claims.decode_trace(HONEST["trace"]) == [("scaled", 7, 0.0, 1e-3)]
     assert claims.decode_error(HONEST["call"]) is None
@@ -89,9 +96,21 @@ def test_a_claim_of_anything_is_accepted_or_a_violation(operation, data) -> None
 )
 def test_a_duration_is_a_number_from_0_to_a_million(seconds) -> None:
     assert refuses("call", {"seconds": [seconds]})
-    assert refuses("call with places", {"seconds": [seconds], "places": [[0]]})
+    if isinstance(seconds, float):
+        with pytest.raises(ProtocolViolation):
+            claims.decode_burst(burst(seconds, places=(0,)), 1, 1)
     assert refuses("compile", {"library": "extension.so", "seconds": seconds})
     assert claims.decode_trace({"kernels": [["scaled", 7, 0.0, seconds]]}) == []
+
+
+@pytest.mark.parametrize("body", [b"", b"\x01", burst(1.0), burst(1.0, places=(1, 2)), burst(1.0, places=(1,)) + b"x"])
+def test_a_burst_has_a_duration_and_the_places_of_each_call(body) -> None:
+    with pytest.raises(ProtocolViolation):
+        claims.decode_burst(body, 1, 1)
+
+
+def test_an_answer_to_a_burst_in_words_names_another_form() -> None:
+    assert refuses("mismatch", {"seconds": [0.5], "places": [[0]]})
 
 
 @pytest.mark.parametrize("claim", [{}, {"seconds": []}, {"seconds": [1.0, 1.0]}, {"mismatch": None}, {"mismatch": [1]}])

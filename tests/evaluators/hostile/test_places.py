@@ -10,16 +10,17 @@ from tests.evaluators.hostile.programs import TASK, program
 PLACES = """
 from evaluators.runner.arena import Arena
 places = Arena.places
-Arena.places = lambda self: {}
+Arena.places = lambda self, tensors: {}
 """
-BEFORE_THE_BEGINNING = "[[-64] for _ in places(self)]"
-FAR_AWAY = "[[1 << 62] for _ in places(self)]"
-AT_THE_VERY_END = "[[self._size - 64] for _ in places(self)]"
-NOT_ALIGNED = "[[1] for _ in places(self)]"
-TOO_MANY = "[[0, 0] for _ in places(self)]"
-TOO_FEW = "places(self)[1:]"
-NONE = "[[] for _ in places(self)]"
-WORDS = "[['0'] for _ in places(self)]"
+BEFORE_THE_BEGINNING = "[-64 for _ in places(self, tensors)]"
+FAR_AWAY = "[1 << 62 for _ in places(self, tensors)]"
+TOO_LARGE = "[1 << 64 for _ in places(self, tensors)]"
+AT_THE_VERY_END = "[self._size - 64 for _ in places(self, tensors)]"
+NOT_ALIGNED = "[1 for _ in places(self, tensors)]"
+TOO_MANY = "[0, 0]"
+NONE = "[]"
+WORDS = "['0']"
+NO_LIST = "1"
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ def on_cpu(evaluator):
 
 
 @pytest.mark.parametrize(
-    "places", [BEFORE_THE_BEGINNING, FAR_AWAY, AT_THE_VERY_END, NOT_ALIGNED, TOO_MANY, TOO_FEW, NONE, WORDS]
+    "places", [BEFORE_THE_BEGINNING, FAR_AWAY, TOO_LARGE, AT_THE_VERY_END, NOT_ALIGNED, TOO_MANY, NONE, WORDS, NO_LIST]
 )
 def test_a_place_outside_of_the_memory_is_refused(on_cpu, places) -> None:
     verdict = on_cpu.evaluate(TASK, program(top=PLACES.format(places)))
@@ -38,7 +39,7 @@ def test_a_place_outside_of_the_memory_is_refused(on_cpu, places) -> None:
 
 
 def test_a_place_of_other_numbers_is_wrong(on_cpu) -> None:
-    verdict = on_cpu.evaluate(TASK, program(top=PLACES.format("[[0] for _ in places(self)]")))
+    verdict = on_cpu.evaluate(TASK, program(top=PLACES.format("[0 for _ in places(self, tensors)]")))
     assert verdict.outcome is Outcome.WRONG, verdict.message
 
 

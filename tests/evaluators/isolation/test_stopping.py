@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import median
 
 import pytest
 
@@ -19,6 +20,7 @@ from evaluators.failures import RunnerFailure
 from evaluators.host.cpu_device import CpuDevice
 from evaluators.host.runner_handle import RunnerHandle
 from evaluators.host.zygote_handle import ZygoteHandle
+from evaluators.sandbox.process_counts import is_running
 from evaluators.sandbox.zygote import Zygote
 
 CONTINUING = """
@@ -44,6 +46,21 @@ def times_running(process: int, tries: int = 40) -> int:
     return found
 
 
+COPYING = """
+import os, threading
+
+file, buffer = os.memfd_create("copied"), bytearray(128 << 20)
+os.pwrite(file, buffer, 0)
+
+def copy():
+    while True:
+        os.preadv(file, [buffer], 0)
+
+ModelNew = threading.Thread(target=copy, daemon=True)
+ModelNew.start()
+"""
+
+
 @pytest.fixture
 def runner(limits) -> Iterator[RunnerHandle]:
     device = CpuDevice()
@@ -66,6 +83,17 @@ def test_a_program_that_continues_itself_without_pause_stays_stopped(runner) -> 
         pytest.skip("nothing keeps a program from it here")
     runner.load(CONTINUING, "ModelNew", 10.0)
     assert times_running(runner.process.pid) == 0
+
+
+def test_a_program_in_a_system_call_is_waited_for_and_its_time_counts(runner) -> None:
+    runner.load(COPYING, "ModelNew", 10.0)
+    late = []
+    for _ in range(20):
+        before = runner.process.cpu_seconds()
+        runner.integrity(10.0)
+        assert not is_running(runner.process.pid)
+        late.append(runner.process.cpu_seconds() - before - runner.seconds)
+    assert median(late) < 0.002, "the judge did not see some of its time"
 
 
 def test_a_program_that_continues_itself_cannot_be_stopped_if_nothing_contains_it() -> None:

@@ -1,4 +1,5 @@
-"""Compiles the allocator by which a runner's CPU tensors lie in memory that the judge can read.
+"""Compiles what runners on a CPU run of ours in C++: an allocator for memory that the judge can read, and the loop that
+makes the calls of a burst.
 
 Runs in the judge's process (trusted), once for an installation of torch and a user of the host.
 """
@@ -7,6 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import subprocess
+import sys
+import sysconfig
 from functools import lru_cache
 from pathlib import Path
 
@@ -18,16 +21,18 @@ from evaluators.failures import InfraError
 from evaluators.host.folders import own_folder
 from evaluators.shared.toolchain import Toolchain
 
-_SOURCE = Path(__file__).parents[1] / "shared" / "arena.cpp"
+_SOURCES = [Path(__file__).parents[1] / "shared" / name for name in ("arena.cpp", "bursts.cpp")]
 _SECONDS = 300.0
 
 
 @lru_cache(maxsize=1)
-def arena_library() -> Path:
-    """The compiled allocator (`evaluators/shared/arena.cpp`). Raises InfraError if it cannot be compiled."""
+def native_library() -> Path:
+    """The compiled library (`arena.cpp` and `bursts.cpp` in `evaluators/shared`). Raises InfraError if it cannot be
+    compiled."""
     compiler = Toolchain().cxx
-    identity = "\n".join((_SOURCE.read_text(), str(torch.__version__), compiler))
-    library = own_folder("warpsmith-native") / f"arena-{hashlib.sha256(identity.encode()).hexdigest()[:16]}.so"
+    texts = [source.read_text() for source in _SOURCES]
+    identity = "\n".join((*texts, str(torch.__version__), sys.version, compiler))
+    library = own_folder("warpsmith-native") / f"runner-{hashlib.sha256(identity.encode()).hexdigest()[:16]}.so"
     with FileLock(f"{library}.lock", timeout=_SECONDS):
         if not library.is_file():
             _compile(compiler, library)
@@ -43,17 +48,18 @@ def _compile(compiler: str, library: Path) -> None:
         "-fPIC",
         f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}",
     ]
-    paths = [f"-isystem{folder}" for folder in cpp_extension.include_paths()]
+    headers = [*cpp_extension.include_paths(), sysconfig.get_path("include")]
+    paths = [f"-isystem{folder}" for folder in headers]
     paths += [f"-L{folder}" for folder in cpp_extension.library_paths()]
     try:
         subprocess.run(
-            [compiler, *flags, *paths, str(_SOURCE), "-o", str(made), "-lc10"],
+            [compiler, *flags, *paths, *map(str, _SOURCES), "-o", str(made), "-lc10"],
             check=True,
             capture_output=True,
             timeout=_SECONDS,
         )
     except (OSError, subprocess.SubprocessError) as error:
         messages = getattr(error, "stderr", None) or b""
-        remedy = "an evaluator for `cpu` needs a C++ compiler (set CXX)"
+        remedy = "an evaluator for `cpu` needs a C++ compiler (set CXX) and Python's headers"
         raise InfraError(f"{remedy}: {error} {messages.decode(errors='replace')[-1000:]}") from error
     made.rename(library)
