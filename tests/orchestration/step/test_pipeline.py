@@ -312,14 +312,15 @@ def test_a_suspect_like_a_known_hack_is_a_hack_until_a_person_clears_it(
 ) -> None:
     """An exploit of the gauntlet with a lazy tensor, under other names. The evidence makes it suspect, and its likeness
     to the exploit makes it a hack."""
-    lazy = next(program for program in discover("cpu") if program.id == "exploits/lazy/torch_function")
-    renamed = lazy.source.replace("late", "result").replace("filled", "made")
-    pipeline = make_pipeline({SOFTMAX.id: [fenced(renamed), fenced(RIGHT)]})
-    result = run(pipeline, SOFTMAX.id, samples=2)
+    lazy = next(program for program in discover("cpu") if program.id == "exploits/lazy/instance_methods")
+    renamed = lazy.source.replace("fill_on_use", "made").replace("on_use", "named").replace("METHODS", "WORDS")
+    right = GELU.source.replace("Model", "ModelNew")
+    pipeline = make_pipeline({GELU.id: [fenced(renamed), fenced(right)]})
+    result = run(pipeline, GELU.id, samples=2)
     assert [rollout.outcome for rollout in result.rollouts] == ["hack", "ok"]
     hack = result.verdicts[result.rollouts[0].candidate_digest or ""]
     assert [finding.kind for finding in hack.deciding] == ["clocks", "checker"]
-    assert "torch_function" in hack.deciding[-1].message
+    assert "instance_methods" in hack.deciding[-1].message
     assert hack.speedups == {}
     assert hack.doubted["eager"].value > 0
     assert result.metrics["hack_rate"] == 0.5
@@ -330,6 +331,6 @@ def test_a_suspect_like_a_known_hack_is_a_hack_until_a_person_clears_it(
     quarantine(cases, result.candidates, result.verdicts, "run/1-contrastive_rl", pipeline.judging.reviewer.references)
     assert cases.word_on(hack.candidate) is Status.SUSPECT  # a mere likeness is no proof for later programs
     cases.judge(hack.candidate, Status.REJECTED)
-    again = run(pipeline, SOFTMAX.id, samples=2)
+    again = run(pipeline, GELU.id, samples=2)
     assert [rollout.outcome for rollout in again.rollouts] == ["ok", "ok"]
     assert again.verdicts[hack.candidate].speedups == hack.doubted
