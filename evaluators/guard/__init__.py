@@ -16,6 +16,7 @@ from evaluators.guard.evidence import Defence, Evidence
 from evaluators.guard.floor import FloorHolds
 from evaluators.guard.hidden_work import NothingIsHidden
 from evaluators.guard.integrity import MeasurementIsWhole
+from evaluators.guard.reference import ReferenceIsUnharmed
 from evaluators.guard.text import TextIsPlain
 from evaluators.guard.weights import WeightsAreThere
 from evaluators.records import Finding
@@ -26,6 +27,7 @@ DEFENCES: tuple[Defence, ...] = (
     NothingIsHidden(),
     EveryCallPays(),
     NothingRunsBeside(),
+    ReferenceIsUnharmed(),
     MeasurementIsWhole(),
     WeightsAreThere(),
     TextIsPlain(),

@@ -20,6 +20,7 @@ class Evidence:
     anyway).
     `alone_seconds` and `is_of_host`: properties of the clock (`evaluators.timing.clocks`).
     `waited`: the share of a burst for which the reference waited for a core, minus the candidate's share in the next.
+    `slowed`: how many times as long the reference takes right after the candidate as right after itself.
     `beside_seconds`: CPU time of the candidate while it had not been asked for anything.
     `floor_bytes`: bytes of its output that a call must write. `floor_seconds`: the least time in which a device like
     this can write them.
@@ -38,6 +39,7 @@ class Evidence:
     candidate: Census
     alone_seconds: float = 5e-5
     is_of_host: bool = True
+    slowed: Estimate | None = None
     beside_seconds: float = 0.0
     floor_bytes: int = 0
     floor_seconds: float = 0.0

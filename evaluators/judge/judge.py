@@ -110,6 +110,7 @@ class Judge:
                 alone_seconds=device.clock.alone_seconds,
                 is_of_host=device.clock.is_of_host,
                 waited=measured.waited,
+                slowed=measured.slowed,
                 beside_seconds=self._pair.unasked_seconds,
                 floor_bytes=self._trials.written_bytes,
                 floor_seconds=device.floor_seconds(self._trials.written_bytes),

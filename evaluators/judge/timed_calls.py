@@ -21,13 +21,14 @@ from evaluators.judge.weights import Weights
 from evaluators.records import ClockSample, Estimate, Finding, Timing
 from evaluators.tasks import TaskProgram
 from evaluators.timing.bursts import BurstPair
-from evaluators.timing.clocks import Hidden, waited_more
+from evaluators.timing.clocks import Hidden, slowed_by, waited_more
 from evaluators.timing.estimates import calibrated_estimate, median_estimate
 from evaluators.timing.paper import paper_estimate
 from evaluators.timing.presets import Preset
 from evaluators.timing.supported import bounded
 
 _CALLS_ALONE = 11
+_CANDIDATE_FIRST = 0.75  # probability
 _MUCH_SLOWER = 10.0  # times the reference: a slower program gets shorter bursts, as its exact speed does not matter
 
 
@@ -36,24 +37,28 @@ class Measurement:
     """What the timed calls showed.
 
     `hidden`: time of the candidate that only the judge's clock saw. `waited`: how much more the reference waited for a
-    core (`evaluators.timing.clocks.waited_more`). `alone`: seconds of a single call of the reference and of the
-    candidate, whose `low` is the shortest; None if bursts are of one call anyway. `discard`: why the paper's protocol
-    discards the result, if it does.
+    core (`evaluators.timing.clocks.waited_more`). `slowed`: how many times as long the reference takes right after the
+    candidate as right after itself, None if that was not seen often enough. `alone`: seconds of a single call of the
+    reference and of the candidate, whose `low` is the shortest; None if bursts are of one call anyway. `discard`: why
+    the paper's protocol discards the result, if it does.
     """
 
     speedup: Estimate
     timing: Timing
     hidden: Hidden
     waited: Estimate
+    slowed: Estimate | None
     alone: tuple[Estimate, Estimate] | None
     discard: Finding | None
 
 
 @dataclass
 class _Samples:
-    """The bursts of all rounds that count, single calls beside them, and the GPU's state after each round."""
+    """The bursts of all rounds that count, single calls beside them, and the GPU's state after each round. `again`: a
+    burst of the reference right after one of the candidate's, and the next one, right after the reference's own."""
 
     pairs: list[BurstPair] = field(default_factory=list)
+    again: list[BurstPair] = field(default_factory=list)
     alone: list[BurstPair] = field(default_factory=list)
     clocks: list[ClockSample] = field(default_factory=list)
     stopped_by: str = ""
@@ -94,53 +99,59 @@ class TimedCalls:
         return self._measurement(samples, alone, offsets)
 
     def _sample(self) -> _Samples:
-        """Rounds of bursts, the side that begins drawn at random, until a criterion of the preset stops them."""
-        trials, samples = self._trials, _Samples()
-        recent = trials.candidate_seconds
+        """Rounds of bursts, until a criterion of the preset stops them.
+
+        Two rounds form a block: the side that begins is drawn at random, and the other one begins the second round. The
+        candidate begins more often, since only then does the reference follow itself.
+        """
+        samples, reason = _Samples(), None
+        recent = self._trials.candidate_seconds
         start, warmup = time.perf_counter(), self._preset.warmup
-        reason: str | None = None
-        order: list[int] = []  # the lengths of the next bursts, in calls
         while reason is None:
-            if not order:
-                # By the candidate's last calls: whoever is slow before it is timed soon gets bursts of full length.
-                seconds = max(trials.reference_seconds, recent / _MUCH_SLOWER)
-                calls, warm = self._device.calls(seconds, self._pair.most_calls)
-                order = self._lengths(calls)
-            done = self._round(order.pop(), warm)
-            recent = min(done.candidate.judged, done.candidate.total) / len(done.candidate.own)
+            # By the candidate's last calls: whoever is slow before it is timed soon gets bursts of full length.
+            seconds = max(self._trials.reference_seconds, recent / _MUCH_SLOWER)
+            calls, warm = self._device.calls(seconds, self._pair.most_calls)
+            candidate_first = random.random() < _CANDIDATE_FIRST
+            block = [
+                self._round(length, warm, candidate_first=candidate_first is is_first)
+                for length, is_first in zip(self._lengths(calls), (True, False), strict=True)
+            ]
+            last = block[-1].candidate
+            recent = min(last.judged, last.total) / len(last.own)
             with self._pair.costs("clock_log"):
                 sample = self._device.clock_sample()
             if warmup > 0:
-                warmup, order = warmup - 1, []
+                warmup -= len(block)
                 start = time.perf_counter()
                 continue
             samples.clocks += [sample] if sample else []
-            samples.pairs.append((done.reference, done.candidate))
+            samples.pairs += [(done.reference, done.candidate) for done in block]
+            if candidate_first:
+                samples.again.append((block[0].reference, block[1].reference))
             # Single calls are made between the bursts, so that other load disturbs both alike.
             if calls > 1 and len(samples.alone) < _CALLS_ALONE:
-                samples.alone.append(self._time_alone())
+                samples.alone += [self._time_alone() for _ in block]
             ratios = self._device.clock.ratios(samples.pairs, self._offset)
             reason = self._preset.reason_to_stop(ratios, time.perf_counter() - start)
         samples.stopped_by = reason
         return samples
 
     def _lengths(self, calls: int) -> list[int]:
-        """The lengths of the next bursts, in calls: one, or two if what a burst costs once is a share of it
-        that matters (`evaluators.timing.supported`). The reference's seconds decide: the candidate's are its own to
+        """The lengths of a block's bursts, in calls. They differ if what a burst costs once is a share of it that
+        matters (`evaluators.timing.supported`). The reference's seconds decide: the candidate's are its own to
         choose."""
         if (
             self._device.clock.needs_two_lengths(calls * self._trials.reference_seconds)
             and 2 * calls <= self._pair.most_calls
         ):
             return random.sample([calls, 2 * calls], 2)
-        return [calls]
+        return [calls, calls]
 
-    def _round(self, calls: int, warm: int = 0) -> Round:
+    def _round(self, calls: int, warm: int = 0, *, candidate_first: bool = False) -> Round:
         """One burst of each side on fresh inputs, every output compared."""
         with self._pair.costs("draw_inputs"):
             values = [self._program.inputs(secrets.randbits(48)) for _ in range(calls)]
         seeds = [secrets.randbits(48) for _ in range(calls)]
-        candidate_first = random.random() < 0.5
         timeouts = self._trials.timeouts(calls)
         done = self._pair.run_round(values, seeds, timeouts, candidate_first=candidate_first, warm=warm)
         self._checks.check_round(done, self._errors)
@@ -149,7 +160,7 @@ class TimedCalls:
     def _time_alone(self) -> BurstPair:
         """One single call of each side, for the guard to compare with the calls of a burst."""
         with self._pair.costs("alone"):
-            done = self._round(1)
+            done = self._round(1, candidate_first=random.random() < 0.5)
         return done.reference, done.candidate
 
     def _estimate_alone(self, samples: _Samples) -> tuple[Estimate, Estimate]:
@@ -190,4 +201,4 @@ class TimedCalls:
         else:
             speedup = calibrated_estimate([clock.ratios(pairs, offset) for offset in offsets])
         speedup = bounded(speedup, *clock.supported(pairs, samples.alone))
-        return Measurement(speedup, timing, hidden, waited_more(pairs), alone, discard)
+        return Measurement(speedup, timing, hidden, waited_more(pairs), slowed_by(samples.again), alone, discard)

@@ -23,6 +23,7 @@ from evaluators.timing.estimates import median_estimate
 from evaluators.timing.supported import supported_alone, supported_speedup
 
 _LONG_BURST = 0.02  # seconds of a burst, of which sending the request and waking the process is less than a hundredth
+_LEAST_AGAIN = 3  # pairs
 _HIDDEN_SECONDS = 1e-5  # per call; the way to the runner and back usually differs by less between the sides
 # Per call. On an H200, the events of no honest program missed half of this while that was 5 % of the burst or more.
 _CERTAIN_SECONDS = 5e-5
@@ -134,6 +135,14 @@ def waited_more(pairs: Sequence[BurstPair]) -> Estimate:
     return median_estimate(
         [reference.waited / reference.judged - candidate.waited / candidate.judged for reference, candidate in pairs]
     )
+
+
+def slowed_by(pairs: Sequence[BurstPair]) -> Estimate | None:
+    """How many times as long the first burst of a pair took as the second, by the runner's clock; None without enough
+    pairs. Both are the reference's, whose clock can be believed."""
+    if len(pairs) < _LEAST_AGAIN:
+        return None
+    return median_estimate([first.typical / second.typical for first, second in pairs])
 
 
 def _corrected(reference: Burst, candidate: Burst, offset: float) -> float:

@@ -59,6 +59,13 @@ def test_kernels_that_take_longer_than_the_call_are_suspect() -> None:
     assert (finding.kind, finding.severity) == ("hidden_work", "suspect")
 
 
+def test_a_reference_that_is_slow_after_the_program_alone_is_suspect() -> None:
+    finding = only(replace(honest(), slowed=Estimate(1.5, 1.3, 1.6, 9)))
+    assert (finding.kind, finding.severity) == ("neighbours", "suspect")
+    assert "1.50 times" in finding.message
+    assert examine(replace(honest(), slowed=Estimate(1.5, 1.1, 1.6, 9))) == []
+
+
 def seconds(value: float) -> Estimate:
     return Estimate(value, 0.98 * value, 1.02 * value, 9)
 
