@@ -49,8 +49,16 @@ def pipe():
         except OSError:
             pass
 
-def say(body):
-    pipe().sendall(struct.pack("<I", len(body)) + body)
+def say(body, *descriptors):
+    end, data = pipe(), struct.pack("<I", len(body)) + body
+    if descriptors:
+        data = data[socket.send_fds(end, [data], descriptors) :]
+    end.sendall(data)
+
+# What an honest runner says after one call.
+def answer(*descriptors):
+    in_cpp = b"\\1" + struct.pack("<dq", 1e-3, 0)
+    say(in_cpp if "WARPSMITH_NATIVE" in os.environ else b'{"seconds": [0.001]}', *descriptors)
 """
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import struct
+
 import pytest
 
 from evaluators.records import Outcome
@@ -28,6 +31,13 @@ FORGED = {
     "mismatch of wrong items": b'{"mismatch": {"kind": "list", "items": 3}}',
     "null error": b'{"error": null}',
     "error of objects": b'{"error": {"a": []}, "message": [[]]}',
+    "no burst": b"\x01",
+    "half a burst": b"\x01" + struct.pack("<d", 1e-3),
+    "a burst of two calls": b"\x01" + struct.pack("<2d2q", 1e-3, 1e-3, 0, 0),
+    "a burst of NaN": b"\x01" + struct.pack("<dq", math.nan, 0),
+    "a burst of negative seconds": b"\x01" + struct.pack("<dq", -1.0, 0),
+    "a burst far away": b"\x01" + struct.pack("<dq", 1e-3, 1 << 62),
+    "a burst before the beginning": b"\x01" + struct.pack("<dq", 1e-3, -64),
     "long error": b'{"error": "E", "message": "' + b"x" * 3000000 + b'"}',
 }
 
@@ -52,7 +62,7 @@ def test_a_forged_answer_to_load_never_raises_in_the_judge(evaluator, name) -> N
 
 
 def test_answering_twice_gains_nothing(evaluator) -> None:
-    verdict = evaluator.evaluate(TASK, program(top=PIPE, forward="say(b'{\"seconds\": [0.001]}')"))
+    verdict = evaluator.evaluate(TASK, program(top=PIPE, forward="answer()"))
     assert verdict.outcome in (Outcome.RUNTIME_ERROR, Outcome.TIMEOUT, Outcome.WRONG)
 
 
