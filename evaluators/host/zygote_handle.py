@@ -96,10 +96,11 @@ class ZygoteHandle:
             raise InfraError(f"the zygote stopped answering: {type(error).__name__} {printed}".strip()) from error
 
     def prepare_inductor(self) -> None:
-        """Does Inductor's set-up once for all runners that are forked from now on, each of which would spend seconds on
-        it (`evaluators.sandbox.zygote`). Raises InfraError."""
-        if self._device.torch_device.type == "cpu" and (self._prepared != self.starts or not self.is_alive):
-            message = {"op": "prepare_inductor", "folder": str(own_folder("warpsmith-inductor"))}
+        """Imports and sets up Inductor once for all runners that are forked from now on, each of which would spend
+        seconds on it (`evaluators.sandbox.zygote`). Raises InfraError."""
+        if self._prepared != self.starts or not self.is_alive:
+            on_cpu = self._device.torch_device.type == "cpu"
+            message = {"op": "prepare_inductor", "folder": str(own_folder("warpsmith-inductor")) if on_cpu else ""}
             self.request(message, timeout=_COMPILERS_SECONDS)
             self._prepared = self.starts
 

@@ -173,15 +173,23 @@ def _wait_for_killed(group: int) -> None:
 
 
 def _prepare_inductor(folder: str) -> dict[str, Any]:
-    """Lets Inductor find out which vector instructions it can use, so that runners that are forked later know. In each
-    new cache folder this takes Inductor seconds of compiling. `folder` keeps the results, for other zygotes."""
+    """Imports Inductor, which takes seconds, for all runners that are forked later. If `folder` is given, lets it find
+    out, too, which vector instructions it can use: in each new cache folder this takes it seconds of compiling. The
+    folder keeps the results, for other zygotes."""
+    import torch._dynamo
+    import torch._inductor.compile_fx  # noqa: F401
     from torch._inductor.cpu_vec_isa import valid_vec_isa_list
 
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder
-    try:
-        return {"instructions": [str(instructions) for instructions in valid_vec_isa_list()]}
-    finally:
-        del os.environ["TORCHINDUCTOR_CACHE_DIR"]
+    instructions: list[str] = []
+    if folder:
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder
+        try:
+            instructions = [str(instruction) for instruction in valid_vec_isa_list()]
+        finally:
+            del os.environ["TORCHINDUCTOR_CACHE_DIR"]
+    gc.collect()
+    gc.freeze()
+    return {"instructions": instructions}
 
 
 def _fork_runner(
@@ -222,12 +230,10 @@ def _become_runner(containment: Containment, descriptor: int, message: dict[str,
 
 
 def main(descriptor: int) -> None:
-    """Imports the libraries that candidates need, tells the judge that the zygote is ready, and serves."""
+    """Imports the libraries that most candidates need, tells the judge that the zygote is ready, and serves."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     import torch
-    import torch._dynamo
-    import torch._inductor.compile_fx
     import torch.utils.cpp_extension
 
     import evaluators.runner.cpu
