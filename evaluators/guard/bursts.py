@@ -18,24 +18,19 @@ class EveryCallPays:
 
     def examine(self, evidence: Evidence) -> Iterable[Finding]:
         together, alone = evidence.together, evidence.alone
-        if alone is not None and takes_longer_alone(together, alone, evidence.alone_seconds, evidence.is_of_host):
-            figures = (1e6 * seconds.value for seconds in (alone[1], together[1], alone[0], together[0]))
+        if alone is not None and takes_longer_alone(together, alone, evidence.alone_seconds):
+            figures = (1e6 * seconds.low for seconds in (alone[1], together[1], alone[0], together[0]))
             message = "a call alone takes {:.0f} µs, one of a burst {:.0f} µs (the reference's {:.0f} and {:.0f} µs)"
             yield Finding("bursts", "suspect", message.format(*figures))
 
 
 def takes_longer_alone(
-    together: tuple[Estimate, Estimate], alone: tuple[Estimate, Estimate], alone_seconds: float, is_of_host: bool
+    together: tuple[Estimate, Estimate], alone: tuple[Estimate, Estimate], alone_seconds: float
 ) -> bool:
     """Whether the candidate's calls take longer alone, by more than being alone explains.
 
     `together` and `alone` are seconds a call, of the reference and of the candidate; `alone_seconds` is what the clock
-    allows for a call alone, and `is_of_host` says whether it is the host's clock."""
-    # Other load only ever adds to a call, so the lower end is what an undisturbed call alone takes. Other load can slow
-    # a burst more than the fastest single call. The reference's bursts show by how much, because both sides share the
-    # load.
-    undisturbed = min(1.0, alone[0].low / together[0].value) if is_of_host else 1.0
-    longer = max(0.0, alone[0].low - together[0].value)
-    gained = alone[1].low - undisturbed * together[1].value
-    allowed = _SHARE * alone[1].low + _FACTOR * longer + alone_seconds
-    return alone[1].low > undisturbed * together[1].high and gained > allowed
+    allows for a call alone. The shortest of each (`low`) are compared: other load only ever adds to a call."""
+    longer = max(0.0, alone[0].low - together[0].low)
+    gained = alone[1].low - together[1].low
+    return gained > _SHARE * alone[1].low + _FACTOR * longer + alone_seconds

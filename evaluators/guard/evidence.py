@@ -15,10 +15,10 @@ from evaluators.timing.clocks import Hidden
 class Evidence:
     """Evidence on one candidate and the reference beside it.
 
-    `together` and `alone`: seconds a call, of the reference and of the candidate. `together` is of bursts, whose inputs
-    are all there before they begin; `alone` is of single calls, with the fastest as `low` (None if bursts have one call
-    anyway).
-    `alone_seconds` and `is_of_host`: properties of the clock (`evaluators.timing.clocks`).
+    `together` and `alone`: seconds a call, of the reference and of the candidate, with the shortest as `low`.
+    `together` is of bursts, whose inputs are all there before they begin; `alone` is of single calls (None if bursts
+    have one call anyway).
+    `alone_seconds`: a property of the clock (`evaluators.timing.clocks`).
     `waited`: the share of a burst for which the reference waited for a core, minus the candidate's share in the next.
     `slowed`: how many times as long the reference takes right after the candidate as right after itself.
     `beside_seconds`: CPU time of the candidate while it had not been asked for anything.
@@ -38,7 +38,6 @@ class Evidence:
     reference: Census
     candidate: Census
     alone_seconds: float = 5e-5
-    is_of_host: bool = True
     slowed: Estimate | None = None
     beside_seconds: float = 0.0
     floor_bytes: int = 0

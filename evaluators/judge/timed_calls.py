@@ -38,9 +38,9 @@ class Measurement:
 
     `hidden`: time of the candidate that only the judge's clock saw. `waited`: how much more the reference waited for a
     core (`evaluators.timing.clocks.waited_more`). `slowed`: how many times as long the reference takes right after the
-    candidate as right after itself, None if that was not seen often enough. `alone`: seconds of a single call of the
-    reference and of the candidate, whose `low` is the shortest; None if bursts are of one call anyway. `discard`: why
-    the paper's protocol discards the result, if it does.
+    candidate as right after itself, None if that was not seen often enough. `together`, `alone`: seconds of a call of
+    the reference and of the candidate in bursts and of a single call, whose `low` is the shortest; `alone` is None if
+    bursts are of one call anyway. `discard`: why the paper's protocol discards the result, if it does.
     """
 
     speedup: Estimate
@@ -48,6 +48,7 @@ class Measurement:
     hidden: Hidden
     waited: Estimate
     slowed: Estimate | None
+    together: tuple[Estimate, Estimate]
     alone: tuple[Estimate, Estimate] | None
     discard: Finding | None
 
@@ -168,11 +169,9 @@ class TimedCalls:
 
         Other load on the machine delays some calls, but not the shortest of many.
         """
-        clock = self._device.clock
-        reference, candidate = clock.seconds(samples.pairs, self._offset)
-        together = median_estimate(reference), median_estimate(candidate)
+        together = self._shortest_and_median(samples.pairs)
         alone = self._shortest_and_median(samples.alone)
-        if takes_longer_alone(together, alone, clock.alone_seconds, clock.is_of_host):
+        if takes_longer_alone(together, alone, self._device.clock.alone_seconds):
             samples.alone += [self._time_alone() for _ in range(2 * _CALLS_ALONE)]
             alone = self._shortest_and_median(samples.alone)
         return alone
@@ -201,4 +200,13 @@ class TimedCalls:
         else:
             speedup = calibrated_estimate([clock.ratios(pairs, offset) for offset in offsets])
         speedup = bounded(speedup, *clock.supported(pairs, samples.alone))
-        return Measurement(speedup, timing, hidden, waited_more(pairs), slowed_by(samples.again), alone, discard)
+        return Measurement(
+            speedup,
+            timing,
+            hidden,
+            waited_more(pairs),
+            slowed_by(samples.again, by_host=clock.is_of_host),
+            self._shortest_and_median(pairs),
+            alone,
+            discard,
+        )

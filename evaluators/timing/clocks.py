@@ -18,7 +18,7 @@ from typing import Protocol
 import numpy as np
 
 from evaluators.records import Estimate
-from evaluators.timing.bursts import Burst, BurstPair
+from evaluators.timing.bursts import SHORTEST, Burst, BurstPair
 from evaluators.timing.estimates import median_estimate
 from evaluators.timing.supported import supported_alone, supported_speedup
 
@@ -48,7 +48,7 @@ class Clock(Protocol):
 
     `offset`: seconds that a call of the reference takes longer in the candidate's process than in its own
     (`evaluators.judge.calibration`). `alone_seconds`: how much longer a single call may take than one of a burst.
-    `is_of_host`: whether other work on the host delays calls, on both sides alike.
+    `is_of_host`: whether the runner's clock runs on while the runner waits for a core.
     """
 
     alone_seconds: float
@@ -94,8 +94,11 @@ class JudgeClock:
         return [reference.total / len(reference.own) for reference, _ in pairs], candidates
 
     def hidden(self, pairs: Sequence[BurstPair]) -> Hidden:
+        # A burst is paid by the judge's clock, so a program gains nothing by waiting for its core outside of its calls.
         judged = [_without(candidate, overhead) for _, candidate, overhead in _with_overheads(pairs)]
-        return _hidden(_missed_more(pairs), judged, 2e-4)
+        waited = [candidate.waited - reference.waited for reference, candidate in pairs]
+        missed = [more - max(0.0, wait) for more, wait in zip(_missed_more(pairs), waited, strict=True)]
+        return _hidden(missed, judged, 2e-4)
 
     def supported(self, pairs: Sequence[BurstPair], alone: Sequence[BurstPair]) -> list[Estimate | None]:
         single = alone or [pair for pair in pairs if len(pair[0].own) == 1]
@@ -137,12 +140,15 @@ def waited_more(pairs: Sequence[BurstPair]) -> Estimate:
     )
 
 
-def slowed_by(pairs: Sequence[BurstPair]) -> Estimate | None:
-    """How many times as long the first burst of a pair took as the second, by the runner's clock; None without enough
-    pairs. Both are the reference's, whose clock can be believed."""
+def slowed_by(pairs: Sequence[BurstPair], *, by_host: bool) -> Estimate | None:
+    """How many times as long the first burst of a pair took as the second; None without enough pairs. Both are the
+    reference's, whose own clock can be believed. `by_host`: that clock runs on while the reference waits for a core."""
     if len(pairs) < _LEAST_AGAIN:
         return None
-    return median_estimate([first.typical / second.typical for first, second in pairs])
+    if not by_host:
+        return median_estimate([first.typical / second.typical for first, second in pairs])
+    seconds = [[max(burst.total - burst.waited, SHORTEST) / len(burst.own) for burst in pair] for pair in pairs]
+    return median_estimate([first / second for first, second in seconds])
 
 
 def _corrected(reference: Burst, candidate: Burst, offset: float) -> float:

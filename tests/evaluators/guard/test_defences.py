@@ -67,7 +67,7 @@ def test_a_reference_that_is_slow_after_the_program_alone_is_suspect() -> None:
 
 
 def seconds(value: float) -> Estimate:
-    return Estimate(value, 0.98 * value, 1.02 * value, 9)
+    return Estimate(1.02 * value, value, 1.05 * value, 9)
 
 
 def alone(reference: float, candidate: float, together: tuple[float, float]) -> Evidence:
@@ -97,13 +97,6 @@ def test_a_call_that_is_fast_only_among_others_is_suspect(together) -> None:
 )
 def test_the_cost_of_being_alone_is_not_suspect(reference, candidate, together) -> None:
     assert examine(alone(reference, candidate, together)) == []
-
-
-def test_a_delay_of_both_sides_is_deducted() -> None:
-    """On a host's clock, both sides' bursts were delayed alike. A GPU's events do not see delays of the host."""
-    delayed = alone(1e-3, 9.5e-4, (2e-3, 1e-3))
-    assert only(delayed).kind == "bursts"
-    assert examine(replace(delayed, is_of_host=False)) == []
 
 
 def test_the_functions_that_measure_must_not_be_replaced() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from evaluators.guard.clock import ClocksAgree
 from evaluators.records import Finding
 from evaluators.timing.bursts import Burst, BurstPair
-from evaluators.timing.clocks import Clock, EventClock, JudgeClock
+from evaluators.timing.clocks import Clock, EventClock, JudgeClock, slowed_by
 
 CALLS = 16
 durations = st.floats(1e-6, 1e-2)
@@ -143,6 +144,31 @@ def test_time_that_is_hidden_on_both_sides_is_no_finding() -> None:
 
 
 @pytest.mark.parametrize("question", [EventClock().ratios, EventClock().hidden])
+def waiting(one: Burst, seconds: float, *, within: bool) -> Burst:
+    """The burst, if its process had waited for a core for some seconds, within its calls or outside of them."""
+    own = (one.own[0] + within * seconds, *one.own[1:])
+    return replace(one, judged=one.judged + seconds, own=own, waited=seconds)
+
+
+def test_a_wait_for_a_core_is_not_hidden_work() -> None:
+    pairs = noisy_pairs(20, call=2e-4)
+    late = [(reference, waiting(candidate, 3e-3, within=False)) for reference, candidate in pairs]
+    assert examined(JudgeClock(), late)[1] is None
+    unexplained = [(reference, replace(candidate, waited=0.0)) for reference, candidate in late]
+    assert examined(JudgeClock(), unexplained)[1] is not None
+    assert examined(EventClock(), late)[1] is not None, "a GPU's program could make such waits and hide behind them"
+
+
+def test_a_reference_that_waits_is_not_a_slow_one() -> None:
+    first, second = noisy_pairs(1, call=2e-4)[0]
+    pairs = [(waiting(first, 3e-3, within=True), second)] * 5
+    assert slowed_by(pairs, by_host=True).value == pytest.approx(1, abs=0.1)
+    slow = replace(first, own=tuple(1.5 * call for call in first.own))
+    for by_host in (True, False):
+        assert slowed_by([(slow, second)] * 5, by_host=by_host).low == pytest.approx(1.5, rel=0.1)
+    assert slowed_by(pairs[:2], by_host=True) is None
+
+
 def test_a_runner_that_claims_to_take_no_time_is_no_error(question) -> None:
     question([(burst([1e-5] * CALLS), burst([0.0] * CALLS, hidden=1e-4))] * 10)
 
