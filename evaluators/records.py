@@ -258,8 +258,12 @@ class Verdict:
 
     def speedup_over(self, baseline: str) -> float | None:
         """The speed-up over a baseline, or over the one that is hardest to beat (`best`); None without it."""
-        estimate = self.speedups.get((self.best_baseline or "") if baseline == "best" else baseline)
+        estimate = self.estimate_over(baseline)
         return estimate.value if estimate else None
+
+    def estimate_over(self, baseline: str) -> Estimate | None:
+        """The same with its interval."""
+        return self.speedups.get((self.best_baseline or "") if baseline == "best" else baseline)
 
     @property
     def deciding(self) -> tuple[Finding, ...]:
@@ -315,75 +319,48 @@ def _without_nulls(row: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in row.items() if value is not None}
 
 
-_ESTIMATE = pa.struct([("value", pa.float64()), ("low", pa.float64()), ("high", pa.float64()), ("n", pa.int64())])
-_CLOCK_SAMPLE = pa.struct(
-    [
-        ("seconds", pa.float64()),
-        ("sm_mhz", pa.int64()),
-        ("memory_mhz", pa.int64()),
-        ("celsius", pa.int64()),
-        ("throttled_by", pa.string()),
-    ]
+_TEXT, _FLOAT, _INT, _BOOL = pa.string(), pa.float64(), pa.int64(), pa.bool_()
+
+
+def _struct(**types: pa.DataType) -> pa.DataType:
+    return pa.struct(list(types.items()))
+
+
+_ESTIMATE = _struct(value=_FLOAT, low=_FLOAT, high=_FLOAT, n=_INT)
+_CORRECTNESS = _struct(trials=_INT, error=_FLOAT, tolerance=_FLOAT, deterministic=_BOOL)
+_CLOCK_SAMPLE = _struct(seconds=_FLOAT, sm_mhz=_INT, memory_mhz=_INT, celsius=_INT, throttled_by=_TEXT)
+_TIMING = _struct(
+    candidate_seconds=_ESTIMATE,
+    reference_seconds=_ESTIMATE,
+    pairs=_INT,
+    stopped_by=_TEXT,
+    clock_disagreement=_FLOAT,
+    clocks=pa.list_(_CLOCK_SAMPLE),
 )
-_KERNEL_USE = pa.struct(
-    [
-        ("name", pa.string()),
-        ("own", pa.bool_()),
-        ("stream", pa.int64()),
-        ("calls", pa.int64()),
-        ("seconds", pa.float64()),
-    ]
-)
-_TRACE = pa.struct(
-    [
-        ("kernels", pa.list_(_KERNEL_USE)),
-        ("gpu_seconds", pa.float64()),
-        ("own_kernel_share", pa.float64()),
-        ("streams", pa.int64()),
-        ("outside_seconds", pa.float64()),
-    ]
+_FINDING = _struct(kind=_TEXT, severity=_TEXT, message=_TEXT)
+_KERNEL_USE = _struct(name=_TEXT, own=_BOOL, stream=_INT, calls=_INT, seconds=_FLOAT)
+_TRACE = _struct(
+    kernels=pa.list_(_KERNEL_USE), gpu_seconds=_FLOAT, own_kernel_share=_FLOAT, streams=_INT, outside_seconds=_FLOAT
 )
 
-CANDIDATE_SCHEMA = pa.schema([(name, pa.string()) for name in ("digest", "task_id", "source", "author")])
+CANDIDATE_SCHEMA = pa.schema([(name, _TEXT) for name in ("digest", "task_id", "source", "author")])
 
 VERDICT_SCHEMA = pa.schema(
     [
-        ("candidate", pa.string()),
-        ("task", pa.string()),
-        ("arch", pa.string()),
-        ("outcome", pa.string()),
-        ("message", pa.string()),
-        (
-            "correctness",
-            pa.struct(
-                [
-                    ("trials", pa.int64()),
-                    ("error", pa.float64()),
-                    ("tolerance", pa.float64()),
-                    ("deterministic", pa.bool_()),
-                ]
-            ),
-        ),
-        ("speedups", pa.map_(pa.string(), _ESTIMATE)),
-        (
-            "timing",
-            pa.struct(
-                [
-                    ("candidate_seconds", _ESTIMATE),
-                    ("reference_seconds", _ESTIMATE),
-                    ("pairs", pa.int64()),
-                    ("stopped_by", pa.string()),
-                    ("clock_disagreement", pa.float64()),
-                    ("clocks", pa.list_(_CLOCK_SAMPLE)),
-                ]
-            ),
-        ),
-        ("guard", pa.list_(pa.struct([("kind", pa.string()), ("severity", pa.string()), ("message", pa.string())]))),
+        ("candidate", _TEXT),
+        ("task", _TEXT),
+        ("arch", _TEXT),
+        ("outcome", _TEXT),
+        ("message", _TEXT),
+        ("correctness", _CORRECTNESS),
+        ("speedups", pa.map_(_TEXT, _ESTIMATE)),
+        ("timing", _TIMING),
+        ("guard", pa.list_(_FINDING)),
         ("trace", _TRACE),
-        ("evaluator", pa.map_(pa.string(), pa.string())),
-        ("cost", pa.map_(pa.string(), pa.float64())),
-        ("doubted", pa.map_(pa.string(), _ESTIMATE)),
-        ("strict", pa.string()),
+        ("evaluator", pa.map_(_TEXT, _TEXT)),
+        ("cost", pa.map_(_TEXT, _FLOAT)),
+        ("doubted", pa.map_(_TEXT, _ESTIMATE)),
+        ("strict", _TEXT),
     ]
 )
 
