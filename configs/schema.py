@@ -313,6 +313,9 @@ class RewardConfig:
     # contrastive RL then show only programs that are slower than the task's best known one, and contrastive prompts of
     # SFT only programs that are slower than the lesson (evaluators/reward.py).
     worth: str = one_of("speedup", "speedup", "gain", "beat_shown")
+    # What counts of a measured speed-up, for rewards and for `min_speedup`. `point`: the estimate (CUDA-L1 section
+    # 2.4.4). `low`: the lower end of its 95 % interval. Reports and exemplars show the point.
+    estimate: str = one_of("point", "point", "low")
     max: float = bounded(100.0, 1.0)  # speed-ups above this count as this
     # Speed-ups are first rounded to whole powers of 1 + resolution (CUDA-L1: 0, off). GRPO divides the rewards of a
     # group by their deviation: without rounding, the noise between equally fast programs weighs as much as a real

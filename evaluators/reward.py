@@ -1,6 +1,7 @@
 """Reward of a verdict: a function of its speed-up and of what the prompt showed (CUDA-L1 section 2.4).
 
-`reward.worth` chooses the function. The code that rewards and the code that chooses exemplars both ask here.
+`reward.worth` chooses the function, `reward.estimate` the speed-up. The code that rewards and the code that chooses
+exemplars both ask here. Reports and the scores of exemplars show the point, whatever is rewarded.
 """
 
 from __future__ import annotations
@@ -48,23 +49,35 @@ def worth_of(config: RewardConfig) -> Worth:
     return WORTHS[config.worth]
 
 
+def rewarded_speedup(verdict: Verdict, config: RewardConfig) -> float | None:
+    """The speed-up over `config.baseline` that is rewarded; None without one.
+
+    It is the estimate itself or, with `config.estimate: low`, the lower end of its 95 % interval, but not below 0. What
+    noise alone may have added is then not rewarded.
+    """
+    estimate = verdict.estimate_over(config.baseline)
+    if estimate is None:
+        return None
+    return max(estimate.low, 0.0) if config.estimate == "low" else estimate.value
+
+
 def reward_of(
     verdict: Verdict, config: RewardConfig, *, fastest_shown: float = 1.0, is_copy: bool = False
 ) -> float | None:
     """The reward of a program with this verdict; None is neutral.
 
-    `ok` gets its speed-up, rounded to whole powers of 1 + `config.resolution`, at most `config.max`, as `config.worth`
-    counts it. `suspect` is neutral, because it must neither gain nor lose, and so is `infra`, because that is our own
+    `ok` gets its `rewarded_speedup`, rounded to whole powers of 1 + `config.resolution`, at most `config.max`, as
+    `config.worth` counts it. `suspect` is neutral, because it must neither gain nor lose, and so is `infra`, because that is our own
     failure. Every other outcome gets 0.
 
-    `fastest_shown`: the speed-up of the fastest program that the prompt shows; the reference's is 1. `is_copy`: whether
-    the prompt shows this very program.
+    `fastest_shown`: the speed-up, a point, of the fastest program that the prompt shows; the reference's is 1.
+    `is_copy`: whether the prompt shows this very program.
     """
     if verdict.outcome in (Outcome.SUSPECT, Outcome.INFRA):
         return None
     if verdict.outcome is not Outcome.OK:
         return 0.0
-    speedup = verdict.speedup_over(config.baseline)
+    speedup = rewarded_speedup(verdict, config)
     if speedup is None:
         return None
     worth = worth_of(config)
@@ -78,5 +91,5 @@ def reward_of(
 
 
 def is_success(verdict: Verdict, config: RewardConfig, min_speedup: float) -> bool:
-    """Whether a program is `ok` and its speed-up is at least `min_speedup`."""
-    return verdict.succeeded and (verdict.speedup_over(config.baseline) or 0.0) >= min_speedup
+    """Whether a program is `ok` and the speed-up that is rewarded is at least `min_speedup`."""
+    return verdict.succeeded and (rewarded_speedup(verdict, config) or 0.0) >= min_speedup

@@ -77,6 +77,7 @@ BAD_VALUES = [
     ("learner: {zero_stage: 4}", "bad.yaml: learner.zero_stage must be 0, 1, 2 or 3, got 4"),
     ("seed: -1", "bad.yaml: seed must be at least 0, got -1"),
     ("reward: {resolution: 1.5}", "bad.yaml: reward.resolution must be from 0 to 1, got 1.5"),
+    ("reward: {estimate: mean}", "bad.yaml: reward.estimate must be point or low, got 'mean'"),
     ("rollout: {temperature: .nan}", "bad.yaml: rollout.temperature must be a finite number, got nan"),
     ("buffer: {strategy: bukket}", "bad.yaml: buffer.strategy must be bucket, island or random, got 'bukket'"),
     ("sft: {epochs: many}", "bad.yaml: sft.epochs must be a whole number, got many"),
@@ -130,7 +131,7 @@ BAD_VALUES = [
     ("group_size: 4", "bad.yaml: unknown key group_size; did you mean contrastive_rl.group_size?"),
     (
         "reward: {qqq: 4}",
-        "bad.yaml: unknown key reward.qqq; reward has baseline, worth, max, resolution",
+        "bad.yaml: unknown key reward.qqq; reward has baseline, worth, estimate, max, resolution",
     ),
     ("seed: 1\nseed: 2", "bad.yaml, line 2: not valid YAML: found duplicate key seed; correct the line"),
     ("seed: [1\nname: x", "bad.yaml, line 2: not valid YAML: "),

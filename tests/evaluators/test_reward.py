@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from configs.schema import RewardConfig
 from evaluators.records import Estimate, Outcome, Verdict
-from evaluators.reward import WORTHS, reward_of
+from evaluators.reward import WORTHS, is_success, reward_of
 
 # Speed-up, fastest shown, is a copy, resolution; rewards for speedup, gain and beat_shown. The numbers are those of the
 # keys that `reward.worth` replaced: offset, copies and beat_exemplars.
@@ -48,6 +48,26 @@ def test_reward_is_the_speedup_over_the_configured_baseline() -> None:
     assert reward_of(verdict, RewardConfig(baseline="eager")) == 1.5
     assert reward_of(verdict, RewardConfig(baseline="best")) == 0.9
     assert reward_of(verdict, RewardConfig(baseline="eager", max=1.2)) == 1.2
+
+
+def test_the_lower_end_of_the_interval_may_be_rewarded_instead_of_the_point() -> None:
+    over = {"eager": Estimate(1.5, 1.4, 1.6, 9), "torch_compile": Estimate(1.2, 0.9, 1.5, 9)}
+    verdict = Verdict("c", "t", "cpu", Outcome.OK, speedups=over)
+    assert reward_of(verdict, RewardConfig()) == 1.5, "as in the paper"
+    assert reward_of(verdict, RewardConfig(estimate="low")) == 1.4
+    assert reward_of(verdict, RewardConfig(estimate="low", baseline="best")) == 0.9
+    assert reward_of(verdict, RewardConfig(estimate="low", worth="gain"), is_copy=True) == pytest.approx(0.1)
+    assert reward_of(verdict, RewardConfig(estimate="low", worth="beat_shown"), fastest_shown=1.45) == 0.0, "in doubt"
+    assert verdict.speedup == 1.5, "what is reported stays the point"
+
+
+def test_a_program_that_may_be_too_slow_is_no_success_if_the_lower_end_counts() -> None:
+    verdict = Verdict("c", "t", "cpu", Outcome.OK, speedups={"eager": Estimate(1.07, 1.01, 1.13, 9)})
+    assert is_success(verdict, RewardConfig(), 1.05)
+    assert not is_success(verdict, RewardConfig(estimate="low"), 1.05)
+    wide = Verdict("c", "t", "cpu", Outcome.OK, speedups={"eager": Estimate(0.1, -0.2, 0.4, 3)})
+    assert is_success(wide, RewardConfig(estimate="low"), 0.0), "every right program, as in the paper"
+    assert reward_of(wide, RewardConfig(estimate="low", resolution=0.05)) == 0.0
 
 
 @pytest.mark.parametrize("worth", WORTHS)
