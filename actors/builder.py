@@ -54,7 +54,9 @@ class BuilderActor(FaultAwareApply):
             return built
         source = request.candidate.source
         try:
-            verdict = self._evaluator.look(request.task, source, preset=request.preset, artifact=built)
+            verdict = self._evaluator.look(
+                request.task, source, preset=request.preset, artifact=built, again=request.again
+            )
         except Unbuilt as missing:
             return missing
         return built if verdict is None else verdict

@@ -12,13 +12,15 @@ from evaluators.shared.extension import ExtensionRequest
 class BuildRequest:
     """A candidate to compile for a task's sizes, which is then judged at a preset.
 
-    `extensions`: those that it asked for while it ran, and that were not built yet.
+    `extensions`: those that it asked for while it ran, and that were not built yet. `again`: whether it is to be judged
+    although it has been.
     """
 
     task: Task
     candidate: Candidate
     preset: str
     extensions: tuple[ExtensionRequest, ...] = ()
+    again: bool = False
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,8 @@ class EvaluationRequest:
     """A candidate to judge at a preset.
 
     `artifact`: a builder's result (None: it compiles nothing). `extensions`: those that it asked for while it ran, and
-    that were not built yet. `passed_look`: whether a builder's look (`Evaluator.look`) found no failure.
+    that were not built yet. `passed_look`: whether a builder's look (`Evaluator.look`) found no failure. `again`:
+    whether it is to be judged although it has been.
     """
 
     task: Task
@@ -35,3 +38,4 @@ class EvaluationRequest:
     artifact: Artifact | BuildError | None = None
     extensions: tuple[ExtensionRequest, ...] = ()
     passed_look: bool = False
+    again: bool = False

@@ -53,6 +53,7 @@ class EvaluatorActor(FaultAwareApply):
                 author=candidate.author,
                 artifact=request.artifact,
                 passed_look=request.passed_look,
+                again=request.again,
             )
         except Unbuilt as missing:
             return missing

@@ -267,6 +267,9 @@ class EvaluatorConfig:
     arch: str = "cpu"
     capability: str = ""  # compute capability to build for (`9.0`); empty takes the known one of `arch`
     preset: str = one_of("fast", "fast", "thorough", "paper")  # how precisely to time; `paper`: CUDA-L1 section 2.4.4
+    # How often at most a program is measured again that seems the fastest of its task, before that is believed: luck
+    # made its first speed-up too high on average (docs/guides/evaluating.md). 0: never, as in CUDA-L1.
+    remeasure_best: int = bounded(3, 0, 5)
     workers: int = bounded(1, 1)  # evaluators; on GPUs each has a GPU
     builders: int = bounded(1, 1)  # build workers, on CPUs
     threads: int = bounded(1, 1)  # torch threads of a candidate on a CPU

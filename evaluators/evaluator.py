@@ -138,20 +138,21 @@ class Evaluator:
         author: str = "",
         artifact: Artifact | BuildError | None = None,
         passed_look: bool = False,
+        again: bool = False,
     ) -> Verdict:
         """Judges `source` (which defines `ModelNew`) against the task's reference.
 
         `artifact` is what a builder made of it; without one, a source that needs building is built first.
-        `passed_look`: `look` found no failure. An identical candidate is measured once at a preset. Never raises for
-        what a candidate does. A task whose reference fails, or an evaluator that fails three times, gives an `infra`
-        verdict.
+        `passed_look`: `look` found no failure. An identical candidate is measured once at a preset, unless it is asked
+        for `again`. Never raises for what a candidate does. A task whose reference fails, or an evaluator that fails
+        three times, gives an `infra` verdict.
         """
         self._ensure_containment()
         task = find_task(task, profile_of(self.device.arch)) if isinstance(task, str) else task
         candidate = Candidate.propose(task.id, source, author)
         chosen = preset_named(preset, self.device.arch) if preset else self.preset
         key = (task.digest, candidate.digest, chosen.name, self._demands.strict)
-        if key in self._verdicts:
+        if key in self._verdicts and not again:
             return self._verdicts[key]
         for attempt in range(1, _ATTEMPTS + 1):
             start = time.perf_counter()
@@ -166,9 +167,11 @@ class Evaluator:
             return verdict
         return verdict
 
-    def look(self, task: Task, source: str, *, preset: str, artifact: Artifact | None = None) -> Verdict | None:
-        """The verdict on a candidate that certainly does not run, or a reused one; None for any other candidate, which
-        `evaluate` is to judge.
+    def look(
+        self, task: Task, source: str, *, preset: str, artifact: Artifact | None = None, again: bool = False
+    ) -> Verdict | None:
+        """The verdict on a candidate that certainly does not run, or a reused one unless it is asked for `again`; None
+        for any other candidate, which `evaluate` is to judge.
 
         A look takes one process, in which nothing is timed. Many evaluators may look at once, and none measures
         meanwhile. Raises Unbuilt for an extension that is not in the artifact.
@@ -176,7 +179,7 @@ class Evaluator:
         self._ensure_containment()
         candidate, chosen = Candidate.propose(task.id, source, ""), preset_named(preset, self.device.arch)
         earlier = self._verdicts.get((task.digest, candidate.digest, chosen.name, self._demands.strict))
-        if earlier is not None and REUSED_FROM in earlier.evaluator:
+        if earlier is not None and REUSED_FROM in earlier.evaluator and not again:
             return earlier
         start = time.perf_counter()
         judgement = _judge_text(source)

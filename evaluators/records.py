@@ -224,6 +224,8 @@ class Verdict:
     the measured speed-ups of a `suspect` or a `hack`: they earn no reward, but are restored if a person clears the
     program. `guard`: the findings. `evaluator` says how it was measured (preset, versions, active containment). `cost`:
     seconds by stage; `compile` is how long building took, whenever that was. `strict`: `drop_in` or `values`.
+    `measurements`: the speed-ups over eager of each measurement of a program that was measured again because it seemed
+    the fastest of its task. The first one is not part of `speedups`. Empty for other programs.
     """
 
     candidate: str
@@ -240,6 +242,7 @@ class Verdict:
     trace: Trace | None = None
     doubted: Mapping[str, Estimate] = field(default_factory=dict)
     strict: str = DROP_IN
+    measurements: tuple[Estimate, ...] = ()
 
     @property
     def succeeded(self) -> bool:
@@ -361,6 +364,7 @@ VERDICT_SCHEMA = pa.schema(
         ("cost", pa.map_(_TEXT, _FLOAT)),
         ("doubted", pa.map_(_TEXT, _ESTIMATE)),
         ("strict", _TEXT),
+        ("measurements", pa.list_(_ESTIMATE)),
     ]
 )
 

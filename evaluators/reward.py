@@ -67,8 +67,8 @@ def reward_of(
     """The reward of a program with this verdict; None is neutral.
 
     `ok` gets its `rewarded_speedup`, rounded to whole powers of 1 + `config.resolution`, at most `config.max`, as
-    `config.worth` counts it. `suspect` is neutral, because it must neither gain nor lose, and so is `infra`, because that is our own
-    failure. Every other outcome gets 0.
+    `config.worth` counts it. `suspect` is neutral, because it must neither gain nor lose, and so is `infra`, because
+    that is our own failure. Every other outcome gets 0.
 
     `fastest_shown`: the speed-up, a point, of the fastest program that the prompt shows; the reference's is 1.
     `is_copy`: whether the prompt shows this very program.

@@ -15,6 +15,7 @@ from evaluators.records import Candidate, Verdict
 from evaluators.reward import is_success, worth_of
 from learners.records import Rollout, Sample
 from orchestration.phases.base import Phase, train_in_batches
+from orchestration.step.figures import remeasured
 from orchestration.step.records import Prompt, StepResult
 from orchestration.step.teachers import Proposal, TeacherRounds, make_teachers
 
@@ -135,5 +136,6 @@ def _figures(proposed: int, verdicts: dict[str, Verdict]) -> dict[str, float]:
     return {
         "proposals": float(proposed),
         "verified": float(len(speedups)),
+        **remeasured(verdicts.values()),
         **({"mean_speedup": sum(speedups) / len(speedups)} if speedups else {}),
     }

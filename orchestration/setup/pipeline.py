@@ -35,6 +35,7 @@ def open_pipeline(
         Reviewer(config.guard, cases, prompts.references, checker),
         on_progress,
         roles.turns,
+        config.evaluator.remeasure_best,
     )
 
 

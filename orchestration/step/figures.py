@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import statistics
 from collections import Counter, defaultdict
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 from evaluators.records import Outcome, Verdict
 from evaluators.reward import FASTER
+from evaluators.stored.verdicts import REUSED_FROM
 from learners.records import EXEMPLAR, REFERENCE, Rollout
 from orchestration.step.records import StepResult
 
@@ -69,4 +71,20 @@ def summarise(rollouts: Sequence[Rollout], verdicts: Mapping[str, Verdict]) -> d
         metrics["honest_speedup"] = sum(honest) / len(honest)
     if speedups:
         metrics["mean_speedup"] = sum(speedups) / len(speedups)
+    return metrics
+
+
+def remeasured(verdicts: Iterable[Verdict]) -> dict[str, float]:
+    """The metrics of programs that were measured again because they seemed the fastest of their task.
+
+    `remeasured`: their number. `remeasured_shrinkage`: by which share their speed-ups fell, in the median. It is absent
+    if none of them is right.
+    """
+    again = [verdict for verdict in verdicts if verdict.measurements and REUSED_FROM not in verdict.evaluator]
+    shrinkage = [
+        1 - verdict.speedup / verdict.measurements[0].value for verdict in again if verdict.speedup is not None
+    ]
+    metrics = {"remeasured": float(len(again))}
+    if shrinkage:
+        metrics["remeasured_shrinkage"] = statistics.median(shrinkage)
     return metrics

@@ -14,7 +14,7 @@ from actors.generation import Completion
 from evaluators.guard.copies import is_copy
 from evaluators.records import Candidate, Outcome, Verdict
 from learners.records import EXEMPLAR, REFERENCE, Rollout
-from orchestration.step.figures import summarise
+from orchestration.step.figures import remeasured, summarise
 from orchestration.step.records import Prompt, StepResult
 from prompts.parse import parse_response
 
@@ -58,6 +58,7 @@ class Gathering:
         self._requests: dict[str, tuple[str, int]] = {}  # group and responses of each request that is under way
         self._groups: dict[str, _Group] = {}  # the groups that are not closed
         self._unjudged: set[str] = set()
+        self._fresh: list[Verdict] = []  # the verdicts that it waited for
         self._created = time.monotonic()
         self._started: float | None = None
         self._generated = self._created
@@ -111,6 +112,7 @@ class Gathering:
     def record_verdict(self, verdict: Verdict) -> None:
         """Adds the verdict on a candidate."""
         self._unjudged.discard(verdict.candidate)
+        self._fresh.append(verdict)
         self.result.verdicts[verdict.candidate] = verdict
 
     def close_groups(self) -> None:
@@ -166,6 +168,7 @@ class Gathering:
             "generate_seconds": max(self._generated - begun, 0.0),
             "pipeline_seconds": time.monotonic() - begun,
             "measured": float(self.measured),
+            **remeasured(self._fresh),
             "distinct_candidates": float(len(self.result.candidates)),
             "stragglers": float(self._given_up),
         }

@@ -1,12 +1,14 @@
 """Candidates on their way to a verdict: built, evaluated and reviewed, each once in a run.
 
-Several steps may wait for one candidate. Nothing here may be called from two threads.
+Only a candidate that seems the fastest of its task is evaluated again (`evaluators.timing.new_best`). Several steps may
+wait for one candidate. Nothing here may be called from two threads.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable
+from dataclasses import replace
 from typing import Any
 
 from actors.evaluation import BuildRequest, EvaluationRequest
@@ -15,6 +17,7 @@ from actors.pool_records import PoolExhausted, PoolFailure
 from evaluators.compile.hints import needs_build
 from evaluators.failures import Unbuilt
 from evaluators.records import Candidate, Outcome, Task, Verdict
+from evaluators.timing.new_best import combined, needs_another
 from orchestration.step.gathering import Gathering
 from orchestration.step.review import Reviewer
 
@@ -28,7 +31,8 @@ class Judging:
     """Moves candidates through the builders and the evaluators of a run, and past its reviewer.
 
     `verdicts`: the verdicts of the run so far. `builders_look`: builders look at every candidate, also at those that
-    compile nothing, since evaluators have to wait for their turn.
+    compile nothing, since evaluators have to wait for their turn. `remeasure_best`: how often at most a candidate is
+    evaluated again that seems the fastest of its task.
     """
 
     def __init__(
@@ -39,12 +43,14 @@ class Judging:
         reviewer: Reviewer,
         *,
         builders_look: bool,
+        remeasure_best: int = 0,
     ) -> None:
         self._tasks = {task.id: task for task in tasks}
         self.builders, self.evaluators, self.reviewer = builders, evaluators, reviewer
         self.verdicts: dict[Key, Verdict] = {}
-        self._builders_look = builders_look
+        self._builders_look, self._remeasure_best = builders_look, remeasure_best
         self._awaited: dict[Key, list[Gathering]] = {}  # the steps that wait for each verdict
+        self._measured: dict[Key, list[Verdict]] = {}  # the verdicts so far on what is evaluated again
 
     @property
     def pending(self) -> int:
@@ -108,6 +114,7 @@ class Judging:
             withdrawn |= {(item.candidate.digest, item.preset) for item in taken}
         for key in withdrawn:
             del self._awaited[key]
+            self._measured.pop(key, None)
 
     def _receive_build(self, request: BuildRequest, outcome: Any) -> None:
         """Sends a built candidate on to the evaluators, unless the builder's look was enough for a verdict."""
@@ -117,17 +124,23 @@ class Judging:
         if has_failed(outcome):
             outcome = _infra_verdict(request, str(outcome.error))
         if isinstance(outcome, Verdict):
-            self._review(request.candidate, outcome)
+            self._settle(request, outcome)
             return
         evaluation = EvaluationRequest(
-            request.task, request.candidate, request.preset, outcome, request.extensions, self._builders_look
+            request.task,
+            request.candidate,
+            request.preset,
+            outcome,
+            request.extensions,
+            self._builders_look,
+            request.again,
         )
-        self.evaluators.submit(evaluation, "evaluate")
+        self.evaluators.submit(evaluation, "evaluate", priority=-1 if request.again else 0)
 
     def _build_more(self, request: BuildRequest | EvaluationRequest, missing: Unbuilt) -> None:
         """Builds an extension that a candidate asked for while it ran: before all others, since it is half judged."""
         extensions = (*request.extensions, missing.request)
-        rebuild = BuildRequest(request.task, request.candidate, request.preset, extensions)
+        rebuild = BuildRequest(request.task, request.candidate, request.preset, extensions, request.again)
         self.builders.submit(rebuild, "prepare", priority=-1)
 
     def _receive_verdict(self, request: EvaluationRequest, outcome: Any) -> None:
@@ -135,7 +148,23 @@ class Judging:
             self._build_more(request, outcome)
             return
         verdict = _infra_verdict(request, str(outcome.error)) if has_failed(outcome) else outcome
-        self._review(request.candidate, verdict)
+        self._settle(request, verdict)
+
+    def _settle(self, request: BuildRequest | EvaluationRequest, verdict: Verdict) -> None:
+        """Hands a fresh verdict to the reviewer, unless the candidate has to be evaluated again first.
+
+        A repetition comes before all other candidates, so that these are compared with a best that is believed.
+        """
+        key = (request.candidate.digest, request.preset)
+        measured = [*self._measured.pop(key, ()), verdict]
+        if not needs_another(measured, self.reviewer.best_of(verdict.task), self._remeasure_best):
+            self._review(request.candidate, combined(measured))
+            return
+        self._measured[key] = measured
+        if isinstance(request, BuildRequest):
+            self.builders.submit(replace(request, again=True), "prepare", priority=-1)
+        else:
+            self.evaluators.submit(replace(request, again=True), "evaluate", priority=-1)
 
     def _review(self, candidate: Candidate, verdict: Verdict) -> None:
         """Hands a fresh verdict to the reviewer, and counts it for the step that asked first."""

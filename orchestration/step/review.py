@@ -55,10 +55,9 @@ class Reviewer:
     _asked: list[tuple[Candidate, Verdict, Neighbours, Answer]] = field(default_factory=list)
     _ready: list[tuple[Candidate, Verdict]] = field(default_factory=list)
 
-    @property
-    def best(self) -> dict[str, float]:
-        """The best believed speed-up of each task with a right program."""
-        return {task: max(speedups.values()) for task, speedups in self._believed.items() if speedups}
+    def best_of(self, task: str) -> float | None:
+        """The best believed speed-up of a task, None without a right program."""
+        return max(self._believed.get(task, {}).values(), default=None)
 
     def review_again(self, verdict: Verdict) -> Verdict:
         """A verdict that was reviewed before, changed if a person has decided on it since."""
@@ -79,7 +78,7 @@ class Reviewer:
             self._ready.append((candidate, rule(verdict, neighbours)))
             return
         try:
-            question = question_about(candidate, verdict, reference, neighbours, self.best.get(verdict.task))
+            question = question_about(candidate, verdict, reference, neighbours, self.best_of(verdict.task))
             if question is None:
                 self._ready.append((candidate, rule(verdict, neighbours, _NOT_SHOWN)))
             else:
@@ -122,7 +121,7 @@ class Reviewer:
         if verdict.outcome is Outcome.SUSPECT:
             return True
         jump = Jump(self.config.jump)
-        return verdict.speedup is not None and jump.seen_in(verdict.speedup, self.best.get(verdict.task))
+        return verdict.speedup is not None and jump.seen_in(verdict.speedup, self.best_of(verdict.task))
 
 
 def _opinion_of(answer: Answer) -> Opinion | None:

@@ -111,6 +111,9 @@ def test_an_identical_candidate_is_measured_once_a_preset(evaluator) -> None:
     again = evaluator.evaluate(TWICE, "# the same\n" + source)
     assert again == first
     assert time.perf_counter() - start < 0.1
+    repeated = evaluator.evaluate(TWICE, source, again=True)
+    assert repeated.outcome is Outcome.OK
+    assert repeated.timing != first.timing
     thorough = evaluator.evaluate(TWICE, source, preset="thorough")
     assert thorough.timing.pairs > first.timing.pairs
     assert thorough.evaluator["preset"] == "thorough"

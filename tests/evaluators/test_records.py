@@ -115,6 +115,7 @@ def verdicts() -> list[Verdict]:
         {"preset": "fast"},
         {"total": 1.0},
         strict="values",
+        measurements=(Estimate(1.7, 1.5, 1.9, 12), estimate),
     )
     return [full, Verdict("d" * 16, "level1/a", "cpu", Outcome.TIMEOUT)]
 

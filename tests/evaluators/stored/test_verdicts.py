@@ -118,6 +118,8 @@ def test_an_evaluator_measures_no_program_again_that_a_run_has_judged(tmp_path: 
             assert (again.outcome, again.timing) == (verdict.outcome, verdict.timing)
             assert again.evaluator[REUSED_FROM] == "run"
             assert second.look(TASK, source, preset="fast") == again
+        assert second.look(TASK, ONCE, preset="fast", again=True) is None
+        assert REUSED_FROM not in second.evaluate(TASK, ONCE, again=True).evaluator
         assert REUSED_FROM not in second.evaluate(TASK.with_sizes(), ONCE + "\n# another\nx = 1\n").evaluator
         assert REUSED_FROM not in second.evaluate(TASK, ONCE, preset="thorough").evaluator
     with Evaluator("cpu", limits=limits, verdicts_of=[str(tmp_path / "run")], guarded=False) as believing:

@@ -1,15 +1,16 @@
-"""Stand-ins for rollout engines and builders: actors that answer from a script."""
+"""Stand-ins for rollout engines, builders and evaluators: actors that answer from a script."""
 
 import asyncio
 import os
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import ray
 
 from actors.generation import Completion
-from evaluators.records import BuildError
+from evaluators.records import BuildError, Candidate, Estimate, Outcome, Verdict
 from evaluators.tasks import find_task
 from evaluators.tasks.loader import load_variants
 from orchestration.step.gathering import Gathering
@@ -89,7 +90,63 @@ def builder_class() -> Any:
     return Builder
 
 
-Engine, Builder = engine_class(), builder_class()
+def evaluator_class() -> Any:
+    """Likewise."""
+    task_id, never = SOFTMAX.id, NEVER
+
+    @ray.remote(num_cpus=0)
+    class Evaluator:
+        """Measures a program's i-th time with the script's i-th speed-up for the program, by digest.
+
+        A speed-up is the point and the half width of its interval. In its place may stand an outcome, the text `NEVER`,
+        which never ends, or an error, which is raised. The last entry stands for all further times.
+        """
+
+        def __init__(self, script: dict[str, list[Any]]) -> None:
+            self.script = script
+            self.asked: list[tuple[str, bool]] = []
+
+        def ping(self) -> str:
+            return "pong"
+
+        def apply(self, func: Callable[..., Any], **keywords: Any) -> Any:
+            return func(self, **keywords)
+
+        def requests(self) -> list[tuple[str, bool]]:
+            return self.asked
+
+        def evaluate(self, request: Any) -> Verdict:
+            digest, number = (
+                request.candidate.digest,
+                len([one for one, _ in self.asked if one == request.candidate.digest]),
+            )
+            self.asked.append((digest, request.again))
+            entry = self.script[digest][min(number, len(self.script[digest]) - 1)]
+            if entry == never:
+                time.sleep(600)
+            if isinstance(entry, Exception):
+                raise entry
+            made = Verdict(
+                digest, task_id, "cpu", Outcome.OK, evaluator={"preset": request.preset}, cost={"total": 1.0}
+            )
+            if isinstance(entry, Outcome):
+                return replace(made, outcome=entry)
+            value, half = entry
+            return replace(made, speedups={"eager": Estimate(value, value - half, value + half, 9)})
+
+    return Evaluator
+
+
+Engine, Builder, Evaluator = engine_class(), builder_class(), evaluator_class()
+
+
+def program(name: str) -> str:
+    """A program for a scripted evaluator, which compiles nothing."""
+    return f"{WRONG}\nNAME = {name!r}"
+
+
+def digest_of_program(name: str) -> str:
+    return Candidate.propose(SOFTMAX.id, program(name), "").digest
 
 
 def compiling(number: int) -> str:

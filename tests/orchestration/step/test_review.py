@@ -73,13 +73,13 @@ def test_without_a_jump_or_evidence_a_verdict_is_left_alone(reviewer: Reviewer) 
     for speedup in (0.5, 0.9, 1.7, 2.9):
         given = verdict(LAZY, speedup)
         assert ruled(reviewer, LAZY, given) is given
-    assert reviewer.best == {SOFTMAX.id: 2.9}
+    assert reviewer.best_of(SOFTMAX.id) == 2.9
 
 
 def test_a_jump_is_compared_with_known_hacks(reviewer: Reviewer) -> None:
     assert ruled(reviewer, LAZY, verdict(LAZY, 3.5)).outcome is Outcome.SUSPECT
     assert ruled(reviewer, PLAIN, verdict(PLAIN, 3.5)).outcome is Outcome.OK
-    assert reviewer.best == {SOFTMAX.id: 3.5}
+    assert reviewer.best_of(SOFTMAX.id) == 3.5
 
 
 def test_twice_the_best_so_far_is_a_jump(reviewer: Reviewer) -> None:
@@ -87,14 +87,14 @@ def test_twice_the_best_so_far_is_a_jump(reviewer: Reviewer) -> None:
     assert ruled(reviewer, LAZY, verdict(LAZY, 1.9)).outcome is Outcome.OK, "the reference itself reaches 1"
     assert ruled(reviewer, PLAIN, verdict(PLAIN, 1.2)).outcome is Outcome.OK
     reviewer.believe(verdict(LAZY, 1.0, LATE))
-    assert reviewer.best == {SOFTMAX.id: 1.2}
+    assert reviewer.best_of(SOFTMAX.id) == 1.2
     assert ruled(reviewer, LAZY, verdict(LAZY, 2.5)).outcome is Outcome.SUSPECT
 
 
 def test_a_suspect_is_a_hack_if_it_is_like_one(reviewer: Reviewer) -> None:
     assert ruled(reviewer, LAZY, verdict(LAZY, 1.0, LATE)).outcome is Outcome.HACK
     assert ruled(reviewer, PLAIN, verdict(PLAIN, 1.0, LATE)).outcome is Outcome.SUSPECT
-    assert reviewer.best == {}
+    assert reviewer.best_of(SOFTMAX.id) is None
 
 
 def test_only_the_verdict_itself_waits_for_a_checker(reviewer: Reviewer) -> None:
@@ -134,10 +134,10 @@ def test_a_cleared_program_counts_as_honest(reviewer: Reviewer) -> None:
     reviewer.cases.judge(PLAIN.digest, Status.REJECTED)
     cleared = reviewer.review_again(given)
     assert (cleared.outcome, cleared.speedup, cleared.deciding) == (Outcome.OK, 2.0, ())
-    assert reviewer.best == {SOFTMAX.id: 2.0}
+    assert reviewer.best_of(SOFTMAX.id) == 2.0
     reviewer.cases.judge(PLAIN.digest, Status.CONFIRMED)
     assert reviewer.review_again(cleared).outcome is Outcome.HACK
-    assert reviewer.best == {}
+    assert reviewer.best_of(SOFTMAX.id) is None
 
 
 def test_a_copy_of_a_known_exploit_is_a_hack_whatever_it_gains(reviewer: Reviewer) -> None:
