@@ -143,7 +143,6 @@ def test_time_that_is_hidden_on_both_sides_is_no_finding() -> None:
     assert examined(EventClock(), pairs) == (pytest.approx(0.0, abs=1e-6), None)
 
 
-@pytest.mark.parametrize("question", [EventClock().ratios, EventClock().hidden])
 def waiting(one: Burst, seconds: float, *, within: bool) -> Burst:
     """The burst, if its process had waited for a core for some seconds, within its calls or outside of them."""
     own = (one.own[0] + within * seconds, *one.own[1:])
@@ -169,6 +168,7 @@ def test_a_reference_that_waits_is_not_a_slow_one() -> None:
     assert slowed_by(pairs[:2], by_host=True) is None
 
 
+@pytest.mark.parametrize("question", [EventClock().ratios, EventClock().hidden])
 def test_a_runner_that_claims_to_take_no_time_is_no_error(question) -> None:
     question([(burst([1e-5] * CALLS), burst([0.0] * CALLS, hidden=1e-4))] * 10)
 
