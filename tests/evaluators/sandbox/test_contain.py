@@ -46,10 +46,7 @@ programs = {
 limits = LimitsConfig(start_seconds=4, call_seconds=2, memory_gib=0.5)
 with Evaluator("cpu", limits=limits) as evaluator:
     for name, forward in programs.items():
-        for attempt in range(3):  # a busy machine may doubt times
-            verdict = evaluator.evaluate(task, MODEL.format(name="ModelNew", forward=forward) + f"\\nn = {attempt}\\n")
-            if verdict.outcome != "suspect":
-                break
+        verdict = evaluator.evaluate(task, MODEL.format(name="ModelNew", forward=forward) + f"\\nn = '{name}'\\n")
         print(json.dumps([name, verdict.outcome, verdict.message, verdict.evaluator["containment"]]), flush=True)
 """
 
