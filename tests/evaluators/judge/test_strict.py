@@ -8,7 +8,6 @@ import pytest
 
 from evaluators.evaluator import Evaluator
 from evaluators.records import DROP_IN, VALUES, Outcome, Task, Verdict
-from tests.evaluators.conftest import PatientEvaluator
 
 MODEL = """
 import torch
@@ -67,7 +66,7 @@ RIGHT_BY_VALUE = {
 
 @pytest.fixture(scope="module", params=["cpu", pytest.param("auto", marks=pytest.mark.cuda, id="cuda")])
 def by_values(request, limits) -> Iterator[Evaluator]:
-    with PatientEvaluator(arch=request.param, limits=limits, strict=VALUES) as made:
+    with Evaluator(arch=request.param, limits=limits, strict=VALUES) as made:
         yield made
 
 
