@@ -22,6 +22,7 @@ def runner_limits(limits: LimitsConfig) -> RunnerLimits:
         device_memory_bytes=int(limits.gpu_memory_gib * 2**30),
         processes=_PROCESSES,
         file_bytes=int(limits.output_mib * 2**20),
+        files=limits.output_files,
     )
 
 

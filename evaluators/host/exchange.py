@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from evaluators.failures import InfraError, RunnerFailure
 from evaluators.host import claims
+from evaluators.host.quota import OverQuota
 from evaluators.host.runner_process import ProgramRuns, RunnerProcess
 from evaluators.records import Outcome
 from evaluators.shared.extension import ExtensionRequest
@@ -27,7 +28,9 @@ BuildExtension = Callable[[ExtensionRequest], dict[str, Any]]
 _OF_A_RUN = re.compile("(CUDA|cuDNN) error:")
 _COMPILER_WORDS = ("Error building extension", "CppCompileError", "ninja", "error: ", "compiler")
 _MOST_EXTENSIONS = 64
+_NO_ROOM = re.compile("No space left on device|Disk quota exceeded")
 _SENT_AHEAD = 32 << 10  # bytes of a request that a socket takes while nobody reads
+_QUOTA_SECONDS = 0.25  # for which a program runs before what it wrote is counted again
 
 
 class Exchange:
@@ -44,6 +47,7 @@ class Exchange:
         self._extensions = extensions
         self.libraries: set[Path] = set()
         self.seconds = 0.0
+        self._uncounted = 0.0  # seconds for which the program ran since what it wrote was counted
 
     def ask(
         self,
@@ -55,13 +59,14 @@ class Exchange:
     ) -> _T:
         """Sends one request and returns the reply as `decode` reads it (`evaluators.host.claims`). Raises RunnerFailure
         for whatever else happens."""
-        reply = self._answer(self._channel.body_of(message), timeout, descriptors)
+        is_call = message["op"] == "call"
+        reply = self._answer(self._channel.body_of(message), timeout, descriptors, is_call=is_call)
         return self._decoded(reply, decode, message["op"])
 
     def ask_burst(self, seeds: Sequence[int], timeout: float, outputs: int) -> claims.Called:
         """Has a runner with a loop in C++ make one call a seed (`evaluators/shared/bursts.cpp`). `outputs`: the number
         of tensors that a call returns. Raises RunnerFailure."""
-        reply = self._answer(claims.burst_request(seeds), timeout)
+        reply = self._answer(claims.burst_request(seeds), timeout, is_call=True)
         if not claims.is_burst(reply):
             return self._decoded(reply, claims.decode_mismatch, "call")
         try:
@@ -69,8 +74,9 @@ class Exchange:
         except ProtocolViolation as error:
             raise RunnerFailure(Outcome.RUNTIME_ERROR, self._explain(error)) from None
 
-    def _answer(self, body: bytes, timeout: float, descriptors: Sequence[int] = ()) -> bytes:
-        """The answer to one request. Raises RunnerFailure if none comes.
+    def _answer(self, body: bytes, timeout: float, descriptors: Sequence[int] = (), *, is_call: bool) -> bytes:
+        """The answer to one request. Raises RunnerFailure if none comes, or if the program has written more than it
+        may. After calls, which may be timed, that is not looked at each time.
 
         The runner runs from the request to its reply and at no other time: it cannot work ahead on inputs that it has
         not been called with, finish after it has answered, or slow the other side down. The clock runs while it does.
@@ -83,10 +89,14 @@ class Exchange:
             self._process.resume()
             if not is_short:
                 self._channel.send_body(body, descriptors)
-            return self._reply(timeout, start)
+            reply = self._reply(timeout, start)
+            self._uncounted += self.seconds
+            if not is_call or self._uncounted > _QUOTA_SECONDS:
+                self._check_quota()
+            return reply
         except PeerTimeout:
             raise RunnerFailure(Outcome.TIMEOUT, f"no answer within {timeout:.1f} s") from None
-        except ProgramRuns as error:
+        except (ProgramRuns, OverQuota) as error:
             raise RunnerFailure(Outcome.RUNTIME_ERROR, str(error)) from None
         except (PeerClosed, ProtocolViolation) as error:
             raise RunnerFailure(Outcome.RUNTIME_ERROR, self._explain(error)) from None
@@ -98,8 +108,14 @@ class Exchange:
         try:
             reply = self._channel.parse(body)
             if (raised := claims.decode_error(reply)) is not None:
-                raise _failure_of(*raised, operation)
+                kind, message = raised
+                self._check_quota()  # the program may have failed for that
+                if _NO_ROOM.search(message):
+                    message = f"{message} ({self._process.explain_no_room()})"
+                raise _failure_of(kind, message, operation)
             return decode(reply)
+        except OverQuota as error:
+            raise RunnerFailure(Outcome.RUNTIME_ERROR, str(error)) from None
         except ProtocolViolation as error:
             raise RunnerFailure(Outcome.RUNTIME_ERROR, self._explain(error)) from None
 
@@ -134,7 +150,7 @@ class Exchange:
         Raises Unbuilt, and what the channel raises."""
         deadline = start + timeout
         for _ in range(_MOST_EXTENSIONS):
-            body, _ = self._channel.receive_body(max(0.0, deadline - time.perf_counter()))
+            body = self._receive(deadline)
             end = time.perf_counter()
             self.seconds = end - start + self._process.stop()
             if claims.is_burst(body) or "extension" not in (reply := self._channel.parse(body)):
@@ -145,6 +161,22 @@ class Exchange:
             self._process.resume()
             self._channel.send(answer)
         raise ProtocolViolation(f"more than {_MOST_EXTENSIONS} extensions")
+
+    def _receive(self, deadline: float) -> bytes:
+        """The next message. While none comes, what the program writes is counted again and again. Raises OverQuota, and
+        what the channel raises."""
+        while True:
+            left = max(0.0, deadline - time.perf_counter())
+            try:
+                return self._channel.receive_body(min(left, _QUOTA_SECONDS))[0]
+            except PeerTimeout:
+                if left <= _QUOTA_SECONDS:
+                    raise
+                self._check_quota()
+
+    def _check_quota(self) -> None:
+        self._process.check_quota()
+        self._uncounted = 0.0
 
     def _build(self, request: Any) -> dict[str, Any]:
         """The answer to a candidate that asks for an extension."""

@@ -24,6 +24,7 @@ from evaluators.host.device import Device, Slot
 from evaluators.host.folders import give_folder, own_prefix, remove_folder
 from evaluators.host.locks import shared_folder
 from evaluators.host.process_group import ProcessGroup
+from evaluators.host.quota import Amount, FolderQuota, OverQuota, free_on
 from evaluators.host.zygote_handle import ZygoteHandle
 from evaluators.sandbox import Containment, hide_memory
 from evaluators.sandbox.process_counts import cpu_seconds_of, scheduled
@@ -37,6 +38,8 @@ _NO_DEVICE = {"kind": "cpu", "threads": 1}
 _PRINTED_BYTES = 500  # of a program's output, in messages
 _STOP_SECONDS = 20.0
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 2e-5, 0.01
+_FILES_IN_A_FOLDER = 4  # a folder holds as much as so many files of the largest size
+_FREEING_SECONDS = 1.0  # some file systems free the room of an ended program a moment later
 _STATUS_NAMES = {signal.SIGXCPU: "used up its CPU time", signal.SIGSEGV: "crashed with a segmentation fault"}
 
 
@@ -46,13 +49,19 @@ class ProgramRuns(Exception):
 
 @dataclass(frozen=True)
 class RunnerLimits:
-    """Limits of one runner; bytes, counts, seconds."""
+    """Limits of one runner; bytes, counts, seconds. `files`: in each folder in which it may write."""
 
     memory_bytes: int = 4 << 30
     device_memory_bytes: int = 48 << 30
     processes: int = 64
     file_bytes: int = 64 << 20
+    files: int = 8000
     cpu_seconds: int = 600
+
+    @property
+    def quota(self) -> Amount:
+        """What each folder may hold in which the runner may write."""
+        return Amount(_FILES_IN_A_FOLDER * self.file_bytes, self.files)
 
 
 class RunnerProcess:
@@ -82,6 +91,7 @@ class RunnerProcess:
         user = _FIRST_USER + 2 * slot.index + side
         for folder in (self._folder, *writable):
             give_folder(folder, user)
+        self._quota = FolderQuota((self._folder, *writable), limits.quota)
         ours, theirs = socket.socketpair()
         message = {
             "op": "fork",
@@ -111,7 +121,8 @@ class RunnerProcess:
 
     def halt(self) -> None:
         """Tells the runner and all that it started to stop."""
-        self._group.stop()
+        if not self._closed:
+            self._group.stop()
 
     def stop(self) -> float:
         """Stops the runner and all that it started. Returns the seconds of CPU time that it took until it stood still:
@@ -150,6 +161,30 @@ class RunnerProcess:
         with contextlib.suppress(OSError):
             return Census(len(os.listdir(f"/proc/{self.pid}/task")), len(children), seconds)
         return Census(0, len(children), seconds)
+
+    def check_quota(self) -> None:
+        """Raises OverQuota if the program has written more than it may.
+
+        If the disk is nearly full, ends the program. If that frees more than the quota, the program kept it in files
+        without a name: raises OverQuota; else InfraError.
+        """
+        self._quota.check()
+        disk = self._quota.drained_disk()
+        if disk is None:
+            return
+        before, deadline = free_on(disk), time.monotonic() + _FREEING_SECONDS
+        self.close()
+        while not (freed := free_on(disk).less(before)).exceeds(self._quota.most):
+            if time.monotonic() > deadline:
+                raise InfraError(f"the disk of {disk} is nearly full")
+            time.sleep(0.05)
+        raise OverQuota(f"the program kept {freed} on the disk, and may write {self._quota.most} to a folder")
+
+    def explain_no_room(self) -> str:
+        """What a program may write, for one that found no room. Raises InfraError if the disk has less than that."""
+        if (disk := self._quota.full_disk()) is not None:
+            raise InfraError(f"the disk of {disk} is full")
+        return f"a program may write {self._quota.most} to a folder"
 
     def last_output(self) -> str:
         """The last bytes that the program printed, decoded."""
@@ -191,7 +226,8 @@ class RunnerProcess:
             self._reap()
         except InfraError as error:
             _log.warning("runner %d: %s", self._group.leader, error)
-        remove_folder(self._folder)
+        for folder in {self._folder, *self._quota.overfull()}:
+            remove_folder(folder)
 
     def end(self) -> None:
         """Closes it. Raises InfraError if something that it started is still there."""
@@ -219,6 +255,8 @@ def _containment(
         memory_bytes=limits.memory_bytes,
         processes=limits.processes,
         file_bytes=limits.file_bytes,
+        folder_bytes=limits.quota.bytes,
+        folder_files=limits.quota.files,
         cpu_seconds=limits.cpu_seconds,
         user=user,
         folder=str(folder),

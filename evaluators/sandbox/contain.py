@@ -37,6 +37,7 @@ _MPS = Path("/tmp/nvidia-mps/control")  # there if the machine runs NVIDIA's mul
 class Containment:
     """Limits of one runner, in bytes, counts and seconds.
 
+    `folder_bytes`, `folder_files`: what its own folder may hold if that is in memory.
     `user`: the uid that it gets if we are root. `cores`: those on which it may run. If the host lets us mount, the
     runner may write only in `folder` and in the `writable` folders, and sees the `hidden` folders as empty.
     `maps_device`: it maps device memory. CUDA reserves terabytes of address space, so the limit of memory is then on
@@ -49,6 +50,8 @@ class Containment:
     cpu_seconds: int
     user: int
     folder: str
+    folder_bytes: int = 256 << 20
+    folder_files: int = 8000
     cores: Sequence[int] = ()
     hidden: Sequence[str] = ()
     writable: Sequence[str] = ()
@@ -225,7 +228,8 @@ def _restrict_mounts(containment: Containment, pid_namespace: bool) -> bool:
     if not _unshare(_CLONE_NEWNS) or not _mount("none", "/", "none", _MS_REC | _MS_PRIVATE):
         return False
     user, group = (containment.user,) * 2 if os.geteuid() == 0 else (os.geteuid(), os.getegid())
-    options = f"size={4 * containment.file_bytes},nr_inodes=20000,mode=0700,uid={user},gid={group}"
+    room = f"size={containment.folder_bytes},nr_inodes={containment.folder_files}"
+    options = f"{room},mode=0700,uid={user},gid={group}"
     memory = [containment.folder, "/dev/shm"]
     made = [_mount("tmpfs", place, "tmpfs", _MS_NOSUID | _MS_NODEV, options) for place in memory]
     made += [_mount(place, place, "none", _MS_BIND) for place in containment.writable]

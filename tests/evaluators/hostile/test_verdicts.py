@@ -44,6 +44,14 @@ FAILING: dict[str, tuple[str, str]] = {
         "runtime_error",
         program(forward="with open('f', 'wb') as f:\n    while True: f.write(bytes(1<<20))"),
     ),
+    "ten thousand files": (
+        "runtime_error",
+        program(forward="for n in range(10_000): open(str(n), 'w').close()"),
+    ),
+    "many files": (
+        "runtime_error",
+        program(forward="for n in range(100):\n    with open(str(n), 'wb') as f: f.write(bytes(1 << 20))"),
+    ),
     "closes descriptors": ("runtime_error", program(forward="os.closerange(0, 4096)")),
     "raises KeyboardInterrupt": ("runtime_error", program(forward="raise KeyboardInterrupt")),
     "recurses": ("runtime_error", program(top="def f(): return f()", forward="f()")),

@@ -40,9 +40,13 @@ CANDIDATE = TASK.replace("class Model(", "class ModelNew(").partition("def get_i
 class JudgeProcess:
     """An evaluator in a process of `judge_process.py`, and what attacks are told of it."""
 
-    def __init__(self, mode: str) -> None:
+    def __init__(self, mode: str, disk: str = "") -> None:
+        """`disk`: the size of a disk of its own, in mount's words."""
         self.mode = mode
         self.folder = Path(tempfile.mkdtemp(prefix="ws-", dir="/tmp"))
+        self.has_disk = bool(disk)
+        if disk:
+            subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={disk}", "tmpfs", str(self.folder)], check=True)
         self.folder.chmod(0o777)
         self.secret = f"warpsmith-secret-{secrets.token_hex(16)}"
         environment = {
@@ -79,6 +83,9 @@ class JudgeProcess:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(30)
         self.process.kill()
+        self.process.wait()
+        if self.has_disk:
+            subprocess.run(["umount", "--lazy", str(self.folder)], check=True)
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
