@@ -8,13 +8,18 @@ never count as 1.0 then.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from evaluators.compile.locks import locked
+from evaluators.host.whole_files import remove_abandoned, write_whole
 from evaluators.records import Estimate, Task, digest_of
 from evaluators.tasks import program_source
 
+_log = logging.getLogger(__name__)
 _EVERYWHERE = ("eager", "torch_compile", "torch_compile_reduce_overhead")
 _ON_CUDA = ("cuda_graph", "cudnn")
 
@@ -94,29 +99,42 @@ class BaselineResult:
 
 
 class BaselineStore:
-    """One small JSON file per (task, sizes, baseline, versions). It is replaced as a whole: readers see no half."""
+    """One small JSON file per (task, sizes, baseline, versions), which several processes may write. It is replaced as a
+    whole: readers see no half. `locks`: a lock for each, so that a baseline is measured once."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "baselines"
+        self.locks = folder / "locks"
 
     def _path(self, task: Task, name: str, versions: Mapping[str, str]) -> Path:
         key = digest_of(json.dumps([task.digest, name, sorted(versions.items())]))
         return self.folder / f"{key}.json"
 
+    @contextmanager
+    def measuring(self, task: Task, name: str, versions: Mapping[str, str], timeout: float) -> Iterator[None]:
+        """Within this block no other process measures the baseline. If another keeps it locked for `timeout` seconds,
+        both measure it, and the last result counts."""
+        self.locks.mkdir(parents=True, exist_ok=True)
+        with locked(self.locks / f"{self._path(task, name, versions).stem}.lock", timeout, "measuring"):
+            yield
+
     def get(self, task: Task, name: str, versions: Mapping[str, str]) -> BaselineResult | None:
-        """The stored result, or None if it has to be measured."""
+        """The stored result, or None if it has to be measured. A damaged one has to be measured, and the log says
+        so."""
         path = self._path(task, name, versions)
-        if not path.is_file():
+        try:
+            entry = json.loads(path.read_text())
+            speedup = Estimate(**entry["speedup"]) if entry["speedup"] else None
+            return BaselineResult(speedup, entry["reason"], entry.get("eager_seconds"))
+        except FileNotFoundError:
             return None
-        entry = json.loads(path.read_text())
-        speedup = Estimate(**entry["speedup"]) if entry["speedup"] else None
-        return BaselineResult(speedup, entry["reason"], entry.get("eager_seconds"))
+        except (ValueError, KeyError, TypeError) as error:
+            _log.warning("%s: baseline %s is measured again: %s is damaged (%r)", task.id, name, path, error)
+            return None
 
     def put(self, task: Task, name: str, versions: Mapping[str, str], result: BaselineResult) -> None:
         """Stores a result, together with the names and versions that it belongs to."""
-        path = self._path(task, name, versions)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        remove_abandoned(self.folder)
         entry = {"task": task.id, "baseline": name, "versions": dict(versions), **asdict(result)}
-        partial = path.with_suffix(".partial")
-        partial.write_text(json.dumps(entry, indent=1))
-        partial.replace(path)
+        write_whole(self._path(task, name, versions), json.dumps(entry, indent=1))

@@ -14,14 +14,16 @@ from pathlib import Path
 from evaluators.compile.builder import Builder
 from evaluators.compile.hints import needs_build
 from evaluators.host.device import Device
+from evaluators.judge.build_then_judge import BuildThenJudge
 from evaluators.judge.slot import OUR_FAILURES, MeasuringSlot
-from evaluators.records import DROP_IN, BuildError, Candidate, Estimate, Outcome, Task
+from evaluators.records import DROP_IN, Candidate, Estimate, Outcome, Task
 from evaluators.stored.baselines import BaselineResult, BaselineStore, baseline_source
 from evaluators.tasks.program import TaskPrograms
 from evaluators.timing.estimates import divide
 from evaluators.timing.presets import Preset
 
 _log = logging.getLogger(__name__)
+_LOCK_SECONDS = 300.0  # for another process that measures the same baseline
 
 
 class Baselines:
@@ -39,7 +41,8 @@ class Baselines:
         strict: str,
     ) -> None:
         self.names = tuple(names)
-        self._builder, self._slot, self._programs = builder, slot, programs
+        self._builder = builder
+        self._judging = BuildThenJudge(builder, slot, programs, may_build=True)
         self._store = BaselineStore(store)
         # By value, a baseline may be right that is refused as a drop-in replacement.
         self._versions = {**device.versions(), **({} if strict == DROP_IN else {"strict": strict})}
@@ -74,24 +77,26 @@ class Baselines:
 
     def get(self, task: Task, name: str) -> BaselineResult:
         """The speed-up of a baseline over eager: stored, or measured now. Raises InfraError if that is our fault."""
-        versions = self._versions
-        stored = self._store.get(task, name, versions)
+        stored = self._store.get(task, name, self._versions)
         if stored is not None:
             return stored
+        with self._store.measuring(task, name, self._versions, _LOCK_SECONDS):
+            stored = self._store.get(task, name, self._versions)  # another process may have measured it meanwhile
+            return stored or self._measure_and_store(task, name)
+
+    def _measure_and_store(self, task: Task, name: str) -> BaselineResult:
         result, is_lasting = self._measure(task, name)
         if is_lasting:
             if result.speedup is None:
                 _log.warning("%s: baseline %s is absent: %s", task.id, name, result.reason)
-            self._store.put(task, name, versions, result)
+            self._store.put(task, name, self._versions, result)
         return result
 
     def _measure(self, task: Task, name: str) -> tuple[BaselineResult, bool]:
         """The result, and whether it would be the same again: a timeout may come from a busy machine."""
         candidate = _candidate(task, name)
         artifact = self._builder.build(task, candidate)
-        if isinstance(artifact, BuildError):
-            return BaselineResult(None, f"{artifact.stage}: {artifact.message}"), True
-        judgement = self._slot.judge(self._programs.get(task), candidate.source, self._preset, artifact)
+        judgement = self._judging.judge(task, candidate, self._preset, artifact, passed_look=False)
         seconds = judgement.timing.reference_seconds.value if judgement.timing else None
         result = BaselineResult(judgement.speedup, judgement.message, seconds)
         return result, judgement.outcome is not Outcome.TIMEOUT
