@@ -47,7 +47,7 @@ class BuilderActor(FaultAwareApply):
         """Builds a candidate, and looks at it if this builder `looks`.
 
         Returns the artifact (None: the candidate compiles nothing), the reason why it does not compile, the verdict if
-        a look is enough for one, or the extension that the candidate turned out to lack.
+        a look is enough for one, or what the candidate turned out to lack.
         """
         built = self._build(request)
         if self._evaluator is None or isinstance(built, BuildError):

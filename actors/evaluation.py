@@ -12,14 +12,15 @@ from evaluators.shared.extension import ExtensionRequest
 class BuildRequest:
     """A candidate to compile for a task's sizes, which is then judged at a preset.
 
-    `extensions`: those that it asked for while it ran, and that were not built yet. `again`: whether it is to be judged
-    although it has been.
+    `extensions`: those that it asked for while it ran, and that were not built yet. `evictions`: how often its artifact
+    was evicted before it was judged. `again`: whether it is to be judged although it has been.
     """
 
     task: Task
     candidate: Candidate
     preset: str
     extensions: tuple[ExtensionRequest, ...] = ()
+    evictions: int = 0
     again: bool = False
 
 
@@ -28,8 +29,8 @@ class EvaluationRequest:
     """A candidate to judge at a preset.
 
     `artifact`: a builder's result (None: it compiles nothing). `extensions`: those that it asked for while it ran, and
-    that were not built yet. `passed_look`: whether a builder's look (`Evaluator.look`) found no failure. `again`:
-    whether it is to be judged although it has been.
+    that were not built yet. `passed_look`: whether a builder's look (`Evaluator.look`) found no failure. `evictions`:
+    how often its artifact was evicted before it was judged. `again`: whether it is to be judged although it has been.
     """
 
     task: Task
@@ -38,4 +39,5 @@ class EvaluationRequest:
     artifact: Artifact | BuildError | None = None
     extensions: tuple[ExtensionRequest, ...] = ()
     passed_look: bool = False
+    evictions: int = 0
     again: bool = False

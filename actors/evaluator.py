@@ -43,7 +43,8 @@ class EvaluatorActor(FaultAwareApply):
         self._evaluator.start()
 
     def evaluate(self, request: EvaluationRequest) -> Verdict | Unbuilt:
-        """Judges one candidate, or returns the extension that it lacks. Never raises for anything a candidate does."""
+        """Judges one candidate, or returns what it lacks: an extension, or its artifact. Never raises for anything a
+        candidate does."""
         candidate = request.candidate
         try:
             return self._evaluator.evaluate(

@@ -62,6 +62,7 @@ CHANGEABLE: Mapping[str, str] = {
     "learner.timeout": "patience only",
     "evaluator.workers": "speed only",
     "evaluator.builders": "speed only",
+    "evaluator.build_cache_gib": "what is kept, not its content",
     "evaluator.store": "baselines and artifacts are named by their inputs",
     "evaluator.verdicts_of": "verdicts that are taken over say so",
     "tracking": "where the run is shown, not its work",

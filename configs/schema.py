@@ -291,7 +291,8 @@ class EvaluatorConfig:
     # URI of a folder on any file system that pyarrow knows (`s3://...`), through which nodes share compiled extensions.
     # Leave it empty if nodes share `store` itself.
     build_cache: str = ""
-    build_cache_gib: float = bounded(20.0, 0.1)  # GiB of extensions in `store`; the least recently used go first
+    # GiB of extensions in `store`, and as much again of artifacts; the least recently used go first.
+    build_cache_gib: float = bounded(20.0, 0.1)
     limits: LimitsConfig = field(default_factory=LimitsConfig)
 
 

@@ -68,7 +68,8 @@ class Evaluator:
         `confirm` gives the second opinion that the preset `paper` asks for.
         `store` keeps baselines and build artifacts between evaluators; without it they last as long as this one.
         `cache` keeps extensions, in `store` unless given. Without `builds`, `evaluate` raises Unbuilt for a candidate
-        that asks for an extension which is not in its artifact, so that the caller can have it built elsewhere.
+        that asks for an extension which is not in its artifact, or whose artifact was evicted, so that the caller can
+        have it built elsewhere.
         Without `guarded` a program is believed: its own clock decides, and findings do not change the outcome. That is
         for showing what the guard is worth, never for rewards that anybody trusts.
         `verdicts_of`: folders of earlier runs. Their verdicts are reused if they would be measured alike
@@ -185,7 +186,8 @@ class Evaluator:
         judgement = _judge_text(source)
         if judgement is None:
             try:
-                judgement = self._slot.look(self._programs.get(task), source, artifact)
+                with self.builder.artifacts.used(artifact):
+                    judgement = self._slot.look(self._programs.get(task), source, artifact)
             except OUR_FAILURES as error:
                 _log.warning("%s: a look failed: %s", task.id, error)
         if judgement is None:

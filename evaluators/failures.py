@@ -5,6 +5,9 @@ from __future__ import annotations
 from evaluators.records import Outcome
 from evaluators.shared.extension import ExtensionRequest
 
+EVICTED = "its artifact was evicted before it was judged: raise evaluator.build_cache_gib"
+MOST_EVICTIONS = 3  # of one candidate's artifact before it is judged
+
 
 class InfraError(Exception):
     """The evaluator itself failed. The candidate is not to blame."""
@@ -26,11 +29,12 @@ class RunnerFailure(Exception):
 
 
 class Unbuilt(Exception):
-    """A candidate asked, as it ran, for an extension that nobody has built. It is to be measured again after that."""
+    """A candidate asked, as it ran, for an extension that nobody has built; or its artifact was evicted before it ran
+    (`request` is None). It is to be built, and then measured again."""
 
-    def __init__(self, request: ExtensionRequest) -> None:
+    def __init__(self, request: ExtensionRequest | None) -> None:
         super().__init__(request)  # so that it can be pickled
         self.request = request
 
     def __str__(self) -> str:
-        return f"extension {self.request.name} is not built"
+        return f"extension {self.request.name} is not built" if self.request else EVICTED

@@ -89,8 +89,8 @@ class Artifact:
     """The result of a build.
 
     `path`: a folder for what the candidate compiles as it runs (Inductor, Triton). `extensions`: those that it asks
-    for, each with the key of the request and the digest under which the build cache has it. `seconds`: how long
-    building took when it was done.
+    for, each with the key of the request and the digest under which the build cache has it. `store`: the identity of
+    the store that has it. `seconds`: how long building took when it was done.
     """
 
     digest: str
@@ -98,6 +98,7 @@ class Artifact:
     path: str
     arch: str
     extensions: tuple[tuple[str, str], ...] = ()
+    store: str = ""
     seconds: float = field(default=0.0, compare=False)
 
 

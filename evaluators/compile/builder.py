@@ -7,27 +7,26 @@ with which the candidate does not compile.
 from __future__ import annotations
 
 import json
-import shutil
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from configs.schema import LimitsConfig
+from evaluators.compile.artifacts import Artifacts
 from evaluators.compile.attempt import BuildAttempt, BuildPlace
 from evaluators.compile.cache import BuildCache
 from evaluators.compile.farm import ExtensionFarm
-from evaluators.compile.locks import locked
 from evaluators.compile.run_settings import runner_limits, slot_of_unmeasured
 from evaluators.failures import InfraError
 from evaluators.host.cpu_device import CpuDevice
 from evaluators.host.device import Device
+from evaluators.host.folders import remove_folder
 from evaluators.host.host_check import check_host
 from evaluators.host.zygote_handle import ZygoteHandle
 from evaluators.records import Artifact, BuildError, Candidate, Task, digest_of
 from evaluators.shared.extension import ExtensionRequest
 
-_LOCK_SECONDS = 900.0
 _MOST_ROUNDS = 4
 # Compute capabilities by Ray's names of accelerators, for builders on machines without the GPU.
 CAPABILITIES = {
@@ -73,9 +72,9 @@ class Builder:
             )
         self.device = None if isinstance(device, str) else device
         self.arch = device if isinstance(device, str) else device.arch
-        self.store = store.absolute() / "artifacts"  # runners have another current folder
         self.limits = limits
         self.cache = cache or BuildCache(store / "extensions")
+        self.artifacts = Artifacts(store / "artifacts", self.cache.max_bytes)
         slot, host = slot_of_unmeasured(), CpuDevice()
         self._host_zygote = ZygoteHandle(host, require_containment)
         # On a CPU the same processes build and measure; processes with a GPU differ from a sandbox without one.
@@ -101,16 +100,16 @@ class Builder:
         if len(also) > _MOST_ROUNDS:
             return BuildError("compile", f"the program asked for another extension each of {_MOST_ROUNDS} times it ran")
         artifact = self.artifact(task, candidate)
-        folder = Path(artifact.path)
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with locked(folder.with_suffix(".lock"), _LOCK_SECONDS):
+        if not also and (stored := self._stored(artifact)) is not None:
+            return stored
+        with self.artifacts.building(artifact):
             stored = self._stored(artifact)
             if isinstance(stored, BuildError):
                 return stored
             if stored and not also:
                 return stored
-            if stored is None:
-                shutil.rmtree(folder, ignore_errors=True)  # left by a build that did not finish
+            if stored is None and Path(artifact.path).exists():
+                remove_folder(Path(artifact.path))  # left by a build that did not finish
             start = time.perf_counter()
             attempt = BuildAttempt(self.place, task, candidate, dict(stored.extensions) if stored else {})
             for request in also:
@@ -118,10 +117,10 @@ class Builder:
                 self.cache.share(self.farm.digest(request))
             error = None if stored else attempt.build(artifact)
             seconds = time.perf_counter() - start + (stored.seconds if stored else 0.0)
-            if attempt.is_final:
+            if attempt.is_final or not error:
                 failure = {"stage": error.stage, "message": error.message} if error else None
-                entry = {"error": failure, "seconds": seconds, "extensions": attempt.extensions}
-                _write_whole(folder.with_suffix(".json"), json.dumps(entry))
+                result = {"error": failure, "seconds": seconds, "extensions": attempt.extensions}
+                self.artifacts.write_record(artifact, {**result, "final": attempt.is_final})
             if error:
                 return replace(error, seconds=seconds)
             return replace(artifact, extensions=tuple(attempt.extensions.items()), seconds=seconds)
@@ -135,14 +134,13 @@ class Builder:
         versions = dict(self.device.versions()) if self.device else {"arch": self.arch}
         environment = json.dumps([versions, self.farm.toolchain.identity], sort_keys=True)
         digest = digest_of(f"{candidate.digest}\n{task.digest}\n{environment}")
-        return Artifact(digest, "caches", str(self.store / digest), self.arch)
+        path = str(self.artifacts.place(digest))
+        return Artifact(digest, "caches", path, self.arch, store=self.artifacts.identity)
 
     def _stored(self, artifact: Artifact) -> Artifact | BuildError | None:
-        """The result of an earlier build, unless the cache has evicted a part of it."""
-        record = Path(artifact.path).with_suffix(".json")
-        try:
-            entry = json.loads(record.read_text())
-        except FileNotFoundError:
+        """The result of an earlier build, unless another attempt may give another, or a part of it was evicted."""
+        entry = self.artifacts.read_record(artifact)
+        if entry is None or not entry.get("final", True):
             return None
         if entry["error"]:
             return BuildError(**entry["error"], seconds=entry["seconds"])
@@ -159,9 +157,3 @@ class Builder:
         """Ends the builder's processes."""
         self._zygote.close()
         self._host_zygote.close()
-
-
-def _write_whole(path: Path, text: str) -> None:
-    partial = path.with_suffix(".partial")
-    partial.write_text(text)
-    partial.replace(path)

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from evaluators.compile.builder import Builder
 from evaluators.compile.hints import needs_build
-from evaluators.failures import Unbuilt
+from evaluators.failures import EVICTED, MOST_EVICTIONS, InfraError, Unbuilt
 from evaluators.judge.judgement import Judgement
 from evaluators.judge.slot import MeasuringSlot
 from evaluators.records import Artifact, BuildError, Candidate, Outcome, Task
@@ -23,7 +23,8 @@ class BuildThenJudge:
     """Builds candidates as far as they need it, and has them judged in a measuring slot."""
 
     def __init__(self, builder: Builder, slot: MeasuringSlot, programs: TaskPrograms, *, may_build: bool) -> None:
-        """Without `may_build`, `judge` raises Unbuilt for an extension that is not in a candidate's artifact."""
+        """Without `may_build`, `judge` raises Unbuilt for an extension that is not in a candidate's artifact, and for
+        an artifact that was evicted."""
         self._builder, self._slot, self._programs, self._may_build = builder, slot, programs, may_build
 
     def judge(
@@ -45,14 +46,21 @@ class BuildThenJudge:
             artifact = self._builder.build(task, candidate)
         build_seconds = time.perf_counter() - start
         requests: list[ExtensionRequest] = []
+        evictions = 0
         while not isinstance(artifact, BuildError):
             try:
                 program = self._programs.get(task)
-                judgement = self._slot.judge(program, candidate.source, preset, artifact, passed_look=passed_look)
+                with self._builder.artifacts.used(artifact):
+                    judgement = self._slot.judge(program, candidate.source, preset, artifact, passed_look=passed_look)
             except Unbuilt as missing:
                 if not self._may_build:
                     raise
-                requests.append(missing.request)
+                if missing.request is None:
+                    evictions += 1
+                    if evictions > MOST_EVICTIONS:
+                        raise InfraError(EVICTED) from None
+                else:
+                    requests.append(missing.request)
                 start = time.perf_counter()
                 artifact = self._builder.build(task, candidate, requests)
                 build_seconds += time.perf_counter() - start

@@ -15,7 +15,7 @@ from actors.evaluation import BuildRequest, EvaluationRequest
 from actors.pool import ActorPool
 from actors.pool_records import PoolExhausted, PoolFailure
 from evaluators.compile.hints import needs_build
-from evaluators.failures import Unbuilt
+from evaluators.failures import EVICTED, MOST_EVICTIONS, Unbuilt
 from evaluators.records import Candidate, Outcome, Task, Verdict
 from evaluators.timing.new_best import combined, needs_another
 from orchestration.step.gathering import Gathering
@@ -133,14 +133,23 @@ class Judging:
             outcome,
             request.extensions,
             self._builders_look,
+            request.evictions,
             request.again,
         )
         self.evaluators.submit(evaluation, "evaluate", priority=-1 if request.again else 0)
 
     def _build_more(self, request: BuildRequest | EvaluationRequest, missing: Unbuilt) -> None:
-        """Builds an extension that a candidate asked for while it ran: before all others, since it is half judged."""
-        extensions = (*request.extensions, missing.request)
-        rebuild = BuildRequest(request.task, request.candidate, request.preset, extensions, request.again)
+        """Builds what a candidate turned out to lack: an extension that it asked for while it ran, or its artifact,
+        which was evicted. It goes before all others, since it is half judged."""
+        extensions, evictions = request.extensions, request.evictions
+        if missing.request is not None:
+            extensions = (*extensions, missing.request)
+        elif evictions == MOST_EVICTIONS:
+            self._settle(request, _infra_verdict(request, EVICTED))
+            return
+        else:
+            evictions += 1
+        rebuild = BuildRequest(request.task, request.candidate, request.preset, extensions, evictions, request.again)
         self.builders.submit(rebuild, "prepare", priority=-1)
 
     def _receive_verdict(self, request: EvaluationRequest, outcome: Any) -> None:
