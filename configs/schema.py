@@ -255,9 +255,7 @@ class LimitsConfig:
     call_seconds: float = bounded(10.0, 0.1)
     memory_gib: float = bounded(4.0, 0.1)  # GiB of host memory; on a GPU, CUDA's libraries take some of it
     gpu_memory_gib: float = bounded(32.0, 0.5)  # GiB of GPU memory
-    output_mib: float = bounded(
-        64.0, 1.0
-    )  # MiB of the largest file that it may write; a folder may hold four times that
+    output_mib: float = bounded(64.0, 1.0)  # MiB of the largest file that it may write; a folder holds four times that
     output_files: int = bounded(8000, 100)  # files and folders that a folder may hold in which it writes
 
 
