@@ -33,12 +33,13 @@ def parse_source(source: str) -> ast.Module:
 
 
 def why_not_python(source: str) -> str | None:
-    """Why Python does not compile the text, or None if it does. Python's warnings about it are left out."""
+    """Why the text does not parse, or None if it does.
+
+    It is not compiled: CPython compiles the body of each `finally` twice, so nested ones take any time and memory. A
+    program that parses and does not compile (`return` outside of a function) fails in its runner.
+    """
     try:
-        _refuse_other_encodings(source)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            compile(source, "<candidate>", "exec", dont_inherit=True)
+        parse_source(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         return str(error)
     return None

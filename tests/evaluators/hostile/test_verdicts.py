@@ -10,6 +10,7 @@ import pytest
 from evaluators.records import Outcome
 from tests.evaluators.hostile.programs import PIPE, TASK, assert_next_is_ok, next_nonce, program
 from tests.evaluators.hostile.storage import assert_storable
+from tests.evaluators.test_syntax import COPIED_BODIES
 
 FORK_BOMB = """
 while True:
@@ -26,6 +27,7 @@ FAILING: dict[str, tuple[str, str]] = {
     "deep operators": ("build_error", "x = " + "-" * 100000 + "1"),
     "deep attributes": ("build_error", "x = a" + ".a" * 50000),
     "no ModelNew": ("build_error", "x = 1\n"),
+    "returns from a module": ("build_error", program(top="return")),
     "loops in import": ("timeout", program(top="while True: pass")),
     "loops in constructor": ("timeout", program(init="while True: pass")),
     "loops in forward": ("timeout", program(forward="while True: pass")),
@@ -121,6 +123,12 @@ def test_a_hostile_program_ends_in_its_verdict(evaluator, name) -> None:
     assert verdict.message
     assert len(verdict.message) <= 2000
     assert_storable(verdict)
+    assert_next_is_ok(evaluator)
+
+
+def test_a_program_that_takes_all_memory_to_compile_fails_in_its_own_process(evaluator) -> None:
+    verdict = evaluator.evaluate(TASK, COPIED_BODIES.replace("f(a)", "f(a); " * 200))
+    assert verdict.outcome in (Outcome.RUNTIME_ERROR, Outcome.TIMEOUT), verdict.message
     assert_next_is_ok(evaluator)
 
 
