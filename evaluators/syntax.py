@@ -12,6 +12,8 @@ import tokenize
 import warnings
 from typing import Any
 
+from evaluators.tokens import count_tokens
+
 _PARSING = threading.Lock()
 _TWO_LINES = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)?[^\r\n]*")  # in which Python looks for the encoding
 _MAX_DEPTH = 1000  # of a normalised tree. `ast.parse` reads deeper ones, but not at every depth of the stack
@@ -24,8 +26,9 @@ def parse_source(source: str) -> ast.Module:
     SystemError ("AST constructor recursion depth mismatch") if two trees are built at once.
 
     Raises SyntaxError, ValueError, RecursionError or MemoryError, as `ast.parse` does, and SyntaxError for a text that
-    declares another encoding than UTF-8.
+    declares another encoding than UTF-8, or that takes long to parse (`evaluators.tokens`).
     """
+    count_tokens(source)
     _refuse_other_encodings(source)
     with _PARSING, warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -13,8 +13,8 @@ from bisect import bisect
 from dataclasses import dataclass
 
 from evaluators.syntax import parse_source
+from evaluators.tokens import MAX_CHARACTERS
 
-MAX_SOURCE = 200_000  # characters of one program; a longer one is refused
 _PARSE_BUDGET = 1_000_000  # characters of one answer that Python's parser may read, so that no answer is slow
 _PARSE_OVERHEAD = 200  # characters that a call of the parser counts for, besides its text
 _FENCES_AHEAD = 16  # fences that may be the end of a block
@@ -99,8 +99,8 @@ def parse_response(text: str, finish_reason: str = "stop") -> ParsedResponse:
     answer = _without_reasoning(_clean(text))
     document = _Document(answer)
     code, problem = _find_code(document, was_cut)
-    if code is not None and len(code) > MAX_SOURCE:
-        code, problem = None, f"longer than {MAX_SOURCE} characters"
+    if code is not None and len(code) > MAX_CHARACTERS:
+        code, problem = None, f"longer than {MAX_CHARACTERS} characters"
     return ParsedResponse(document.section("analysis"), document.section("design"), code, problem)
 
 
@@ -279,7 +279,7 @@ class _Document:
         )
 
     def _parse(self, code: str) -> ast.Module | None:
-        if len(code) > min(MAX_SOURCE, self._budget):
+        if len(code) > min(MAX_CHARACTERS, self._budget):
             return None
         self._budget -= len(code) + _PARSE_OVERHEAD
         try:
@@ -317,7 +317,7 @@ def _heading(index: int, line: str) -> _Heading | None:
 
 def _ends_in_string(code: str) -> bool:
     """Whether code that does not parse ends inside a triple-quoted string, which further lines may close."""
-    if len(code) > MAX_SOURCE:
+    if len(code) > MAX_CHARACTERS:
         return False
     try:
         parse_source(code)

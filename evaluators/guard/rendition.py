@@ -25,7 +25,6 @@ from evaluators.tasks.loader import load_variants
 
 LONGEST = 12_000  # characters of a rendition; a longer one loses its middle
 _HEAD = LONGEST * 2 // 3
-_LONGEST_SOURCE = 200_000
 _KEPT = frozenset({"ModelNew", "Model", "forward", "self", "cls"})
 _LONGEST_TEXT, _MOST_WORDS = 40, 4  # characters and words of a string that is shown
 _LONGEST_NUMBER = 20  # digits
@@ -59,8 +58,6 @@ dim3 float2 float4 half __half cudaStream_t cudaMemcpyAsync cudaMalloc cudaFree
 def rendition(source: str) -> str:
     """The program with numbered names and without its author's words. Empty if the program does not parse, or is too
     long or too deeply nested."""
-    if len(source) > _LONGEST_SOURCE:
-        return ""
     try:
         body = parse_source(source)
         anonymiser = _Anonymiser(body)

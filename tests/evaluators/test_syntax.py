@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from evaluators.syntax import parse_source, why_not_python
+from evaluators.tokens import MAX_CHARACTERS, MAX_TOKENS
 
 SOURCE = Path(__file__).read_text()
 # CPython compiles the body of each `finally` twice, so this one 2 ** 16 times: gigabytes of code.
@@ -99,3 +100,55 @@ def test_a_program_is_read_and_not_compiled() -> None:
     start = time.thread_time()
     assert why_not_python(COPIED_BODIES) is None
     assert time.thread_time() - start < 0.1
+
+
+MANY_LINES = "a\n" * MAX_TOKENS
+TOO_MUCH = {
+    "characters": ("#" * (MAX_CHARACTERS + 1), "characters"),
+    "short lines": (MANY_LINES, "tokens"),
+    "one long line": ("x = [" + "1," * MAX_TOKENS + "]", "tokens"),
+    "blanks between": ("x = [" + "1 , " * MAX_TOKENS + "]", "tokens"),
+    "comments between": ("a #\n" * MAX_TOKENS, "tokens"),
+    "continued lines": ("x = a" + "\\\n+a" * MAX_TOKENS, "tokens"),
+    "strings": ("x = " + "'' " * MAX_TOKENS + "\n", "tokens"),
+    "numbers with dots": ("x = [" + "1..a," * MAX_TOKENS + "]", "tokens"),
+    "numbers with signs": ("x = 0xe" + "+0xe" * MAX_TOKENS, "tokens"),
+    "a string that is not closed": ("'\n" + MANY_LINES, "tokens"),
+    "an escaped end of a line": ("'\\\r\n'\n" + MANY_LINES, "tokens"),
+    "fields of one string": ("f'" + "{a}" * MAX_TOKENS + "'", "tokens"),
+    "fields and much text": ("f'" + "{a}" * 2_000 + "a" * 100_000 + "'", "f-strings"),
+    "quotes in a field": ("""f"{'"'''}"\n""" + MANY_LINES, "tokens"),  # since Python 3.12 one string ends there
+    "accents": ("a" + "\u0301\u0316" * 10_000, "ASCII"),
+    "accents in a field": ("f'{a" + "\u0301\u0316" * 10_000 + "}'", "ASCII"),
+}
+FEW_TOKENS = {
+    "statements": "a\n" * (MAX_TOKENS // 2 - 1),
+    "a comment": "#" * MAX_CHARACTERS,
+    "comments": "# a\n" * (MAX_CHARACTERS // 4),
+    "empty lines": "\n" * MAX_CHARACTERS,
+    "blanks": " " * MAX_CHARACTERS,
+    "a string": "x = '" + "a, " * 60_000 + "'",
+    "a string of lines": 'x = """' + "f(a);\n" * 30_000 + '"""',
+    "accents": "x = '" + "\u0301\u0316" * 50_000 + "'  # " + "\u0301\u0316" * 40_000,
+    "an f-string": "x = f'" + '{a["b"]:>{c}}' * 100 + "{{ }}" * 100 + "a " * 1_000 + "'",
+    "an f-string of lines": 'x = f"""' + "int {a}[{', '.join(b)}] = {{ 0 }};\n" * 200 + '"""  # ' + "-" * 100_000,
+    "a long number": "x = 0x" + "f" * 100_000,
+    "numbers": "x = 1.5e-3 + .5j + 0b1 + 1_000 + 1.",
+}
+
+
+@pytest.mark.parametrize("name", TOO_MUCH)
+def test_a_text_that_takes_long_to_parse_is_refused_first(name: str) -> None:
+    source, limit = TOO_MUCH[name]
+    seconds = []
+    for _ in range(3):  # a collection of garbage may fall into any of them
+        start = time.thread_time()
+        reason = why_not_python(source) or ""
+        seconds.append(time.thread_time() - start)
+        assert limit in reason
+    assert min(seconds) < 0.05
+
+
+@pytest.mark.parametrize("name", FEW_TOKENS)
+def test_a_long_text_of_few_tokens_is_read(name: str) -> None:
+    assert why_not_python(FEW_TOKENS[name]) is None

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prompts.parse import MAX_SOURCE, ParsedResponse, parse_response
+from evaluators.tokens import MAX_CHARACTERS
+from prompts.parse import ParsedResponse, parse_response
 
 CODE = "import torch\n\n\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        return x + 1"
 QUOTED = CODE.replace("x + 1", "x + 2")
@@ -232,8 +233,8 @@ def test_nothing_is_executed(tmp_path: Path) -> None:
 
 
 def test_a_program_beyond_the_limit_is_refused() -> None:
-    parsed = parse_response(answer(block(CODE + "\n" + "x = 1\n" * (MAX_SOURCE // 6))))
-    assert (parsed.code, parsed.problem) == (None, f"longer than {MAX_SOURCE} characters")
+    parsed = parse_response(answer(block(CODE + "\n" + "x = 1\n" * (MAX_CHARACTERS // 6))))
+    assert (parsed.code, parsed.problem) == (None, f"longer than {MAX_CHARACTERS} characters")
 
 
 PIECES = [

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prompts.parse import MAX_SOURCE, end_of_program, parse_response
+from evaluators.tokens import MAX_CHARACTERS
+from prompts.parse import end_of_program, parse_response
 from prompts.render import PromptRenderer
 
 CODE = "import torch\n\n\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        return x + 1"
@@ -132,7 +133,7 @@ ADVERSARIAL = {
     "blank lines": "ModelNew\n" + (" " * 999 + "\n") * 1000,
     "few fences": "ModelNew\n" + ("```\nx = (\n" + "y = 1\n" * 2000) * 80,
     "unclosed strings": ("## Code Implementation\n```\nclass ModelNew:\n    '''\n" + "x\n" * 100) * 500,
-    "a long program": answer(fenced(CODE + "\n" + "x = 1\n" * (MAX_SOURCE // 6))),
+    "a long program": answer(fenced(CODE + "\n" + "x = 1\n" * (MAX_CHARACTERS // 6))),
 }
 
 

@@ -26,6 +26,8 @@ FAILING: dict[str, tuple[str, str]] = {
     "deep brackets": ("build_error", "(" * 20000),
     "deep operators": ("build_error", "x = " + "-" * 100000 + "1"),
     "deep attributes": ("build_error", "x = a" + ".a" * 50000),
+    "very many statements": ("build_error", program(top="x = 1\n" * 20_000)),
+    "very many accents": ("build_error", program(top="a" + "\u0301\u0316" * 90_000)),
     "no ModelNew": ("build_error", "x = 1\n"),
     "returns from a module": ("build_error", program(top="return")),
     "loops in import": ("timeout", program(top="while True: pass")),
