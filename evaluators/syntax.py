@@ -10,6 +10,7 @@ import re
 import threading
 import tokenize
 import warnings
+from functools import lru_cache
 from typing import Any
 
 from evaluators.tokens import count_tokens
@@ -35,6 +36,23 @@ def parse_source(source: str) -> ast.Module:
         return ast.parse(source)
 
 
+def shared_tree(source: str) -> ast.Module:
+    """The syntax tree of a text, parsed once for all readers of the same text. Nobody may change it. Raises what
+    `parse_source` raises."""
+    tree = _tree_or_error(source)
+    if isinstance(tree, ast.Module):
+        return tree
+    raise type(tree)(*tree.args)
+
+
+@lru_cache(maxsize=4)  # a verdict's text, and those of other threads
+def _tree_or_error(source: str) -> ast.Module | Exception:
+    try:
+        return parse_source(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        return error.with_traceback(None)
+
+
 def why_not_python(source: str) -> str | None:
     """Why the text does not parse, or None if it does.
 
@@ -42,7 +60,7 @@ def why_not_python(source: str) -> str | None:
     program that parses and does not compile (`return` outside of a function) fails in its runner.
     """
     try:
-        parse_source(source)
+        shared_tree(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         return str(error)
     return None
@@ -58,7 +76,7 @@ def normalised_source(source: str) -> str:
     The form of a text that does not parse, or whose tree is very deep, is the text itself.
     """
     try:
-        tree = parse_source(source)
+        tree = shared_tree(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return source
     return _written(tree) or source
@@ -68,37 +86,41 @@ def _written(tree: ast.Module) -> str | None:
     """The nodes of a tree with their fields, in order, one part a line; different for different trees. None for a tree
     that is too deep. It does not recurse, so the depth of the stack at which it is called makes no difference."""
     parts: list[str] = []
-    rest: list[tuple[int, Any]] = [(0, tree)]
+    rest: list[str | tuple[int, Any]] = [(0, tree)]
     while rest:
-        depth, item = rest.pop()
+        item = rest.pop()
+        if isinstance(item, str):
+            parts.append(item)
+            continue
+        depth, branch = item
         if depth > _MAX_DEPTH:
             return None
-        if isinstance(item, ast.AST):
-            parts.append(type(item).__name__)
-            rest.append((depth, _END))
-            for name in reversed(item._fields):
-                value = getattr(item, name, None)
-                if value is not None and value != []:  # so that a Python with more fields writes the same
-                    rest.append((depth + 1, value))
-                    rest.append((depth, _Field(name)))
-        elif isinstance(item, list):
+        inside: list[str | tuple[int, Any]] = []
+        if isinstance(branch, list):
             parts.append("[")
-            rest.append((depth, _END))
-            rest.extend((depth + 1, part) for part in reversed(item))
-        elif isinstance(item, _Field):
-            parts.append(f".{item}")
-        elif type(item) is int:
-            parts.append(hex(item))  # decimal digits are limited in number
+            inside += [_leaf(part) or (depth + 1, part) for part in branch]
         else:
-            parts.append(repr(item))
+            parts.append(type(branch).__name__)
+            for name in branch._fields:
+                value = getattr(branch, name, None)
+                if value is not None and value != []:  # so that a Python with more fields writes the same
+                    inside += (f".{name}", _leaf(value) or (depth + 1, value))
+        inside.append(_END)
+        inside.reverse()
+        rest += inside
     return "\n".join(parts)
 
 
-class _Field(str):
-    """The name of a field, or the end of a node or a list."""
+_END = "."  # of a node or a list
 
 
-_END = _Field("")
+def _leaf(value: Any) -> str | None:
+    """How a value is written that holds no others; None for a node with fields or a list."""
+    if isinstance(value, ast.AST):
+        return None if value._fields else f"{type(value).__name__}\n{_END}"
+    if isinstance(value, list):
+        return None
+    return hex(value) if type(value) is int else repr(value)  # decimal digits are limited in number
 
 
 def _refuse_other_encodings(source: str) -> None:

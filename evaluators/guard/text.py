@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from evaluators.guard.evidence import Evidence
 from evaluators.records import Finding
-from evaluators.syntax import parse_source
+from evaluators.syntax import shared_tree
 
 _MOST = 5
 _MODULES = {
@@ -60,7 +60,7 @@ _WORDS = {  # of C++ and CUDA
 _TOKENS = re.compile(
     r"""//[^\n]*+|/\*(?:[^*]|\*(?!/))*+(?:\*/)?          # comments, which may have no end
     |"(?:\\.|[^"\\\n])*+"?|'(?:\\.|[^'\\\n])*+'?  # literals
-    |(?P<word>[A-Za-z_]\w*+)""",
+    |([A-Za-z_]\w*+)""",
     re.VERBOSE | re.DOTALL,
 )
 _CPP = re.compile(r"#include\b|__global__|PYBIND11_MODULE|torch::Tensor|at::Tensor")
@@ -71,35 +71,45 @@ class TextIsPlain:
 
     def examine(self, evidence: Evidence) -> Iterable[Finding]:
         try:
-            body = parse_source(evidence.source)
+            body = shared_tree(evidence.source)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             return
-        hints = list(dict.fromkeys([*_in_python(body), *_in_extensions(body)]))
+        hints = list(dict.fromkeys(_hints(body)))
         if hints:
             more = f" and {len(hints) - _MOST} more" if len(hints) > _MOST else ""
             yield Finding("text", "hint", f"its text {', '.join(hints[:_MOST])}{more}")
 
 
-def _in_python(body: ast.Module) -> Iterator[str]:
-    for node in ast.walk(body):
-        if isinstance(node, ast.Import):
-            for name in node.names:
-                yield from _look_up(_MODULES, name.name.partition(".")[0])
-        elif isinstance(node, ast.ImportFrom):
-            yield from _look_up(_MODULES, (node.module or "").partition(".")[0])
-        elif isinstance(node, ast.Attribute):
-            yield from _look_up(_ATTRIBUTES, node.attr)
-            if isinstance(node.ctx, ast.Store) and (base := _base(node)) not in ("self", "cls", "ctx", ""):
-                yield f"sets attributes of {base}"
-        elif isinstance(node, ast.FunctionDef):
-            yield from _look_up(_ATTRIBUTES, node.name)
-        elif isinstance(node, ast.Try) and any(isinstance(part, ast.Return) for part in _in_handlers(node)):
+def _hints(body: ast.Module) -> Iterator[str]:
+    """What a reader should look at, from top to bottom; in one pass, since handlers of errors may hold others."""
+    rest: list[tuple[ast.AST, bool]] = [(body, False)]
+    while rest:
+        node, in_handler = rest.pop()
+        if isinstance(node, ast.Constant):
+            if isinstance(node.value, str):
+                yield from _in_string(node.value)
+            continue
+        if isinstance(node, ast.Return) and in_handler:
             yield "returns another result when it fails"
+        yield from _in_python(node)
+        in_handler = in_handler or isinstance(node, ast.ExceptHandler)
+        children = [(child, in_handler) for child in ast.iter_child_nodes(node) if child._fields]
+        children.reverse()
+        rest += children
 
 
-def _in_handlers(node: ast.Try) -> Iterator[ast.AST]:
-    for handler in node.handlers:
-        yield from ast.walk(handler)
+def _in_python(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Attribute):
+        yield from _look_up(_ATTRIBUTES, node.attr)
+        if isinstance(node.ctx, ast.Store) and (base := _base(node)) not in ("self", "cls", "ctx", ""):
+            yield f"sets attributes of {base}"
+    elif isinstance(node, ast.Import):
+        for name in node.names:
+            yield from _look_up(_MODULES, name.name.partition(".")[0])
+    elif isinstance(node, ast.ImportFrom):
+        yield from _look_up(_MODULES, (node.module or "").partition(".")[0])
+    elif isinstance(node, ast.FunctionDef):
+        yield from _look_up(_ATTRIBUTES, node.name)
 
 
 def _base(node: ast.Attribute) -> str:
@@ -109,12 +119,11 @@ def _base(node: ast.Attribute) -> str:
     return value.id if isinstance(value, ast.Name) else ""
 
 
-def _in_extensions(body: ast.Module) -> Iterator[str]:
-    """Hints from the strings that hold C++ or CUDA, but not from comments and literals in these."""
-    for node in ast.walk(body):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and _CPP.search(node.value):
-            for match in _TOKENS.finditer(node.value):
-                yield from _look_up(_WORDS, match.group("word") or "")
+def _in_string(text: str) -> Iterator[str]:
+    """Hints from a string that holds C++ or CUDA, but not from comments and literals in it."""
+    if _CPP.search(text):
+        for word in dict.fromkeys(_TOKENS.findall(text)):
+            yield from _look_up(_WORDS, word)
 
 
 def _look_up(table: dict[str, str], name: str) -> Iterator[str]:
