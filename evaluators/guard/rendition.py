@@ -22,9 +22,11 @@ from evaluators.guard.similarity import names_of_its_own
 from evaluators.syntax import parse_source
 from evaluators.tasks import load_tasks, program_source
 from evaluators.tasks.loader import load_variants
+from evaluators.tokens import count_tokens
 
 LONGEST = 12_000  # characters of a rendition; a longer one loses its middle
 _HEAD = LONGEST * 2 // 3
+_MOST_TOKENS = 8_000  # of a program: those of a longer one take more than LONGEST characters
 _KEPT = frozenset({"ModelNew", "Model", "forward", "self", "cls"})
 _LONGEST_TEXT, _MOST_WORDS = 40, 4  # characters and words of a string that is shown
 _LONGEST_NUMBER = 20  # digits
@@ -59,6 +61,8 @@ def rendition(source: str) -> str:
     """The program with numbered names and without its author's words. Empty if the program does not parse, or is too
     long or too deeply nested."""
     try:
+        if count_tokens(source) > _MOST_TOKENS:
+            return ""
         body = parse_source(source)
         anonymiser = _Anonymiser(body)
         body = anonymiser.visit(body)

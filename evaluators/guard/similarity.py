@@ -16,12 +16,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from itertools import islice
 
-from evaluators.syntax import parse_source
+from evaluators.syntax import shared_tree
 
 _LONG = 40  # characters: a longer string may be a program in another language
 _WORD = re.compile(
     r"//[^\n]*+|/\*(?:[^*]|\*(?!/))*+(?:\*/)?|\"(?:\\.|[^\"\\\n])*+\"?|([A-Za-z_]\w*+|[{}()\[\];=<>+*/&|-])", re.DOTALL
 )
+_BLOCKS = ("body", "orelse", "finalbody")  # fields that hold statements in a row
 _BUILTINS = frozenset(dir(builtins))
 
 
@@ -30,22 +31,30 @@ def pieces(source: str) -> Mapping[str, int]:
     """The bag of a program's pieces, with their counts. If the program does not parse, the pieces are of its words
     alone."""
     try:
-        body = parse_source(source)
+        body = shared_tree(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return Counter(_in_a_row(_words(source)))
     own = names_of_its_own(body)
-    bag: Counter[str] = Counter()
-    for node in ast.walk(body):
-        label = _label(node, own)
-        for child in ast.iter_child_nodes(node):
-            if not isinstance(child, ast.expr_context):
-                bag[f"{label}>{_label(child, own)}"] += 1
-        for _, value in ast.iter_fields(node):
-            if isinstance(value, list):
-                bag.update(_in_a_row(_label(part, own) for part in value if isinstance(part, ast.stmt)))
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and len(node.value) > _LONG:
-            bag.update(_in_a_row(_words(node.value)))
-    return bag
+    found: list[str] = []
+    rest: list[tuple[ast.AST, str]] = [(body, _label(body, own))]
+    while rest:
+        node, label = rest.pop()
+        if isinstance(node, ast.Constant):
+            if isinstance(node.value, str) and len(node.value) > _LONG:
+                found += _in_a_row(_words(node.value))
+            continue
+        children = [
+            (child, _label(child, own))
+            for child in ast.iter_child_nodes(node)
+            if not isinstance(child, ast.expr_context)
+        ]
+        found += [f"{label}>{name}" for _, name in children]
+        for block in _BLOCKS:
+            statements = getattr(node, block, None)
+            if isinstance(statements, list):
+                found += _in_a_row(type(statement).__name__ for statement in statements)
+        rest += children
+    return Counter(found)
 
 
 def similarity(first: str, second: str) -> float:
@@ -67,14 +76,18 @@ def _square_roots(bag: Mapping[str, int]) -> dict[str, float]:
 
 def names_of_its_own(body: ast.Module) -> set[str]:
     """The names that the program binds itself, without those that it imports."""
-    names = {node.id for node in ast.walk(body) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    names: set[str] = set()
     for node in ast.walk(body):
-        if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
+        if isinstance(node, ast.Name):
+            if isinstance(node.ctx, ast.Store):
+                names.add(node.id)
+        elif isinstance(node, ast.Attribute):
+            if isinstance(node.ctx, ast.Store):
+                names.add(node.attr)
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
             names.add(node.name)
         elif isinstance(node, ast.arg):
             names.add(node.arg)
-        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-            names.add(node.attr)
     return names - _BUILTINS
 
 
