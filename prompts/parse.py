@@ -11,12 +11,15 @@ import re
 import textwrap
 from bisect import bisect
 from dataclasses import dataclass
+from itertools import islice
 
-from evaluators.syntax import parse_source
-from evaluators.tokens import MAX_CHARACTERS
+from evaluators.syntax import shared_tree
+from evaluators.tokens import MAX_CHARACTERS, MAX_TOKENS, count_tokens
 
-_PARSE_BUDGET = 1_000_000  # characters of one answer that Python's parser may read, so that no answer is slow
-_PARSE_OVERHEAD = 200  # characters that a call of the parser counts for, besides its text
+_CHARACTER_BUDGET = 1_000_000  # of all programs that are tried in one answer, so that no answer is slow
+_TOKEN_BUDGET = 2 * MAX_TOKENS  # of those programs, for Python's parser
+_PARSE_OVERHEAD = 20  # tokens that a call of the parser counts for, besides its text
+_MOST_FENCES = 1_000  # in one answer; further ones are text
 _FENCES_AHEAD = 16  # fences that may be the end of a block
 _CLOSERS_TRIED = 6  # ends that are tried if a block does not parse: its fence may be inside a string
 
@@ -30,9 +33,10 @@ _HEADING = re.compile(  # matched against the beginning of a line, with runs of 
     re.IGNORECASE,
 )
 _HEADING_PREFIX = 100  # characters of a line in which a heading must be recognised
+_TITLE = re.compile("analysis|design|implementation", re.IGNORECASE)
 _FENCE_MARK = re.compile(r"(?:^|(?<=\r))(?:[^\S\r\n]|\0)*(?:```|~~~)", re.MULTILINE)
-_END_BUDGET = 2_000_000  # characters that one call of `end_of_program` may read; each fence reads all before it
-_END_OVERHEAD = 2_000  # characters that a fence counts for, besides its text
+_END_BUDGET = 500_000  # characters that one call of `end_of_program` may read; each fence reads all before it
+_END_OVERHEAD = 5_000  # characters that a fence counts for, besides its text
 
 
 @dataclass(frozen=True)
@@ -62,12 +66,14 @@ class _Heading:
 
 @dataclass(frozen=True)
 class _Block:
-    """A code block: `start` is the line of its opening fence, `end` the first line after it."""
+    """A code block: `start` is the line of its opening fence, `end` the first line after it. `open_string`: further
+    lines may close a string and make it parse."""
 
     start: int
     end: int
     code: str
     tree: ast.Module | None
+    open_string: bool
     closed: bool
 
     @property
@@ -85,7 +91,7 @@ class _Block:
         A fence line is not valid Python except inside a string. So if no string is open at the end of a block that does
         not parse, further text cannot make it parse.
         """
-        return self.closed and self.defines_model and (self.tree is not None or not _ends_in_string(self.code))
+        return self.closed and self.defines_model and (self.tree is not None or not self.open_string)
 
 
 def parse_response(text: str, finish_reason: str = "stop") -> ParsedResponse:
@@ -97,7 +103,7 @@ def parse_response(text: str, finish_reason: str = "stop") -> ParsedResponse:
     """
     was_cut = finish_reason == "length"
     answer = _without_reasoning(_clean(text))
-    document = _Document(answer)
+    document = _Document(answer, _Reader())
     code, problem = _find_code(document, was_cut)
     if code is not None and len(code) > MAX_CHARACTERS:
         code, problem = None, f"longer than {MAX_CHARACTERS} characters"
@@ -114,7 +120,7 @@ def end_of_program(text: str, start: int = 0) -> int | None:
     """
     if "ModelNew" not in text:
         return None
-    budget = _END_BUDGET
+    budget, reader = _END_BUDGET, _Reader()
     for mark in _FENCE_MARK.finditer(text):
         end = mark.end()
         if end <= start:
@@ -122,13 +128,13 @@ def end_of_program(text: str, start: int = 0) -> int | None:
         budget -= end + _END_OVERHEAD
         if budget < 0:
             return None
-        if _holds_program(text[:end]):
+        if _holds_program(text[:end], reader):
             return end
     return None
 
 
-def _holds_program(text: str) -> bool:
-    document = _Document(_without_reasoning(_clean(text)))
+def _holds_program(text: str, reader: _Reader) -> bool:
+    document = _Document(_without_reasoning(_clean(text)), reader)
     return any(block.is_program for group in _groups(document, was_cut=True) for block in group)
 
 
@@ -168,17 +174,54 @@ def _groups(document: _Document, was_cut: bool) -> list[list[_Block]]:
     return [implementation] if was_cut and document.headings else [implementation, document.blocks]
 
 
+class _Reader:
+    """Parses the programs in one answer, each once, as long as its budget lasts."""
+
+    def __init__(self) -> None:
+        self._characters, self._tokens = _CHARACTER_BUDGET, _TOKEN_BUDGET
+        self._read: dict[str, tuple[ast.Module | None, bool]] = {}
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether it reads no further program."""
+        return min(self._characters, self._tokens) <= 0
+
+    def read(self, code: str) -> tuple[ast.Module | None, bool]:
+        """The tree of a program, None for one that does not parse or is not read; and whether it ends inside a
+        triple-quoted string, which further lines may close."""
+        if code not in self._read:
+            if self.is_spent:
+                return None, True
+            self._read[code] = self._parse(code)
+        return self._read[code]
+
+    def _parse(self, code: str) -> tuple[ast.Module | None, bool]:
+        self._characters -= len(code)
+        try:
+            tokens = count_tokens(code)
+        except SyntaxError:
+            self._tokens -= MAX_TOKENS // 4  # to count them takes a fourth of the time to parse them
+            return None, False
+        self._tokens -= tokens + _PARSE_OVERHEAD
+        try:
+            return shared_tree(code), False
+        except SyntaxError as error:
+            return None, "unterminated triple-quoted" in error.msg
+        except (ValueError, RecursionError, MemoryError):
+            return None, False
+
+
 class _Document:
     """The code blocks of an answer and the headings between them, found in one pass from top to bottom."""
 
-    def __init__(self, text: str) -> None:
-        self._text = text
+    def __init__(self, text: str, reader: _Reader) -> None:
+        self._text, self._reader = text, reader
         self._lines = text.split("\n")
         self._starts = [0]
         for line in self._lines:
             self._starts.append(self._starts[-1] + len(line) + 1)
-        self._budget = _PARSE_BUDGET
-        self._fences = [fence for index, line in enumerate(self._lines) if (fence := _fence(index, line))]
+        fences = (_fence(index, line) for index, line in enumerate(self._lines) if "```" in line or "~~~" in line)
+        self._fences = list(islice(filter(None, fences), _MOST_FENCES))
         self.blocks: list[_Block] = []
         self.headings: list[_Heading] = []
         self._outside: list[int] = []  # numbers of the lines that are neither code nor heading
@@ -217,28 +260,30 @@ class _Document:
         indented = max((i for i, line in enumerate(lines) if line[:1] in (" ", "\t") and line.strip()), default=start)
         for end in (len(lines), indented + 1):
             code = "\n".join(lines[start:end]).strip()
-            tree = self._parse(code)
+            tree, _ = self._reader.read(code)
             if tree is not None and _defines_model(tree):
                 return code
         return None
 
     def _read(self) -> None:
-        line = fence = 0
-        while line < len(self._lines):
-            while fence < len(self._fences) and self._fences[fence].line < line:
-                fence += 1
-            if fence < len(self._fences) and self._fences[fence].line == line:
-                block = self._block(fence)
+        fences = {fence.line: index for index, fence in enumerate(self._fences)}
+        titles = {index for index, line in enumerate(self._lines) if line and _TITLE.search(line[:_HEADING_PREFIX])}
+        line = 0
+        for special in sorted(fences.keys() | titles):
+            if special < line:
+                continue  # inside a block
+            self._outside += range(line, special)
+            line = special + 1
+            if special in fences:
+                block = self._block(fences[special])
+                line = block.end
                 if block.code.strip():
                     self.blocks.append(block)
-                line = block.end
-                continue
-            heading = _heading(line, self._lines[line])
-            if heading:
+            elif heading := _heading(special, self._lines[special]):
                 self.headings.append(heading)
             else:
-                self._outside.append(line)
-            line += 1
+                self._outside.append(special)
+        self._outside += range(line, len(self._lines))
 
     def _block(self, index: int) -> _Block:
         """The block that fence `index` opens.
@@ -250,7 +295,7 @@ class _Document:
         ahead = self._fences[index + 1 : index + 1 + _FENCES_AHEAD]
         bare = [fence for fence in ahead if not fence.info and fence.mark[0] == opening.mark[0]]
         closers = [fence.line for fence in bare if len(fence.mark) >= len(opening.mark)] or [f.line for f in bare]
-        for line in closers[:_CLOSERS_TRIED] if self._budget > 0 else []:
+        for line in closers[:_CLOSERS_TRIED] if not self._reader.is_spent else []:
             block = self._cut(opening, line, line + 1, closed=True)
             if block.tree is not None:
                 return block
@@ -271,21 +316,12 @@ class _Document:
             code = textwrap.dedent(code)
         if not closed:
             code = code.rstrip().rstrip("`").rstrip()  # a closing fence at the end of the last line
-        return _Block(opening.line, end, code, self._parse(code), closed)
+        return _Block(opening.line, end, code, *self._reader.read(code), closed)
 
     def _slice(self, first: int, last: int) -> str:
         return (
             self._text[self._starts[first] : max(self._starts[last] - 1, self._starts[first])] if first < last else ""
         )
-
-    def _parse(self, code: str) -> ast.Module | None:
-        if len(code) > min(MAX_CHARACTERS, self._budget):
-            return None
-        self._budget -= len(code) + _PARSE_OVERHEAD
-        try:
-            return parse_source(code)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            return None
 
 
 def _fence(index: int, line: str) -> _Fence | None:
@@ -313,19 +349,6 @@ def _heading(index: int, line: str) -> _Heading | None:
     elif not match["hash"] and not full:
         return None
     return _Heading(index, match["name"].lower(), rest)
-
-
-def _ends_in_string(code: str) -> bool:
-    """Whether code that does not parse ends inside a triple-quoted string, which further lines may close."""
-    if len(code) > MAX_CHARACTERS:
-        return False
-    try:
-        parse_source(code)
-    except SyntaxError as error:
-        return "unterminated triple-quoted" in error.msg
-    except (ValueError, RecursionError, MemoryError):
-        pass
-    return False
 
 
 def _defines_model(tree: ast.Module) -> bool:

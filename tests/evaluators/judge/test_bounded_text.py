@@ -26,7 +26,7 @@ from evaluators.syntax import parse_source, why_not_python
 from evaluators.tasks import find_task, program_source
 from evaluators.tokens import MAX_CHARACTERS, MAX_TOKENS, count_tokens
 
-_SECONDS = 0.1
+_SECONDS = 0.2  # half of it on a machine like that of docs/benchmarks.md
 _REFERENCE = program_source(find_task("level1/softmax"))
 
 FRAGMENTS = [
