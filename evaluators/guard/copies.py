@@ -113,7 +113,7 @@ def _are_alike(first: ast.AST, second: ast.AST) -> bool:
 
 def _field_of(node: ast.AST, name: str) -> Any:
     """A field as it is compared: with `ModelNew` for `Model`, without docstrings, and `super()` without arguments."""
-    value = getattr(node, name, None)
+    value: Any = getattr(node, name, None)
     if name == "body" and isinstance(node, _Definition):
         return value[1:] or [ast.Pass()] if _is_docstring(value[0]) else value
     if name == "args" and isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super":
