@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import logging
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -31,6 +32,10 @@ class Expectation:
         self._program = program
         self._model = model.to(torch.float64)
         self.upcast_fails = False
+
+    def change(self, state: Mapping[str, Tensor]) -> None:
+        """Gives the model other weights."""
+        self._model.load_state_dict(state)
 
     def expect(self, inputs: list[Any], seed: int, reference: list[Tensor]) -> tuple[list[Tensor], Errors, bool]:
         """The expected outputs, the reference's own errors, and whether all of these were measured.

@@ -29,6 +29,7 @@ from evaluators.timing.supported import bounded
 
 _CALLS_ALONE = 11
 _CANDIDATE_FIRST = 0.75  # probability
+_OTHER_WEIGHTS = 0.5  # probability, before a block of two rounds
 _MUCH_SLOWER = 10.0  # times the reference: a slower program gets shorter bursts, as its exact speed does not matter
 
 
@@ -106,19 +107,21 @@ class TimedCalls:
         candidate begins more often, since only then does the reference follow itself.
         """
         samples, reason = _Samples(), None
-        recent = self._trials.candidate_seconds
+        shortest = self._trials.candidate_seconds
         start, warmup = time.perf_counter(), self._preset.warmup
         while reason is None:
-            # By the candidate's last calls: whoever is slow before it is timed soon gets bursts of full length.
-            seconds = max(self._trials.reference_seconds, recent / _MUCH_SLOWER)
+            # By the shortest calls so far: nobody gets shorter bursts, or fewer, by idling at times.
+            seconds = max(self._trials.reference_seconds, shortest / _MUCH_SLOWER)
             calls, warm = self._device.calls(seconds, self._pair.most_calls)
+            if random.random() < _OTHER_WEIGHTS and (state := self._weights.change_rows()):
+                self._checks.expectation.change(state)
             candidate_first = random.random() < _CANDIDATE_FIRST
             block = [
                 self._round(length, warm, candidate_first=candidate_first is is_first)
                 for length, is_first in zip(self._lengths(calls), (True, False), strict=True)
             ]
             last = block[-1].candidate
-            recent = min(last.judged, last.total) / len(last.own)
+            shortest = min(shortest, min(last.judged, last.total) / len(last.own))
             with self._pair.costs("clock_log"):
                 sample = self._device.clock_sample()
             if warmup > 0:

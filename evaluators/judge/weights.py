@@ -6,7 +6,9 @@ Results that a program prepared from the weights of its constructor, or of its f
 
 from __future__ import annotations
 
+import copy
 import math
+import random
 import secrets
 from typing import Any
 
@@ -19,6 +21,7 @@ from evaluators.judge.weight_map import WeightMap, is_comparable
 from evaluators.tasks import TaskProgram
 
 # How many numbers of a state are read at most, and how many are searched for one by one; by whether it is a GPU.
+_FACTORS_OF_ROWS = (0.6, 1.5)  # positive: some numbers, such as variances, must be
 _MOST = {True: (1 << 28, 1 << 25), False: (1 << 25, 1 << 22)}
 Flags = dict[str, str]
 """Global numeric flags of a process, by name."""
@@ -44,6 +47,7 @@ class Weights:
         self._init_inputs: list[Any] = []
         self._map: WeightMap | None = None  # None if both states have the same names and forms
         self._candidate_state: dict[str, Tensor] = {}
+        self._state: dict[str, Tensor] = {}  # the reference's, for `change_rows`
         self._can_be_changed = False
 
     def construct(self, init_inputs: list[Any]) -> nn.Module:
@@ -91,12 +95,31 @@ class Weights:
             }
             for matrix in matrices.values() if factor != 1.0 else ():
                 matrix.mul_(factor)
-            translated = state if self._map is None else self._map.translate(state, self._candidate_state)
-            self._device.synchronize()
             self.are_new = True
-            for runner, values in zip(self._pair.runners, (state, translated), strict=True):
-                runner.set_state(values, self._timeout)
+            self._give(state)
+            # A GPU may have no room for it.
+            self._state = {} if self._device.own_memory else copy.deepcopy(dict(state))
         return model
+
+    def change_rows(self) -> dict[str, Tensor]:
+        """Changes one row of each tensor, on both sides. What a program keeps because other numbers stayed the same is
+        wrong from then on. Returns the reference's state; it is empty if nothing was changed, because no new weights
+        were drawn before or because the device has memory of its own."""
+        with self._pair.costs("new_weights"):
+            tensors = {values.data_ptr(): values for values in self._state.values() if values.is_floating_point()}
+            for values in tensors.values():
+                row = values[random.randrange(len(values))] if values.dim() and len(values) else values
+                row.mul_(random.choice(_FACTORS_OF_ROWS))
+            if self._state:
+                self._give(self._state)
+        return self._state
+
+    def _give(self, state: dict[str, Tensor]) -> None:
+        """Gives both sides these weights of the reference."""
+        translated = state if self._map is None else self._map.translate(state, self._candidate_state)
+        self._device.synchronize()
+        for runner, values in zip(self._pair.runners, (state, translated), strict=True):
+            runner.set_state(values, self._timeout)
 
     def _search(self, first: int, second: int, forms: list[StateForm], *, by_number: bool) -> nn.Module:
         """Searches the candidate's state under two seeds for the reference's weights.

@@ -46,6 +46,7 @@ class Runner:
         self.device = device
         self.kind: Callable[..., nn.Module] | None = None
         self.model: nn.Module = _NO_MODEL
+        self.state: dict[str, Any] = {}  # of the model, as it was constructed
         sys.dont_write_bytecode = True  # no program may be taken for the one before, or leave files behind
         self.inputs: list[tuple[Any, ...]] = []
         self.output_spec: nesting.Spec | None = None
@@ -99,7 +100,7 @@ class Runner:
     def load(self, message: dict[str, Any]) -> dict[str, Any]:
         """Imports the program in place of the one before, and forgets that one but for its changes to other modules."""
         self._interception.install()
-        self.kind, self.model = None, _NO_MODEL
+        self.kind, self.model, self.state = None, _NO_MODEL, {}
         for file in _OWN_FILES:
             Path(file).unlink(missing_ok=True)
             if sys.modules.pop(file.removesuffix(".py"), None):
@@ -123,10 +124,11 @@ class Runner:
         """Constructs the model under the judge's seed."""
         with os.fdopen(arguments, "rb") as file:
             init_inputs = torch.load(io.BytesIO(file.read()), weights_only=False)
+        self.state = {}
         kind, self.model = self.kind, _NO_MODEL  # frees the memory of the model before, which may be needed
         assert kind is not None
         self.model = self.device.construct(lambda: kind(*init_inputs), message["seed"], message["on_host"])
-        state = _STATE_DICT(self.model)
+        state = self.state = dict(_STATE_DICT(self.model))
         flags = self.device.flags()
         self.device.enforce_flags()
         if message["final"]:
@@ -147,10 +149,11 @@ class Runner:
         return {}
 
     def set_state(self, message: dict[str, Any], region: int) -> dict[str, Any]:
-        """Overwrites the model's parameters and buffers with the judge's."""
+        """Overwrites the model's parameters and buffers with the judge's: the tensors that it had when it was
+        constructed, so that no code of the program runs."""
         specs = message["specs"]
         values = nesting.views(specs, self.device.map(region, message["bytes"]))
-        own = _STATE_DICT(self.model)
+        own = self.state
         # A tensor of another class could notice the copy, and compute ahead all that depends on the weights alone.
         if strange := [name for name in message["names"] if not any(type(own[name]) is plain for plain in _PLAIN)]:
             raise TypeError(f"{strange[0]} in the state is a {type(own[strange[0]]).__name__}, not a tensor")

@@ -47,7 +47,8 @@ class PairBudget:
 
 @dataclass(frozen=True)
 class TimeBudget:
-    """Stops after `seconds`, once there are `minimum` pairs."""
+    """Stops after `seconds`, once there are `minimum` pairs. On a CPU these must be enough for
+    `evaluators.timing.supported`: else a program could use up the time, and nothing would bound its speed-up."""
 
     seconds: float
     minimum: int = 6
@@ -83,7 +84,7 @@ class Preset:
 
 PRESETS = {
     "cpu": {
-        "fast": Preset("fast", 2, 2, (IntervalTight(0.08, 10), PairBudget(60), TimeBudget(1.5))),
+        "fast": Preset("fast", 2, 2, (IntervalTight(0.08, 10), PairBudget(60), TimeBudget(1.5, 10))),
         "thorough": Preset(
             "thorough",
             5,

@@ -64,10 +64,11 @@ def supported_alone(ratios: Sequence[float]) -> Estimate | None:
 
 
 def bounded(speedup: Estimate, *supported: Estimate | None) -> Estimate:
-    """The speed-up, but no more than the upper end of what is supported; its interval then reaches as low as that of
-    what is supported."""
-    for bound in filter(None, supported):
-        if speedup.value > bound.high:
-            low, high = min(speedup.low, bound.low), max(bound.high, min(speedup.high, bound.high))
-            speedup = replace(speedup, value=bound.high, low=low, high=high)
-    return speedup
+    """The speed-up, if it is within all intervals of what is supported, or below. Else the lowest of what it exceeds;
+    the interval then reaches as low as any."""
+    exceeded = [bound for bound in supported if bound is not None and speedup.value > bound.high]
+    if not exceeded:
+        return speedup
+    value, high = (min(ends) for ends in zip(*((bound.value, bound.high) for bound in exceeded), strict=True))
+    low = min(speedup.low, *(bound.low for bound in exceeded))
+    return replace(speedup, value=value, low=low, high=max(value, min(speedup.high, high)))

@@ -20,20 +20,25 @@ def generator(seed: int = 5) -> torch.Generator:
 
 def test_positive_inputs_become_normal_and_then_larger() -> None:
     given = [torch.rand(200, 50)]
-    (first, [normal]), (second, [wide]), (third, [far]) = distributions(given, generator())
+    (first, [normal]), (second, [wide]), (third, [few]), (fourth, [far]) = distributions(given, generator())
     assert first == "normally distributed"
     assert float(normal.mean()) == pytest.approx(0.0, abs=0.05)
     assert float(normal.std()) == pytest.approx(1.0, abs=0.05)
     assert second == "4 times larger"
     assert torch.equal(wide, 4 * given[0])
-    assert third == "64 times larger"
+    assert third == "64 times larger at few places"
+    is_far = few != given[0]
+    assert 1 <= int(is_far.sum()) < 40
+    assert torch.equal(few[is_far], 64 * given[0][is_far])
+    assert fourth == "64 times larger"
     assert torch.equal(far, 64 * given[0])
     assert float(given[0].amin()) >= 0  # the task's own inputs are unchanged
 
 
 def test_inputs_that_are_negative_somewhere_only_become_larger() -> None:
     given = [torch.randn(200)]
-    (name, [wide]), _ = distributions(given, generator())
+    (name, [wide]), (_, [few]), _ = distributions(given, generator())
+    assert int((few != given[0]).sum()) >= 1, "even of few numbers one is larger"
     assert name == "4 times larger"
     assert torch.equal(wide, 4 * given[0])
 
@@ -67,7 +72,7 @@ def test_nothing_rounds_alike_without_digits_to_spare() -> None:
 def test_integers_stay_in_every_distribution() -> None:
     indices, mask = torch.arange(12), torch.tensor([True, False])
     found = list(distributions([indices, torch.rand(3), mask], generator()))
-    assert len(found) == 3
+    assert len(found) == 4
     for _, (same, changed, same_mask) in found:
         assert torch.equal(same, indices)
         assert torch.equal(same_mask, mask)
@@ -110,7 +115,11 @@ def test_values_depend_on_the_generator() -> None:
 
 
 def test_no_elements_make_no_distribution_of_their_own() -> None:
-    assert [name for name, _ in distributions([torch.empty(0)], generator())] == ["4 times larger", "64 times larger"]
+    assert [name for name, _ in distributions([torch.empty(0)], generator())] == [
+        "4 times larger",
+        "64 times larger at few places",
+        "64 times larger",
+    ]
 
 
 @pytest.mark.parametrize("identity", BUNDLED)

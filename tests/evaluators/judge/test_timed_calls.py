@@ -27,3 +27,8 @@ def test_bursts_of_a_much_slower_program_are_short(evaluator, monkeypatch) -> No
     once = "if not hasattr(self, 'n'): self.n = 1; __import__('time').sleep(0.5)\n        return torch.tanh(x[0])"
     evaluator.evaluate(task, model(once, name="ModelNew"))
     assert asked[-1] < 0.01, "not a tenth of what its first call took, which may compile"
+    at_times = "self.n = getattr(self, 'n', 0) + 1\n        if self.n % 40 == 0: __import__('time').sleep(0.5)"
+    start = len(asked)
+    evaluator.evaluate(task, model(f"{at_times}\n        return torch.tanh(x[0])", name="ModelNew"))
+    assert len(asked) > start + 3
+    assert max(asked[start:]) < 0.01, "nobody gets shorter bursts by idling at times"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from evaluators.timing.bursts import Burst
 from evaluators.timing.presets import IntervalTight, PairBudget, TimeBudget, preset_named
+from evaluators.timing.supported import supported_speedup
 
 
 def test_criteria_stop_at_their_limits_and_not_before() -> None:
@@ -30,6 +32,14 @@ def test_every_preset_stops_on_any_ratios(arch, name) -> None:
     assert preset.reason_to_stop([], 0.0) is None
     assert preset.trials >= 2
     assert preset.name == name
+
+
+@pytest.mark.parametrize("name", ["fast", "thorough", "paper"])
+def test_no_program_ends_sampling_on_a_cpu_before_its_speedup_is_bounded(name) -> None:
+    preset = preset_named(name, "cpu")
+    pairs = next(count for count in range(1000) if preset.reason_to_stop([1.0] * count, 1e6))
+    bursts = [Burst(1e-3 * calls, (1e-3,) * calls) for _ in range(pairs) for calls in (1, 2)][:pairs]
+    assert supported_speedup([(burst, burst) for burst in bursts]) is not None
 
 
 @pytest.mark.parametrize("arch", ["cpu", "H200"])

@@ -97,8 +97,8 @@ def test_calls_alone_bound_a_program_that_does_the_work_of_many_at_once() -> Non
 
 def test_a_bound_moves_the_value_and_the_interval() -> None:
     estimate = bounded(Estimate(2.0, 1.9, 2.1, 20), Estimate(1.0, 0.9, 1.2, 10))
-    assert (estimate.low, estimate.value, estimate.high) == (0.9, 1.2, 1.2)
+    assert (estimate.low, estimate.value, estimate.high) == (0.9, 1.0, 1.2)
     estimate = bounded(Estimate(2.0, 1.9, 2.1, 20), Estimate(1.0, 0.9, 1.5, 10), None, Estimate(1.0, 0.95, 1.1, 10))
-    assert (estimate.low, estimate.value, estimate.high) == (0.9, 1.1, 1.1)
+    assert (estimate.low, estimate.value, estimate.high) == (0.9, 1.0, 1.1)
     assert bounded(Estimate(1.1, 1.0, 1.3, 20), Estimate(1.0, 0.9, 1.2, 10)) == Estimate(1.1, 1.0, 1.3, 20)
     assert bounded(Estimate(1.1, 1.0, 1.3, 20), None).value == 1.1
