@@ -5,24 +5,25 @@ from __future__ import annotations
 
 import re
 
-_EXTENSIONS = re.compile(r"cpp_extension|load_inline")
-_INDUCTOR = re.compile(r"torch\.compile|\bcompile\(|_inductor")
+_COMPILE = re.compile(r"\bcompile\(")
 _TRITON = re.compile(r"\btriton\b")
 
 
 def builds_extensions(source: str) -> bool:
     """Whether the source mentions torch's C++ and CUDA extensions."""
-    return bool(_EXTENSIONS.search(source))
+    return "cpp_extension" in source or "load_inline" in source
 
 
 def uses_inductor(source: str) -> bool:
     """Whether the source mentions `torch.compile`."""
-    return bool(_INDUCTOR.search(source))
+    if "torch.compile" in source or "_inductor" in source:
+        return True
+    return "compile(" in source and _COMPILE.search(source) is not None
 
 
 def compiles_when_called(source: str) -> bool:
     """Whether the source mentions a compiler that works as the program runs: `torch.compile` or Triton."""
-    return uses_inductor(source) or bool(_TRITON.search(source))
+    return uses_inductor(source) or ("triton" in source and _TRITON.search(source) is not None)
 
 
 def needs_build(source: str) -> bool:

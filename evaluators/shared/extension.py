@@ -7,10 +7,13 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 _TEXTS = ("cflags", "cuda_cflags", "ldflags")
 _FILES = ("sources", "headers")
+_MACRO = "TORCH_EXTENSION_NAME"
+_OTHER_USE = re.compile(rf"(?<!PYBIND11_MODULE\()\b{_MACRO}\b")
 
 
 @dataclass(frozen=True)
@@ -27,14 +30,19 @@ class ExtensionRequest:
     headers: tuple[tuple[str, str], ...] = ()
     python: bool = True
 
-    @property
+    @cached_property
     def module(self) -> str:
         """The value of TORCH_EXTENSION_NAME. It is the extension's name if a program could notice: if a source contains
         the name, or uses the macro for more than the module. Else it is one name for all extensions, since some
         programs make a new name each time."""
-        seen = re.compile(rf"\b{re.escape(self.name)}\b|(?<!PYBIND11_MODULE\()\bTORCH_EXTENSION_NAME\b")
         texts = [text for _, text in (*self.sources, *self.headers)]
-        return self.name if not self.python or any(map(seen.search, texts)) else "extension"
+        return self.name if not self.python or any(map(self._is_seen_in, texts)) else "extension"
+
+    def _is_seen_in(self, text: str) -> bool:
+        """Whether a text contains the name as a word, or uses the macro for more than the module."""
+        if self.name in text and re.search(rf"\b{re.escape(self.name)}\b", text):
+            return True
+        return _MACRO in text and _OTHER_USE.search(text) is not None
 
     def digest(self, toolchain: str) -> str:
         """The key of the compiled extension: equal for requests that look the same to the compilers of `toolchain`.

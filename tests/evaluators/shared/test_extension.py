@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 
@@ -25,3 +26,11 @@ def test_a_request_is_read_as_it_was_sent() -> None:
 )
 def test_a_name_that_a_program_can_notice_is_kept(source, python, module) -> None:
     assert ExtensionRequest("mine", (("main.cpp", source),), python=python).module == module
+
+
+def test_a_long_request_is_named_in_little_time() -> None:
+    """The judge names a request several times, and a candidate chooses its length."""
+    request = ExtensionRequest("name", (("main.cpp", "// nam e\n" * 450_000),))
+    start = time.thread_time()
+    assert all(request.module == "extension" for _ in range(4))
+    assert time.thread_time() - start < 0.1
