@@ -152,7 +152,8 @@ class Exchange:
         for _ in range(_MOST_EXTENSIONS):
             body = self._receive(deadline)
             end = time.perf_counter()
-            self.seconds = end - start + self._process.stop()
+            start -= self._process.stop()
+            self.seconds = end - start
             if claims.is_burst(body) or "extension" not in (reply := self._channel.parse(body)):
                 return body
             answer = self._build(reply["extension"])

@@ -39,7 +39,11 @@ class ProcessGroup:
     def is_running(self) -> bool:
         """Whether a thread of the group is on a core, or ready to be. A stopped thread runs until it returns from the
         kernel."""
-        return not self.gone and any(map(is_running, (self.leader, *children_of(self.leader))))
+        return any(map(is_running, self.members()))
+
+    def members(self) -> list[int]:
+        """Ids of the runner and of the processes below it."""
+        return [] if self.gone else [self.leader, *children_of(self.leader)]
 
     def resume(self) -> None:
         """Continues all processes of the group."""

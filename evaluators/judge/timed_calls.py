@@ -28,6 +28,7 @@ from evaluators.timing.presets import Preset
 from evaluators.timing.supported import bounded
 
 _CALLS_ALONE = 11
+_EXCEEDS = 1.05  # times the speed-up of single calls: more of these are made
 _CANDIDATE_FIRST = 0.75  # probability
 _OTHER_WEIGHTS = 0.5  # probability, before a block of two rounds
 _MUCH_SLOWER = 10.0  # times the reference: a slower program gets shorter bursts, as its exact speed does not matter
@@ -168,16 +169,25 @@ class TimedCalls:
         return done.reference, done.candidate
 
     def _estimate_alone(self, samples: _Samples) -> tuple[Estimate, Estimate]:
-        """Seconds of a single call on both sides. If the candidate's seem long, more calls are made.
+        """Seconds of a single call on both sides. If the candidate's seem long, or gain less than bursts, more calls are
+        made.
 
         Other load on the machine delays some calls, but not the shortest of many.
         """
         together = self._shortest_and_median(samples.pairs)
         alone = self._shortest_and_median(samples.alone)
-        if takes_longer_alone(together, alone, self._device.clock.alone_seconds):
+        if self._exceeds_alone(samples) or takes_longer_alone(together, alone, self._device.clock.alone_seconds):
             samples.alone += [self._time_alone() for _ in range(2 * _CALLS_ALONE)]
             alone = self._shortest_and_median(samples.alone)
         return alone
+
+    def _exceeds_alone(self, samples: _Samples) -> bool:
+        """Whether the speed-up of bursts is above that of single calls, by the judge's clock."""
+        clock = self._device.clock
+        if not clock.supported(samples.pairs, samples.alone):
+            return False
+        together, alone = (median(clock.ratios(pairs)) for pairs in (samples.pairs, samples.alone))
+        return together > _EXCEEDS * alone
 
     def _shortest_and_median(self, pairs: list[BurstPair]) -> tuple[Estimate, Estimate]:
         sides = self._device.clock.seconds(pairs, self._offset)

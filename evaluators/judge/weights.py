@@ -21,7 +21,7 @@ from evaluators.judge.weight_map import WeightMap, is_comparable
 from evaluators.tasks import TaskProgram
 
 # How many numbers of a state are read at most, and how many are searched for one by one; by whether it is a GPU.
-_FACTORS_OF_ROWS = (0.6, 1.5)  # positive: some numbers, such as variances, must be
+_FACTORS_OF_ROWS = (0.25, 4.0)  # positive: some numbers, such as variances, must be
 _MOST = {True: (1 << 28, 1 << 25), False: (1 << 25, 1 << 22)}
 Flags = dict[str, str]
 """Global numeric flags of a process, by name."""

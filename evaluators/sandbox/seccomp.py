@@ -59,6 +59,11 @@ _REFUSED = {
     "request_key": (249, 218),
     "keyctl": (250, 219),
     "io_uring_setup": (425, 425),
+    # What these set up goes on in interrupts while the program is stopped, in the time of whoever has the core then.
+    "io_setup": (206, 0),
+    "timerfd_create": (283, 85),
+    "epoll_create": (213, 20),
+    "epoll_create1": (291, 20),
     "settimeofday": (164, 170),
     "clock_settime": (227, 112),
     "timer_create": (222, 107),  # its signal may continue a process that the judge has stopped
@@ -73,7 +78,9 @@ _REFUSED = {
 }
 # CUDA makes a socket of its own in each process, and does not start without it. Only a client of NVIDIA's multi-process
 # service also connects. Neither reaches a network: there are no sockets but those of AF_UNIX.
-_OF_CUDA, _OF_MPS = {"bind", "listen"}, {"connect", "shmget"}
+# Whether CUDA does without the calls that work in interrupts has not been tried.
+_OF_CUDA = {"bind", "listen", "io_setup", "timerfd_create", "epoll_create", "epoll_create1"}
+_OF_MPS = {"connect", "shmget"}
 # No process leaves the process group of its runner, through which all are stopped and killed at once. These calls do
 # nothing and report success, for libraries that give a session of their own to processes that they start.
 _PRETENDED = {"setsid": (112, 157), "setpgid": (109, 154)}

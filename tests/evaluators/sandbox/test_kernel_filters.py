@@ -46,6 +46,12 @@ def test_a_process_cannot_leave_its_cores_or_trace_others(tmp_path) -> None:
     assert run(tmp_path, "seccomp", "refuse_system_calls", "", body).split() == ["True", "-1", "True", "True"]
 
 
+def test_nothing_can_be_set_up_that_works_while_a_process_is_stopped(tmp_path) -> None:
+    body = "import select\nlibc = ctypes.CDLL(None)\nprint(refused(select.epoll), libc.timerfd_create(1, 0))"
+    body += "\nprint(libc.syscall(206 if os.uname().machine == 'x86_64' else 0, 1, 0))"
+    assert run(tmp_path, "seccomp", "refuse_system_calls", "", body).split() == ["True", "-1", "-1"]
+
+
 def test_a_process_that_it_starts_is_under_the_filter_too(tmp_path) -> None:
     child = "import os\\ntry: os.sched_setaffinity(0, {0})\\nexcept PermissionError: print('refused')"
     body = f'import subprocess\nprint(subprocess.run([sys.executable, "-c", "{child}"], capture_output=True).stdout)'
