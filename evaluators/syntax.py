@@ -1,6 +1,8 @@
 """Reading a program's text: its syntax tree, from any thread, and the form in which two proposals are the same.
 
-No program is executed here.
+No program is executed here. CPython's parser has no limit of time: it takes about a microsecond for a token, but much
+more for some texts. So tokens are counted first. The count must never be lower than the parser's work: whatever the
+count and some version of Python may read differently counts as if all of it were code.
 """
 
 import ast
@@ -13,7 +15,35 @@ import warnings
 from functools import lru_cache
 from typing import Any
 
-from evaluators.tokens import count_tokens
+MAX_CHARACTERS = 200_000
+MAX_TOKENS = 16_000
+"""The longest text that is parsed. The longest kernel that CUDA-L1 published has a third of these tokens, and a
+language model's answer has about as many tokens of Python as of its own."""
+
+_MAX_FOREIGN = 1_000  # characters outside of ASCII in names: Python sorts their accents, in quadratic time
+_MAX_READ_AGAIN = 50_000_000  # characters: CPython 3.11 reads an f-string again for each of its fields
+_BLANK = r"(?:[ \t\f]|\#[^\r\n]*+|\\(?:\r\n?|\n))*+"  # with comments, and ends of lines that are continued
+_LINE_END = r"[\r\n](?:[ \t\f\r\n]|\#[^\r\n]*+)*+"  # with the empty lines that follow
+_LETTER = r"[A-Za-z0-9_\x80-\U0010ffff]"
+_NUMBER = r"0[xXoObB][0-9a-fA-F_]++|(?:[0-9][0-9_]*+\.?+[0-9_]*+|\.[0-9][0-9_]*+)(?:[eE][+-]?[0-9][0-9_]*+)?+"
+_OPERATOR = r"\*\*=?|//=?|>>=?|<<=?|->|:=|!=|\.\.\.|[-+*/%&|^@=<>]=|."
+_STRING = "|".join(
+    rf"{quote * 3}(?:[^{quote}\\]|\\.|{quote}(?!{quote * 2}))*+(?:{quote * 3})?+"
+    rf"|{quote}(?:[^{quote}\\\r\n]|\\(?:\r\n|.))*+{quote}?+"
+    for quote in "'\""
+)
+_TOKEN = re.compile(
+    rf"{_BLANK}(?:{_LINE_END}|(?:[fFtT][rR]?|[rR][fFtT])(?P<formatted>{_STRING})|[bBrRuU]{{0,2}}(?:{_STRING})"
+    rf"|[A-Za-z_][A-Za-z0-9_]*+(?!{_LETTER})|(?P<foreign>(?![0-9]){_LETTER}++)|{_NUMBER}|{_OPERATOR}|\Z)",
+    re.DOTALL,
+)
+_PART = re.compile(rf"{_LETTER}++|\S")  # of an f-string
+# An f-string that ends at the same place in all versions of Python: without quotes or comments in a field that could
+# end the string, or its field, in one of them alone.
+_CODE = r"""[^{}'"#\\\r\n]"""
+_QUOTED = rf"(?:{_CODE}|#|\{{{_CODE}*+\}})*+"
+_FIELD = rf"""\{{(?:{_CODE}|'{_QUOTED}'|"{_QUOTED}"|\{{{_CODE}*+\}})*+\}}"""
+_PLAIN_FORMATTED = re.compile(rf"(?:[^{{}}]|\{{\{{|\}}\}}|{_FIELD})*+")
 
 _PARSING = threading.Lock()
 _TWO_LINES = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)?[^\r\n]*")  # in which Python looks for the encoding
@@ -27,13 +57,43 @@ def parse_source(source: str) -> ast.Module:
     SystemError ("AST constructor recursion depth mismatch") if two trees are built at once.
 
     Raises SyntaxError, ValueError, RecursionError or MemoryError, as `ast.parse` does, and SyntaxError for a text that
-    declares another encoding than UTF-8, or that takes long to parse (`evaluators.tokens`).
+    declares another encoding than UTF-8, or that takes long to parse (`count_tokens`).
     """
     count_tokens(source)
     _refuse_other_encodings(source)
     with _PARSING, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return ast.parse(source)
+
+
+def count_tokens(source: str) -> int:
+    """The number of names, numbers, strings, operators and ends of lines in a text, in a few milliseconds at most. The
+    words and signs of an f-string count one by one.
+
+    Raises SyntaxError for a text that takes Python's parser long: more than MAX_CHARACTERS or MAX_TOKENS, many
+    characters outside of ASCII in names, or long f-strings of many fields.
+    """
+    if len(source) > MAX_CHARACTERS:
+        raise SyntaxError(f"longer than {MAX_CHARACTERS} characters")
+    tokens = foreign = read_again = 0
+    for token in _TOKEN.finditer(source):
+        tokens += 1
+        if token.lastgroup == "foreign":
+            foreign += len(token["foreign"])
+        elif token.lastgroup == "formatted":
+            text = token["formatted"]
+            tokens += len(_PART.findall(text))
+            foreign += len(text) - len(text.encode("ascii", "ignore"))
+            read_again += len(text) * text.count("{")
+            if not _PLAIN_FORMATTED.fullmatch(text):
+                tokens += len(source) - token.end()
+        if tokens > MAX_TOKENS:
+            raise SyntaxError(f"more than {MAX_TOKENS} tokens (names, numbers, strings, operators and lines)")
+    if foreign > _MAX_FOREIGN:
+        raise SyntaxError(f"names with more than {_MAX_FOREIGN} characters outside of ASCII")
+    if read_again > _MAX_READ_AGAIN:
+        raise SyntaxError("f-strings with too many fields for their length")
+    return tokens
 
 
 def shared_tree(source: str) -> ast.Module:

@@ -13,8 +13,7 @@ from bisect import bisect
 from dataclasses import dataclass
 from itertools import islice
 
-from evaluators.syntax import shared_tree
-from evaluators.tokens import MAX_CHARACTERS, MAX_TOKENS, count_tokens
+from evaluators.syntax import MAX_CHARACTERS, MAX_TOKENS, count_tokens, shared_tree
 
 _CHARACTER_BUDGET = 1_000_000  # of all programs that are tried in one answer, so that no answer is slow
 _TOKEN_BUDGET = 2 * MAX_TOKENS  # of those programs, for Python's parser

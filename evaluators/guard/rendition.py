@@ -19,10 +19,9 @@ import torch
 
 from evaluators.gauntlet.programs import discover
 from evaluators.guard.similarity import names_of_its_own
-from evaluators.syntax import parse_source
+from evaluators.syntax import count_tokens, parse_source
 from evaluators.tasks import load_tasks, program_source
 from evaluators.tasks.loader import load_variants
-from evaluators.tokens import count_tokens
 
 LONGEST = 12_000  # characters of a rendition; a longer one loses its middle
 _HEAD = LONGEST * 2 // 3

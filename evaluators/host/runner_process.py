@@ -128,18 +128,14 @@ class RunnerProcess:
         """Stops the runner and all that it started. Returns the seconds of CPU time that it took until it stood still:
         what is in a system call ends that first. Raises ProgramRuns if it goes on."""
         self.halt()
-        before, pause = self._all_cpu_seconds(), _SHORTEST_PAUSE
+        before, pause = self.cpu_seconds(), _SHORTEST_PAUSE
         deadline = time.monotonic() + _STOP_SECONDS
         while self._group.is_running():
             if time.monotonic() > deadline:
                 raise ProgramRuns("the program cannot be stopped")
             time.sleep(pause)  # ever longer: it may need our core to stop, and other load wants that core, too
             pause = min(2 * pause, _LONGEST_PAUSE)
-        return max(0.0, self._all_cpu_seconds() - before)
-
-    def _all_cpu_seconds(self) -> float:
-        """CPU time of the runner and of all that it started."""
-        return sum(scheduled(process)[0] for process in self._group.members())
+        return max(0.0, self.cpu_seconds() - before)
 
     def note_containment(self, active: tuple[str, ...]) -> None:
         """Takes note of the containment that the runner names, before any line of the program has run. Raises
@@ -151,8 +147,8 @@ class RunnerProcess:
             hide_memory()  # the judge's own: nothing else keeps the runner from reading it
 
     def cpu_seconds(self) -> float:
-        """CPU time that its threads have taken so far, as the kernel counts it."""
-        return scheduled(self.pid)[0]
+        """CPU time that it and all that it started have taken so far, as the kernel counts it."""
+        return sum(scheduled(process)[0] for process in self._group.members())
 
     def waited_seconds(self) -> float:
         """Seconds for which its threads were ready to run and had no core, so far, as the kernel counts them."""

@@ -169,8 +169,8 @@ class TimedCalls:
         return done.reference, done.candidate
 
     def _estimate_alone(self, samples: _Samples) -> tuple[Estimate, Estimate]:
-        """Seconds of a single call on both sides. If the candidate's seem long, or gain less than bursts, more calls are
-        made.
+        """Seconds of a single call on both sides. If the candidate's seem long, or gain less than bursts do, there are
+        more of them.
 
         Other load on the machine delays some calls, but not the shortest of many.
         """

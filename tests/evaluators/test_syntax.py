@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from evaluators.syntax import parse_source, why_not_python
-from evaluators.tokens import MAX_CHARACTERS, MAX_TOKENS
+from evaluators.syntax import MAX_CHARACTERS, MAX_TOKENS, parse_source, why_not_python
 
 SOURCE = Path(__file__).read_text()
 # CPython compiles the body of each `finally` twice, so this one 2 ** 16 times: gigabytes of code.

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluators.tokens import MAX_CHARACTERS
+from evaluators.syntax import MAX_CHARACTERS
 from prompts.parse import ParsedResponse, parse_response
 
 CODE = "import torch\n\n\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        return x + 1"

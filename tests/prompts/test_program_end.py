@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evaluators.tokens import MAX_CHARACTERS
+from evaluators.syntax import MAX_CHARACTERS
 from prompts.parse import end_of_program, parse_response
 from prompts.render import PromptRenderer
 

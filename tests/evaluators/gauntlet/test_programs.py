@@ -73,7 +73,7 @@ def test_the_set_is_large_and_its_programs_are_distinct() -> None:
 def test_a_program_is_brief_and_for_a_bundled_task(program: GauntletProgram) -> None:
     assert program.task in {task.id for task in load_tasks()}
     assert "ModelNew" in program.source
-    assert len(program.source.splitlines()) <= 120
+    assert len(program.source.splitlines()) <= 140
     parse_source(program.source)
 
 

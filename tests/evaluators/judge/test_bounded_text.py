@@ -22,9 +22,8 @@ from evaluators.guard.similarity import pieces
 from evaluators.guard.text import TextIsPlain
 from evaluators.judge.witness import OwnKernels
 from evaluators.records import Candidate
-from evaluators.syntax import parse_source, why_not_python
+from evaluators.syntax import MAX_CHARACTERS, MAX_TOKENS, count_tokens, parse_source, why_not_python
 from evaluators.tasks import find_task, program_source
-from evaluators.tokens import MAX_CHARACTERS, MAX_TOKENS, count_tokens
 
 _SECONDS = 0.2  # half of it on a machine like that of docs/benchmarks.md
 _REFERENCE = program_source(find_task("level1/softmax"))
