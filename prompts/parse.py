@@ -11,7 +11,7 @@ import re
 import textwrap
 from bisect import bisect
 from dataclasses import dataclass
-from itertools import islice
+from itertools import accumulate, islice
 
 from evaluators.syntax import MAX_CHARACTERS, MAX_TOKENS, count_tokens, shared_tree
 
@@ -216,9 +216,7 @@ class _Document:
     def __init__(self, text: str, reader: _Reader) -> None:
         self._text, self._reader = text, reader
         self._lines = text.split("\n")
-        self._starts = [0]
-        for line in self._lines:
-            self._starts.append(self._starts[-1] + len(line) + 1)
+        self._starts = [0, *accumulate(len(line) + 1 for line in self._lines)]
         fences = (_fence(index, line) for index, line in enumerate(self._lines) if "```" in line or "~~~" in line)
         self._fences = list(islice(filter(None, fences), _MOST_FENCES))
         self.blocks: list[_Block] = []
