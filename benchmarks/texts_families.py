@@ -14,9 +14,9 @@ from functools import lru_cache
 from random import Random
 
 from evaluators.gauntlet.programs import discover
+from evaluators.syntax import MAX_CHARACTERS, count_tokens
 from evaluators.tasks import find_task, program_source
 from evaluators.tasks.loader import Variant, load_variants
-from evaluators.tokens import MAX_CHARACTERS, count_tokens
 
 TASKS = (
     "level1/triangular_matmul",

@@ -14,8 +14,7 @@ from benchmarks.texts_families import FAMILIES, hostile_texts
 from benchmarks.texts_readers import READERS
 from benchmarks.texts_tables import MOST_SECONDS, is_slow
 from evaluators.evaluator import Evaluator
-from evaluators.syntax import why_not_python
-from evaluators.tokens import MAX_CHARACTERS
+from evaluators.syntax import MAX_CHARACTERS, why_not_python
 
 COUNT = 3 * len(FAMILIES)
 
