@@ -11,10 +11,12 @@ _SLOWED = 1.15  # times as long; of 96 honest programs on a CPU the largest lowe
 
 
 class ReferenceIsUnharmed:
-    """Against a program that makes the reference slow, such as by what it leaves in the caches or on the device."""
+    """Against a program that makes the reference slow, such as by what it leaves in the caches or on the device. One
+    that seems slower than the reference all the same gains nothing; a very slow one leaves little in the caches."""
 
     def examine(self, evidence: Evidence) -> Iterable[Finding]:
-        slowed = evidence.slowed
-        if slowed is not None and slowed.low > _SLOWED:
+        slowed, timing = evidence.slowed, evidence.timing
+        gains = timing.reference_seconds.value > timing.candidate_seconds.value
+        if gains and slowed is not None and slowed.low > _SLOWED:
             message = f"the reference takes {slowed.value:.2f} times as long right after the program as after itself"
             yield Finding("neighbours", "suspect", message)

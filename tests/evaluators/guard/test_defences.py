@@ -60,10 +60,12 @@ def test_kernels_that_take_longer_than_the_call_are_suspect() -> None:
 
 
 def test_a_reference_that_is_slow_after_the_program_alone_is_suspect() -> None:
-    finding = only(replace(honest(), slowed=Estimate(1.5, 1.3, 1.6, 9)))
+    faster = replace(honest(), timing=replace(honest().timing, reference_seconds=Estimate(1.3e-4, 1.2e-4, 1.4e-4, 20)))
+    finding = only(replace(faster, slowed=Estimate(1.5, 1.3, 1.6, 9)))
     assert (finding.kind, finding.severity) == ("neighbours", "suspect")
     assert "1.50 times" in finding.message
-    assert examine(replace(honest(), slowed=Estimate(1.5, 1.1, 1.6, 9))) == []
+    assert examine(replace(faster, slowed=Estimate(1.5, 1.1, 1.6, 9))) == []
+    assert examine(replace(honest(), slowed=Estimate(1.5, 1.3, 1.6, 9))) == [], "it gains nothing"
 
 
 def seconds(value: float) -> Estimate:
