@@ -59,6 +59,11 @@ class _Called(msgspec.Struct):
     mismatch: dict[str, Any] | None = None
 
 
+class _CalledGated(msgspec.Struct):
+    places: Annotated[list[int], Meta(max_length=_MOST_TENSORS)] = []
+    mismatch: dict[str, Any] | None = None
+
+
 class _Integrity(msgspec.Struct):
     names: list[str]
     flags: dict[str, str]
@@ -173,6 +178,12 @@ def decode_call(reply: dict[str, Any], calls: int) -> Called:
     if len(claim.seconds) != calls:
         raise ProtocolViolation(f"{len(claim.seconds)} durations of {calls} calls")
     return Called(claim.seconds, [])
+
+
+def decode_gated(reply: dict[str, Any]) -> Called:
+    """The claims about a call behind a gate."""
+    claim = _convert(reply, _CalledGated, "an answer to a call")
+    return Called([], [claim.places], claim.mismatch)
 
 
 def decode_trace(reply: dict[str, Any]) -> list[KernelRecord] | None:

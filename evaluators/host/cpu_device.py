@@ -63,6 +63,9 @@ class CpuDevice:
         memory = torch.frombuffer(mmap.mmap(descriptor, max(size, 1)), dtype=torch.uint8)
         return MemoryFile(memory, descriptor, size)
 
+    def new_gate(self, input_bytes: int, output_bytes: int) -> None:
+        return None
+
     def slots(self) -> list[Slot]:
         groups = [self._cores[start : start + self.threads] for start in range(0, len(self._cores), self.threads)]
         whole = [tuple(group) for group in groups if len(group) == self.threads] or [tuple(self._cores)]

@@ -20,7 +20,9 @@ import torch
 from evaluators.failures import InfraError
 from evaluators.host.cpu_device import thread_environment
 from evaluators.host.device import Slot
+from evaluators.host.gate import Gate, GateTimer, gate_memory_bytes
 from evaluators.host.locks import HostLocks
+from evaluators.host.native import native_library
 from evaluators.host.nvml import Nvml
 from evaluators.records import ClockSample
 from evaluators.shared.cuda_memory import CudaMemoryError, allocate
@@ -76,12 +78,21 @@ class CudaDevice:
         self._lock = f"gpu-{self.uuid}"
         self._healthy: tuple[float, float] | None = None
         self._ballast: torch.Tensor | None = None
+        self._gate_timer: GateTimer | None = None
 
     def allocate(self, size: int) -> Region:
         try:
             return allocate(size, self.ordinal)
         except CudaMemoryError as error:
             raise InfraError(f"{size / 2**30:.2f} GiB on {self.arch}: {error}") from error
+
+    def new_gate(self, input_bytes: int, output_bytes: int) -> Gate:
+        if self._gate_timer is None:
+            self._gate_timer = GateTimer(FLUSH_BYTES)
+        try:
+            return Gate(self._gate_timer, self.ordinal, output_bytes, gate_memory_bytes(input_bytes, output_bytes))
+        except CudaMemoryError as error:
+            raise InfraError(f"a gate on {self.arch}: {error}") from error
 
     def acquire(self, timeout: float) -> Slot:
         near = sorted(self._nvml.cores() & os.sched_getaffinity(0) or os.sched_getaffinity(0))
@@ -114,6 +125,7 @@ class CudaDevice:
             # Otherwise `torch.cuda.is_available` in the zygote would start CUDA there, and no child could use it.
             "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
             "TORCH_CUDA_ARCH_LIST": self.capability,
+            "WARPSMITH_NATIVE": str(native_library()),
         }
 
     def versions(self) -> Mapping[str, str]:

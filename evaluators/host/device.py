@@ -10,13 +10,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
 from evaluators.records import ClockSample
 from evaluators.shared.region import Region
 from evaluators.timing.clocks import Clock
+
+if TYPE_CHECKING:
+    from evaluators.host.gate import Gate
+
+PAUSE_SECONDS = 1.5e-4
+"""A runner waits so long before it launches a call behind a gate, so that no more of its launches come for nothing
+there than in a burst, where emptying the cache covers them."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +52,10 @@ class Device(Protocol):
 
     def allocate(self, size: int) -> Region:
         """Allocates `size` bytes of memory to share with the runners."""
+
+    def new_gate(self, input_bytes: int, output_bytes: int) -> Gate | None:
+        """A gate for one runner whose calls have inputs and outputs of these sizes, by which the judge alone times
+        calls; None for a device that needs none."""
 
     def acquire(self, timeout: float) -> Slot:
         """Waits for a measuring slot that no other evaluator of this host holds, and takes it. Raises TimeoutError

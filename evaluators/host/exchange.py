@@ -19,7 +19,7 @@ from evaluators.host.quota import OverQuota
 from evaluators.host.runner_process import ProgramRuns, RunnerProcess
 from evaluators.records import Outcome
 from evaluators.shared.extension import ExtensionRequest
-from evaluators.shared.protocol import PeerClosed, PeerTimeout, ProtocolViolation
+from evaluators.shared.protocol import READY, PeerClosed, PeerTimeout, ProtocolViolation
 
 _T = TypeVar("_T")
 BuildExtension = Callable[[ExtensionRequest], dict[str, Any]]
@@ -56,11 +56,14 @@ class Exchange:
         descriptors: Sequence[int] = (),
         *,
         decode: Callable[[dict[str, Any]], _T],
+        when_ready: Callable[[], None] | None = None,
     ) -> _T:
-        """Sends one request and returns the reply as `decode` reads it (`evaluators.host.claims`). Raises RunnerFailure
-        for whatever else happens."""
-        is_call = message["op"] == "call"
-        reply = self._answer(self._channel.body_of(message), timeout, descriptors, is_call=is_call)
+        """Sends one request and returns the reply as `decode` reads it (`evaluators.host.claims`). `when_ready` is done
+        once the runner says that it is, if it says so before the reply. Raises RunnerFailure for whatever else
+        happens."""
+        is_call = message["op"] in ("call", "call_gated")
+        body = self._channel.body_of(message)
+        reply = self._answer(body, timeout, descriptors, is_call=is_call, when_ready=when_ready)
         return self._decoded(reply, decode, message["op"])
 
     def ask_burst(self, seeds: Sequence[int], timeout: float, outputs: int) -> claims.Called:
@@ -74,7 +77,15 @@ class Exchange:
         except ProtocolViolation as error:
             raise RunnerFailure(Outcome.RUNTIME_ERROR, self._explain(error)) from None
 
-    def _answer(self, body: bytes, timeout: float, descriptors: Sequence[int] = (), *, is_call: bool) -> bytes:
+    def _answer(
+        self,
+        body: bytes,
+        timeout: float,
+        descriptors: Sequence[int] = (),
+        *,
+        is_call: bool,
+        when_ready: Callable[[], None] | None = None,
+    ) -> bytes:
         """The answer to one request. Raises RunnerFailure if none comes, or if the program has written more than it
         may. After calls, which may be timed, that is not looked at each time.
 
@@ -89,7 +100,7 @@ class Exchange:
             self._process.resume()
             if not is_short:
                 self._channel.send_body(body, descriptors)
-            reply = self._reply(timeout, start)
+            reply = self._reply(timeout, start, when_ready)
             self._uncounted += self.seconds
             if not is_call or self._uncounted > _QUOTA_SECONDS:
                 self._check_quota()
@@ -143,14 +154,18 @@ class Exchange:
             raise InfraError(f"the runner did not start: {raised[1]}")
         self._process.note_containment(active)
 
-    def _reply(self, timeout: float, start: float) -> bytes:
+    def _reply(self, timeout: float, start: float, when_ready: Callable[[], None] | None) -> bytes:
         """The reply to the request of the time `start`. Meanwhile the candidate may ask for extensions; that time is
-        not counted against it. Nothing is read of what it says before it is stopped.
+        not counted against it. Nothing else is read of what it says before it is stopped.
 
         Raises Unbuilt, and what the channel raises."""
         deadline = start + timeout
         for _ in range(_MOST_EXTENSIONS):
             body = self._receive(deadline)
+            if body == READY and when_ready is not None:
+                when_ready()
+                when_ready = None
+                continue
             end = time.perf_counter()
             start -= self._process.stop()
             self.seconds = end - start

@@ -36,6 +36,10 @@ class TensorSets:
         """The memory of the first `count` sets, as 64-bit integers."""
         return self._memory[: count * self._size].view(torch.int64)
 
+    def bytes_of_call(self, call: int) -> Tensor:
+        """The memory of one set, as 64-bit integers."""
+        return self._memory[call * self._size : (call + 1) * self._size].view(torch.int64)
+
 
 class Outputs(Protocol):
     """The outputs of one runner. They stand as its last burst left them until its next request."""

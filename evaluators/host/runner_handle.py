@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import io
 import os
+import random
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
+from evaluators.failures import RunnerFailure
 from evaluators.host import claims
 from evaluators.host.claims import StateForm
-from evaluators.host.device import Device, Slot
+from evaluators.host.device import PAUSE_SECONDS, Device, Slot
 from evaluators.host.exchange import BuildExtension, Exchange
 from evaluators.host.outputs import ArenaOutputs, CopiedOutputs
 from evaluators.host.runner_process import RunnerLimits, RunnerProcess
@@ -25,6 +28,9 @@ from evaluators.host.zygote_handle import ZygoteHandle
 from evaluators.shared import nesting
 from evaluators.shared.kernel_record import KernelRecord
 from evaluators.shared.region import Region
+
+if TYPE_CHECKING:
+    from evaluators.host.gate import Gate
 
 
 class RunnerHandle:
@@ -52,6 +58,7 @@ class RunnerHandle:
         self._device = device
         self._arena = ArenaOutputs(device, limits.memory_bytes // 2) if device.shares_tensors else None
         self.outputs = self._arena or CopiedOutputs(device)
+        self._gate: Gate | None = None
 
     @property
     def seconds(self) -> float:
@@ -121,6 +128,36 @@ class RunnerHandle:
         self.outputs.note_places(called.places)
         return called.seconds, called.mismatch
 
+    def call_gated(
+        self, slot: int, seed: int, inputs: tuple[torch.Tensor, torch.Tensor], timeout: float
+    ) -> tuple[float, list[torch.Tensor], nesting.Spec | None]:
+        """Makes one call on a slot behind the gate (`evaluators.host.gate`).
+
+        `inputs`: where they lie, and where in the slot they are copied to. Returns the seconds by the judge's events,
+        the outputs, and the form of an output of another form than the expected one."""
+        assert self._gate is not None
+        gate, start = self._gate, time.perf_counter()
+        message = {
+            "op": "call_gated",
+            "slot": slot,
+            "seed": seed,
+            "ticket": gate.draw_ticket(),
+            "spacers": [512 * random.randint(1, 1024), (2 << 20) * random.randint(1, 8)],
+            "pause": PAUSE_SECONDS,
+        }
+        try:
+            called = self._exchange.ask(
+                message, timeout, decode=claims.decode_gated, when_ready=lambda: gate.open(*inputs)
+            )
+            if called.mismatch is not None:
+                gate.rescue()
+                return 0.0, [], called.mismatch
+            left = max(0.0, timeout + start - time.perf_counter())
+            return *gate.collect(called.places[0], left), None
+        except RunnerFailure:
+            gate.rescue()
+            raise
+
     def get_state(self, forms: Sequence[StateForm], timeout: float) -> dict[str, torch.Tensor]:
         """The values of parameters and buffers by name, as the program gives them."""
         specs = [nesting.plain_spec(form.dtype, form.shape) for form in forms]
@@ -160,6 +197,8 @@ class RunnerHandle:
     def bind_outputs(self, spec: nesting.Spec, calls: int, timeout: float) -> None:
         """Tells the runner the form of outputs, for bursts of at most `calls` calls. They are found in `outputs`."""
         specs = nesting.tensor_specs(spec)
+        if self._gate is not None:
+            self._gate.bind(specs)
         message = {"op": "bind_outputs", "spec": spec, "bytes": nesting.layout(specs)[1], "slots": calls}
         region = self.outputs.bind(specs, calls)
         try:
@@ -168,6 +207,22 @@ class RunnerHandle:
         finally:
             if region is not None:
                 region.close()
+
+    def bind_gate(self, specs: list[nesting.Spec], input_bytes: int, timeout: float) -> bool:
+        """Gives the runner a gate for calls with outputs of these forms, if the device has gates. Returns whether it
+        has."""
+        output_bytes = nesting.layout(specs)[1]
+        self._gate = gate = self._device.new_gate(input_bytes, output_bytes)
+        if gate is None:
+            return False
+        gate.bind(specs)
+        sizes = {"words": gate.words.size, "bytes": gate.memory.size, "spare": gate.spare}
+        try:
+            descriptors = [gate.words.descriptor, gate.memory.descriptor]
+            self._exchange.ask({"op": "bind_gate", **sizes}, timeout, descriptors, decode=claims.ignore)
+        finally:
+            gate.close()
+        return True
 
     def trace(self, timeout: float) -> list[KernelRecord] | None:
         """One call on slot 0: every kernel that ran, as claimed; None without a tracer."""

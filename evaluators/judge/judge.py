@@ -73,7 +73,7 @@ class Judge:
             loaded = self._stage("load", lambda: self._loading.run(source))
             findings = list(loaded.findings)
             self._stage("check", self._trials.run)
-            measured = self._stage("time", lambda: self._timed_calls.run(loaded.offsets))
+            measured = self._stage("time", lambda: self._timed_calls.run(loaded.calibration))
             findings += [measured.discard] if measured.discard else []
             self._memory.check()
             if in_full:

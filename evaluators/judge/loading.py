@@ -13,7 +13,7 @@ from typing import Any
 
 from evaluators.failures import InfraError, RunnerFailure
 from evaluators.host.device import Device
-from evaluators.judge.calibration import calibrate
+from evaluators.judge.calibration import Calibration, calibrate
 from evaluators.judge.checks import Checks
 from evaluators.judge.expectation import Expectation
 from evaluators.judge.pair import RunnerPair, reference_errors_as_infra
@@ -27,12 +27,11 @@ from evaluators.tasks import TaskProgram
 class Loaded:
     """What loading leaves for the later stages.
 
-    `init_inputs`: the arguments of both constructors. `offsets`: seconds that one call takes longer in the candidate's
-    process than in the reference's, one number per round of calibration.
+    `init_inputs`: the arguments of both constructors. `calibration`: how the two processes differ.
     """
 
     init_inputs: list[Any]
-    offsets: list[float]
+    calibration: Calibration
     findings: list[Finding]
 
 
@@ -87,13 +86,13 @@ class Loading:
             reference.load(self._program.source, "Model", self._timeout)
         with self._pair.costs("calibrate"):
             self._device.warm_up()
-            offsets = calibrate(self._pair, self._program, init_inputs, self._device, self._timeout)
+            calibration = calibrate(self._pair, self._program, init_inputs, self._device, self._timeout)
         with self._pair.costs("load_candidate"):
             candidate.load(source, "ModelNew", self._timeout)
         self._checks.expectation = Expectation(self._program, self._weights.construct(init_inputs))
         findings = flag_findings(self._weights.flags)
         self._memory.check()
-        return Loaded(init_inputs, offsets, findings)
+        return Loaded(init_inputs, calibration, findings)
 
     def _start_runners(self) -> None:
         """Starts both runners at the same time: each needs seconds to take hold of the device."""
@@ -113,6 +112,7 @@ class Loading:
             raise InfraError(f"task {self._program.task.id}: its output holds no tensor")
         with self._pair.costs("bind"):
             self._pair.bind(example, spec, self._timeout)
+            self._pair.bind_gates(example, self._timeout)
 
 
 def flag_findings(flags: Sequence[tuple[Flags, Flags]]) -> list[Finding]:

@@ -6,8 +6,9 @@ no program may change an input.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,8 +41,9 @@ class Round:
 class RunnerPair:
     """The reference's and the candidate's runner, with memory for inputs and outputs of one form bound on both.
 
-    `most_calls`: for how many calls of a burst there is memory. `unasked_seconds`: CPU seconds that the candidate's
-    process took while only the reference had been asked for anything.
+    `has_gates`: whether the judge alone can time calls (`run_gated`). `most_calls`: for how many calls of a burst there
+    is memory. `unasked_seconds`: CPU seconds that the candidate's process took while only the reference had been asked
+    for anything.
     """
 
     def __init__(self, device: Device, reference: RunnerHandle, candidate: RunnerHandle, task: str) -> None:
@@ -52,6 +54,8 @@ class RunnerPair:
         self.spec: nesting.Spec = {}
         self.most_calls = 0
         self.unasked_seconds = 0.0
+        self.has_gates = False
+        self._gated: dict[int, list[Tensor]] = {}  # outputs of the last calls, if these were behind gates
         self._master: TensorSets  # of the inputs, in memory that only the judge has
         self._inputs: TensorSets  # of the inputs, as both runners see them
 
@@ -72,6 +76,13 @@ class RunnerPair:
             self._master = TensorSets(inputs, torch.zeros_like(region.memory), self.most_calls)
         for runner in self.runners:
             runner.bind_outputs(spec, self.most_calls, timeout)
+
+    def bind_gates(self, example: list[Any], timeout: float) -> None:
+        """Gives both runners gates for calls on inputs like `example`, if the device has gates."""
+        _, input_bytes = nesting.layout(nesting.tensor_specs(nesting.flatten(example)[0]))
+        outputs = nesting.tensor_specs(self.spec)
+        bound = [runner.bind_gate(outputs, input_bytes, timeout) for runner in self.runners]
+        self.has_gates = all(bound)
 
     def adopt_strides(self, values: list[Any], seed: int, timeout: float) -> None:
         """Lets the candidate's outputs have strides of their own, which one call shows. Where outputs are copied, other
@@ -97,7 +108,7 @@ class RunnerPair:
     def outputs(self, side: int, call: int = 0) -> list[Tensor]:
         """The outputs of one call of the reference (0) or the candidate (1), as they stand in memory now. They stand
         until that side's next request."""
-        return self.runners[side].outputs.of_call(call)
+        return self._gated[side] if self._gated else self.runners[side].outputs.of_call(call)
 
     def reference_seconds(self, values: list[Any], seed: int, timeout: float) -> float:
         """Seconds of the second call of the reference, since its first may compile. Raises InfraError."""
@@ -120,6 +131,7 @@ class RunnerPair:
         `timeouts`: seconds for the reference's burst and for the candidate's. `warm`: how many calls warm a burst up.
         Raises RunnerFailure if the candidate fails or changes its inputs, InfraError if the reference does.
         """
+        self._gated = {}
         with self.costs("fresh_inputs"):
             self._write(values)
             self.device.synchronize()
@@ -137,6 +149,34 @@ class RunnerPair:
                     self._raise_changed_inputs(side)
         return Round(bursts[_REFERENCE], bursts[_CANDIDATE], values, seeds)
 
+    def run_gated(self, values: list[Any], seed: int, timeouts: tuple[float, float]) -> Round:
+        """One call of each side behind its gate, timed by the judge's events from before the inputs are there until the
+        outputs are read. The candidate's call is the first: later it could have read the inputs elsewhere.
+
+        Raises RunnerFailure if the candidate fails or changes its inputs, InfraError if the reference does.
+        """
+        slot = random.randrange(self.most_calls)
+        inputs, master = self._inputs.bytes_of_call(slot), self._master.bytes_of_call(slot)
+        with self.costs("fresh_inputs"):
+            self._write_master(slot, values)
+            self.device.synchronize()
+        self._gated, bursts = {}, {}
+        for side in (_CANDIDATE, _REFERENCE):
+            with self.costs("gated"):
+                bursts[side], self._gated[side] = self._call_gated(side, slot, seed, timeouts[side])
+            with self.costs("inputs_unchanged"):
+                if not torch.equal(inputs, master):
+                    self._raise_changed_inputs(side)
+        return Round(bursts[_REFERENCE], bursts[_CANDIDATE], [values], [seed])
+
+    def _call_gated(self, side: int, slot: int, seed: int, timeout: float) -> tuple[Burst, list[Tensor]]:
+        """One call behind a gate, and its outputs."""
+        inputs = self._master.bytes_of_call(slot), self._inputs.bytes_of_call(slot)
+        with reference_errors_as_infra(self.task) if side == _REFERENCE else nullcontext():
+            seconds, outputs, mismatch = self.runners[side].call_gated(slot, seed, inputs, timeout)
+        self._refuse_mismatch(side, mismatch)
+        return Burst(seconds, (seconds,)), outputs
+
     def _raise_changed_inputs(self, side: int) -> None:
         if side == _REFERENCE:
             raise InfraError(f"task {self.task}: the reference changes its inputs in place")
@@ -151,22 +191,31 @@ class RunnerPair:
             self.unasked_seconds += max(0.0, self.runners[_CANDIDATE].process.cpu_seconds() - before)
         else:
             seconds, mismatch = runner.call(seeds, timeout)
-        if mismatch is not None:
-            message = nesting.describe_mismatch(self.spec, mismatch)
-            if side == _REFERENCE:
-                raise InfraError(f"task {self.task}: the reference's output changes: {message}")
-            raise RunnerFailure(Outcome.WRONG, message)
+        self._refuse_mismatch(side, mismatch)
         return Burst(runner.seconds, tuple(seconds), warm, runner.waited)
+
+    def _refuse_mismatch(self, side: int, mismatch: nesting.Spec | None) -> None:
+        """Raises for an output of another form than the expected one."""
+        if mismatch is None:
+            return
+        message = nesting.describe_mismatch(self.spec, mismatch)
+        if side == _REFERENCE:
+            raise InfraError(f"task {self.task}: the reference's output changes: {message}")
+        raise RunnerFailure(Outcome.WRONG, message)
 
     def _write(self, values: Sequence[list[Any]]) -> None:
         """Puts fresh values at the addresses that the runners know."""
         for call, inputs in enumerate(values):
-            _, tensors = nesting.flatten(inputs)
-            for target, value in zip(self._master.views[call], tensors, strict=True):
-                if target.shape != value.shape or target.dtype != value.dtype:
-                    raise InfraError(f"task {self.task}: get_inputs changes its shapes or dtypes")
-                target.copy_(value)
+            self._write_master(call, inputs)
         self._inputs.bytes_of(len(values)).copy_(self._master.bytes_of(len(values)))
+
+    def _write_master(self, call: int, inputs: list[Any]) -> None:
+        """Puts fresh values where only the judge sees them."""
+        _, tensors = nesting.flatten(inputs)
+        for target, value in zip(self._master.views[call], tensors, strict=True):
+            if target.shape != value.shape or target.dtype != value.dtype:
+                raise InfraError(f"task {self.task}: get_inputs changes its shapes or dtypes")
+            target.copy_(value)
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from statistics import median
 
 from evaluators.guard.bursts import takes_longer_alone
 from evaluators.host.device import Device
+from evaluators.judge.calibration import Calibration
 from evaluators.judge.checks import Checks
 from evaluators.judge.expectation import Errors, Expectation
 from evaluators.judge.pair import Round, RunnerPair
@@ -25,9 +26,11 @@ from evaluators.timing.clocks import Hidden, slowed_by, waited_more
 from evaluators.timing.estimates import calibrated_estimate, median_estimate
 from evaluators.timing.paper import paper_estimate
 from evaluators.timing.presets import Preset
-from evaluators.timing.supported import bounded
+from evaluators.timing.supported import Gates, bounded, supported_by_gates
 
 _CALLS_ALONE = 11
+_MOST_GATED, _LEAST_GATED, _GATED_A_BLOCK = 24, 8, 6  # calls of each side
+_GATED_SECONDS = 0.1  # of all calls; long ones are fewer
 _EXCEEDS = 1.05  # times the speed-up of single calls: more of these are made
 _CANDIDATE_FIRST = 0.75  # probability
 _OTHER_WEIGHTS = 0.5  # probability, before a block of two rounds
@@ -57,12 +60,14 @@ class Measurement:
 
 @dataclass
 class _Samples:
-    """The bursts of all rounds that count, single calls beside them, and the GPU's state after each round. `again`: a
-    burst of the reference right after one of the candidate's, and the next one, right after the reference's own."""
+    """The bursts of all rounds that count, single calls beside them (`gated`: those behind gates), and the GPU's state
+    after each round. `again`: a burst of the reference right after one of the candidate's, and the next one, right
+    after the reference's own."""
 
     pairs: list[BurstPair] = field(default_factory=list)
     again: list[BurstPair] = field(default_factory=list)
     alone: list[BurstPair] = field(default_factory=list)
+    gated: list[float] = field(default_factory=list)
     clocks: list[ClockSample] = field(default_factory=list)
     stopped_by: str = ""
 
@@ -85,12 +90,10 @@ class TimedCalls:
         self._errors: Errors = []
         self._offset = 0.0
 
-    def run(self, offsets: list[float]) -> Measurement:
-        """Times both sides. `offsets`: seconds that one call takes longer in the candidate's process, by calibration.
-
-        Raises RunnerFailure for a wrong output or a program that fails, InfraError for the reference.
-        """
-        self._offset = median(offsets)
+    def run(self, calibration: Calibration) -> Measurement:
+        """Times both sides. Raises RunnerFailure for a wrong output or a program that fails, InfraError for the
+        reference."""
+        self._offset = median(calibration.offsets)
         if self._weights.are_new:  # results prepared from the weights of the trials are wrong now
             self._checks.expectation = Expectation(self._program, self._weights.draw())
         # A timed output is compared with the reference's at the task's dtype: both carry rounding errors.
@@ -99,7 +102,7 @@ class TimedCalls:
             self._device.warm_up()
         samples = self._sample()
         alone = self._estimate_alone(samples) if samples.alone else None
-        return self._measurement(samples, alone, offsets)
+        return self._measurement(samples, alone, calibration)
 
     def _sample(self) -> _Samples:
         """Rounds of bursts, until a criterion of the preset stops them.
@@ -134,10 +137,14 @@ class TimedCalls:
             if candidate_first:
                 samples.again.append((block[0].reference, block[1].reference))
             # Single calls are made between the bursts, so that other load disturbs both alike.
-            if calls > 1 and len(samples.alone) < _CALLS_ALONE:
+            if self._pair.has_gates:
+                samples.gated += self._time_gated(len(samples.gated), _GATED_A_BLOCK)
+            elif calls > 1 and len(samples.alone) < _CALLS_ALONE:
                 samples.alone += [self._time_alone() for _ in block]
             ratios = self._device.clock.ratios(samples.pairs, self._offset)
             reason = self._preset.reason_to_stop(ratios, time.perf_counter() - start)
+        if self._pair.has_gates:
+            samples.gated += self._time_gated(len(samples.gated), _MOST_GATED)
         samples.stopped_by = reason
         return samples
 
@@ -168,6 +175,20 @@ class TimedCalls:
             done = self._round(1, candidate_first=random.random() < 0.5)
         return done.reference, done.candidate
 
+    def _time_gated(self, done: int, most: int) -> list[float]:
+        """At most so many calls of both sides behind gates, on fresh inputs, every output compared; as many as are
+        still missing after `done`. Returns how many seconds more the candidate's took."""
+        seconds = self._trials.reference_seconds + min(self._trials.candidate_seconds, self._trials.reference_seconds)
+        wanted = max(_LEAST_GATED, min(_MOST_GATED, round(_GATED_SECONDS / (seconds + 1e-3))))
+        more = []
+        for _ in range(min(most, wanted - done)):
+            with self._pair.costs("draw_inputs"):
+                values = self._program.inputs(secrets.randbits(48))
+            both = self._pair.run_gated(values, secrets.randbits(48), self._trials.timeouts(1))
+            self._checks.check_round(both, self._errors)
+            more.append(both.candidate.judged - both.reference.judged)
+        return more
+
     def _estimate_alone(self, samples: _Samples) -> tuple[Estimate, Estimate]:
         """Seconds of a single call on both sides. If the candidate's seem long, or gain less than bursts do, there are
         more of them.
@@ -195,7 +216,7 @@ class TimedCalls:
         return reference, candidate
 
     def _measurement(
-        self, samples: _Samples, alone: tuple[Estimate, Estimate] | None, offsets: list[float]
+        self, samples: _Samples, alone: tuple[Estimate, Estimate] | None, calibration: Calibration
     ) -> Measurement:
         clock, pairs, discard = self._device.clock, samples.pairs, None
         reference, candidate = clock.seconds(pairs, self._offset)
@@ -211,8 +232,13 @@ class TimedCalls:
         if self._preset.paper:
             speedup, discard = paper_estimate(clock.ratios(pairs, self._offset))
         else:
-            speedup = calibrated_estimate([clock.ratios(pairs, offset) for offset in offsets])
-        speedup = bounded(speedup, *clock.supported(pairs, samples.alone))
+            speedup = calibrated_estimate([clock.ratios(pairs, offset) for offset in calibration.offsets])
+        supported = clock.supported(pairs, samples.alone)
+        if samples.gated:
+            supported.append(
+                supported_by_gates(Gates(samples.gated, calibration.gates, calibration.offsets, median(reference)))
+            )
+        speedup = bounded(speedup, *supported)
         return Measurement(
             speedup,
             timing,

@@ -15,7 +15,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -27,7 +27,10 @@ from evaluators.runner.interception import Interception
 from evaluators.runner.originals import Originals
 from evaluators.runner.rehearsal import rehearsing
 from evaluators.shared import nesting
-from evaluators.shared.protocol import Channel, PeerClosed
+from evaluators.shared.protocol import READY, Channel, PeerClosed
+
+if TYPE_CHECKING:
+    from evaluators.runner.gate import Gate
 
 MAX_MESSAGE_CHARACTERS = 4000
 _NAMES = {"Model": "reference", "ModelNew": "candidate"}  # of a program's module, by the class that it must define
@@ -52,6 +55,7 @@ class Runner:
         self.output_spec: nesting.Spec | None = None
         self.outputs: list[list[Tensor]] = []
         self.arena: Arena | None = None
+        self.gate: Gate | None = None
         self._serve_bursts: Callable[..., Any] | None = None
         self._interception = Interception(self._ask_judge)
         self.originals = Originals(())
@@ -63,7 +67,9 @@ class Runner:
             "set_state": self.set_state,
             "bind_inputs": self.bind_inputs,
             "bind_outputs": self.bind_outputs,
+            "bind_gate": self.bind_gate,
             "call": self.call,
+            "call_gated": self.call_gated,
             "trace": self.trace,
             "integrity": self.integrity,
             "discover": self.discover,
@@ -177,6 +183,8 @@ class Runner:
     def bind_outputs(self, message: dict[str, Any], *regions: int) -> dict[str, Any]:
         """Learns the form that an output must have, and maps the judge's output slots, if there are any."""
         self.output_spec = message["spec"]
+        if self.gate is not None:
+            self.gate.bind(message["spec"])
         if not regions:
             return {}
         (region,) = regions
@@ -186,6 +194,16 @@ class Runner:
         self.outputs = [
             nesting.views(specs, memory[slot * size : (slot + 1) * size]) for slot in range(message["slots"])
         ]
+        return {}
+
+    def bind_gate(self, message: dict[str, Any], words: int, region: int) -> dict[str, Any]:
+        """Maps a gate of the judge, and memory for the outputs behind it."""
+        from evaluators.runner.gate import Gate
+
+        mapped = self.device.map(words, message["words"]), self.device.map(region, message["bytes"])
+        self.gate = Gate(*mapped, message["spare"])
+        assert self.output_spec is not None
+        self.gate.bind(self.output_spec)
         return {}
 
     def serve_bursts(self) -> dict[str, Any] | None:
@@ -232,6 +250,19 @@ class Runner:
                     target.copy_(tensor)
         self.device.finish()
         return {"seconds": seconds}
+
+    def call_gated(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Has the device call the model on one slot as soon as the judge's gate opens, and does not wait for it.
+        Reports where the outputs will lie."""
+        gate, channel = self.gate, self.channel
+        assert gate is not None
+        with torch.no_grad():
+            self.device.seed(message["seed"])
+            self.device.enforce_flags()
+            output, places = gate.call(
+                self.model, self.inputs[message["slot"]], message, lambda: channel.send_body(READY)
+            )
+        return {"mismatch": nesting.flatten(output)[0]} if places is None else {"places": places}
 
     def trace(self, message: dict[str, Any]) -> dict[str, Any]:
         """Makes one call on slot 0, and reports the kernels that it ran."""

@@ -1,7 +1,7 @@
 // An allocator for torch's CPU tensors inside one mapping that another process shares.
 //
 // The judge maps the same memory and reads a program's outputs where they lie, while the program is stopped. What does
-// not fit comes from the heap. The list of free blocks lies in private memory, outside the mapping.
+// not fit comes from the heap.
 
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
@@ -14,11 +14,8 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <iterator>
-#include <map>
-#include <mutex>
-#include <new>
-#include <unordered_map>
+
+#include "free_blocks.h"
 
 namespace {
 
@@ -27,9 +24,7 @@ constexpr size_t kAlignment = 64;  // as in torch's own allocator
 class Arena final : public c10::Allocator {
  public:
   void open(char* base, size_t size) {
-    base_ = base;
-    size_ = size;
-    free_.emplace(0, size);
+    blocks_.open(base, size);
     is_open_ = true;
   }
 
@@ -46,18 +41,8 @@ class Arena final : public c10::Allocator {
 
  private:
   void* take(size_t bytes) {
-    const size_t whole = (bytes + kAlignment - 1) / kAlignment * kAlignment;
-    if (is_open_ && whole >= bytes) {
-      std::lock_guard<std::mutex> guard(mutex_);
-      for (auto block = free_.begin(); block != free_.end(); ++block) {
-        if (block->second < whole) continue;
-        const size_t offset = block->first;
-        const size_t left = block->second - whole;
-        free_.erase(block);
-        if (left) free_.emplace(offset + whole, left);
-        taken_.emplace(offset, whole);
-        return base_ + offset;
-      }
+    if (is_open_) {
+      if (char* data = blocks_.take(bytes)) return data;
     }
     void* data = nullptr;
     TORCH_CHECK(posix_memalign(&data, kAlignment, bytes) == 0, "DefaultCPUAllocator: can't allocate memory: ", bytes,
@@ -66,39 +51,17 @@ class Arena final : public c10::Allocator {
   }
 
   void give_back(char* data) {
-    if (data < base_ || data >= base_ + size_) {
+    if (!blocks_.holds(data)) {
       std::free(data);
-      return;
+    } else if (is_open_) {  // a forked child owns nothing in here
+      blocks_.give_back(data);
     }
-    if (!is_open_) return;  // a forked child owns nothing in here
-    std::lock_guard<std::mutex> guard(mutex_);
-    const auto found = taken_.find(data - base_);
-    if (found == taken_.end()) return;
-    size_t offset = found->first, size = found->second;
-    taken_.erase(found);
-    auto next = free_.lower_bound(offset);
-    if (next != free_.end() && offset + size == next->first) {
-      size += next->second;
-      next = free_.erase(next);
-    }
-    if (next != free_.begin()) {
-      const auto before = std::prev(next);
-      if (before->first + before->second == offset) {
-        before->second += size;
-        return;
-      }
-    }
-    free_.emplace_hint(next, offset, size);
   }
 
   static void release(void* data);
 
-  char* base_ = nullptr;
-  size_t size_ = 0;
+  warpsmith::FreeBlocks blocks_{kAlignment};
   std::atomic<bool> is_open_{false};
-  std::mutex mutex_;
-  std::map<size_t, size_t> free_;
-  std::unordered_map<size_t, size_t> taken_;
 };
 
 Arena& arena() {

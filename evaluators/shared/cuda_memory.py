@@ -18,6 +18,13 @@ from torch import Tensor
 
 from evaluators.shared.region import Region
 
+GATE_GO, GATE_DONE, GATE_ROWS, GATE_BYTES = 0, 256, 512, 1 << 20
+"""Where the words of a gate lie in its memory, and how much memory it takes, in bytes (`evaluators.host.gate`). From
+GATE_ROWS on: one word for each output, the row of its first byte."""
+
+GATE_ROW_BYTES = 512
+"""Outputs behind a gate are read in rows of so many bytes, by which torch aligns its tensors."""
+
 _HANDLE_TYPE = driver.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
 
 
@@ -33,7 +40,7 @@ class DeviceMemory(Region):
         os.close(self.descriptor)
 
 
-def _checked(result: tuple[Any, ...]) -> Any:
+def checked(result: tuple[Any, ...]) -> Any:
     """The value of a driver call. Raises CudaMemoryError unless the call succeeded."""
     status, *values = result
     if status != driver.CUresult.CUDA_SUCCESS:
@@ -46,12 +53,12 @@ class _Mapping:
 
     def __init__(self, handle: Any, size: int, ordinal: int) -> None:
         self._size, self._handle = size, handle
-        self._address = _checked(driver.cuMemAddressReserve(size, 0, driver.CUdeviceptr(0), 0))
-        _checked(driver.cuMemMap(self._address, size, 0, handle, 0))
+        self._address = checked(driver.cuMemAddressReserve(size, 0, driver.CUdeviceptr(0), 0))
+        checked(driver.cuMemMap(self._address, size, 0, handle, 0))
         access = driver.CUmemAccessDesc()
         access.location = _location(ordinal)
         access.flags = driver.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
-        _checked(driver.cuMemSetAccess(self._address, size, [access], 1))
+        checked(driver.cuMemSetAccess(self._address, size, [access], 1))
         self.__cuda_array_interface__ = {
             "shape": (size,),
             "typestr": "|u1",
@@ -86,7 +93,7 @@ def _properties(ordinal: int) -> Any:
 def _rounded(size: int, ordinal: int) -> int:
     """`size`, rounded up to whole pages of the device."""
     minimum = driver.CUmemAllocationGranularity_flags.CU_MEM_ALLOC_GRANULARITY_MINIMUM
-    page = int(_checked(driver.cuMemGetAllocationGranularity(_properties(ordinal), minimum)))
+    page = int(checked(driver.cuMemGetAllocationGranularity(_properties(ordinal), minimum)))
     return -(-max(size, 1) // page) * page
 
 
@@ -96,8 +103,8 @@ def allocate(size: int, ordinal: int) -> DeviceMemory:
     Needs a CUDA context. Raises CudaMemoryError.
     """
     whole = _rounded(size, ordinal)
-    handle = _checked(driver.cuMemCreate(whole, _properties(ordinal), 0))
-    descriptor = int(_checked(driver.cuMemExportToShareableHandle(handle, _HANDLE_TYPE, 0)))
+    handle = checked(driver.cuMemCreate(whole, _properties(ordinal), 0))
+    descriptor = int(checked(driver.cuMemExportToShareableHandle(handle, _HANDLE_TYPE, 0)))
     memory = torch.as_tensor(_Mapping(handle, whole, ordinal), device=f"cuda:{ordinal}")[: max(size, 1)]
     memory.zero_()  # the padding, too: regions are compared as a whole
     return DeviceMemory(memory, descriptor, size)
@@ -106,7 +113,7 @@ def allocate(size: int, ordinal: int) -> DeviceMemory:
 def attach(descriptor: int, size: int, ordinal: int) -> Tensor:
     """The memory behind a descriptor, as a uint8 tensor; closes the descriptor. Raises CudaMemoryError."""
     try:
-        handle = _checked(driver.cuMemImportFromShareableHandle(descriptor, _HANDLE_TYPE))
+        handle = checked(driver.cuMemImportFromShareableHandle(descriptor, _HANDLE_TYPE))
     finally:
         os.close(descriptor)
     whole = _rounded(size, ordinal)

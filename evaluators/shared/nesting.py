@@ -222,13 +222,20 @@ def views(specs: list[Spec], region: Tensor) -> list[Tensor]:
     return made
 
 
+def bytes_spanned(spec: Spec) -> int:
+    """Bytes from the first to the last element of the described tensor, with its own strides."""
+    if 0 in spec["shape"]:
+        return 0
+    last = sum((size - 1) * stride for size, stride in zip(spec["shape"], spec["stride"], strict=True))
+    return int((1 + last) * _DTYPES[spec["dtype"]].itemsize)
+
+
 def view_at(spec: Spec, region: Tensor, offset: int) -> Tensor:
     """The described tensor, with its own strides, at an `offset` in bytes in `region` (uint8).
 
     Raises ValueError if it does not lie within the region, at an address that suits its dtype."""
     dtype, strides = _DTYPES[spec["dtype"]], spec["stride"]
-    elements = 0 if 0 in spec["shape"] else 1 + sum((n - 1) * s for n, s in zip(spec["shape"], strides, strict=True))
-    end = offset + elements * dtype.itemsize
+    end = offset + bytes_spanned(spec)
     if offset < 0 or offset % dtype.itemsize or end > region.numel():
         raise ValueError("an output does not lie in the memory of the program's tensors")
     return torch.as_strided(region[offset:end].view(dtype), spec["shape"], strides)

@@ -15,6 +15,9 @@ from collections.abc import Sequence
 from typing import Any
 
 MAX_MESSAGE = 4 << 20
+READY = b"\x02"
+"""A message before the answer: the runner waits for nothing but the judge's gate. No JSON begins with it."""
+
 _MAX_DEPTH = 64
 _SEND_SECONDS = 60.0
 _CHUNK = 64 << 10  # bytes read at once where no descriptors come along: most messages come whole

@@ -42,3 +42,13 @@ class Burst:
 
 BurstPair = tuple[Burst, Burst]
 """A burst of the reference and one of the candidate, neighbours in time."""
+
+
+def without_offset(candidate: float, reference: float, offset: float) -> float:
+    """Seconds of the candidate's call without the offset of its process.
+
+    The whole offset is taken off a call that is as long as the reference's, and a share of it off a shorter call, since
+    a program that runs fewer kernels may have less of it.
+    """
+    share = min(1.0, candidate / reference)
+    return max(candidate - share * offset, 0.5 * candidate)

@@ -18,7 +18,7 @@ from typing import Protocol
 import numpy as np
 
 from evaluators.records import Estimate
-from evaluators.timing.bursts import SHORTEST, Burst, BurstPair
+from evaluators.timing.bursts import SHORTEST, Burst, BurstPair, without_offset
 from evaluators.timing.estimates import median_estimate
 from evaluators.timing.supported import supported_alone, supported_speedup
 
@@ -118,7 +118,9 @@ class EventClock:
         return [reference / candidate for reference, candidate in zip(*self.seconds(pairs, offset), strict=True)]
 
     def seconds(self, pairs: Sequence[BurstPair], offset: float = 0.0) -> tuple[list[float], list[float]]:
-        return [reference.typical for reference, _ in pairs], [_corrected(*pair, offset) for pair in pairs]
+        return [reference.typical for reference, _ in pairs], [
+            without_offset(candidate.typical, reference.typical, offset) for reference, candidate in pairs
+        ]
 
     def hidden(self, pairs: Sequence[BurstPair]) -> Hidden:
         shown = [candidate.total for _, candidate in pairs]
@@ -149,16 +151,6 @@ def slowed_by(pairs: Sequence[BurstPair], *, by_host: bool) -> Estimate | None:
         return median_estimate([first.typical / second.typical for first, second in pairs])
     seconds = [[max(burst.total - burst.waited, SHORTEST) / len(burst.own) for burst in pair] for pair in pairs]
     return median_estimate([first / second for first, second in seconds])
-
-
-def _corrected(reference: Burst, candidate: Burst, offset: float) -> float:
-    """Seconds of the candidate's call without the offset of its process.
-
-    The whole offset is taken off a call that is as long as the reference's, and a share of it off a shorter call, since
-    a program that runs fewer kernels may have less of it.
-    """
-    share = min(1.0, candidate.typical / reference.typical)
-    return max(candidate.typical - share * offset, 0.5 * candidate.typical)
 
 
 def _hidden(hidden: Sequence[float], shown: Sequence[float], least: float, certain: float = math.inf) -> Hidden:

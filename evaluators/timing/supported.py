@@ -1,21 +1,29 @@
-"""The speed-up that the judge's clock supports by itself, from bursts of two lengths.
+"""The speed-up that the judge's clock supports by itself.
 
-The difference between a long burst and a short one is the time of the calls by which they differ. Nothing that a burst
-costs once is in it, and no clock of the program's process is needed. It is noisier than a burst, so it is not what is
-paid: it bounds what is.
+On a CPU that is from bursts of two lengths. The difference between a long burst and a short one is the time of the
+calls by which they differ. Nothing that a burst costs once is in it, and no clock of the program's process is needed.
+It is noisier than a burst, so it is not what is paid: it bounds what is.
+
+On a GPU it is from calls behind gates (`evaluators.host.gate`): by what the candidate's takes longer there than the
+reference's.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from statistics import median
 
 import numpy as np
 
 from evaluators.records import Estimate
-from evaluators.timing.bursts import BurstPair
+from evaluators.timing.bursts import BurstPair, without_offset
 from evaluators.timing.estimates import CONFIDENCE, median_estimate
+
+GATE_SECONDS, GATE_SHARE = 3e-6, 0.005
+"""By so much, and by this share of the reference's seconds, calls behind gates may differ for other reasons than the
+program's. On one H200, programs of 4 to 4000 µs differed by at most 6 µs, noise included."""
 
 _RESAMPLES, _SEED = 2000, 7
 _LEAST_BLOCKS, _LEAST_ALONE = 4, 4
@@ -53,6 +61,42 @@ def _seconds_a_call(short: BurstPair, long: BurstPair) -> list[float]:
         (longer.judged - shorter.judged) / (len(longer.own) - len(shorter.own))
         for shorter, longer in zip(short, long, strict=True)
     ]
+
+
+@dataclass(frozen=True)
+class Gates:
+    """What is known of calls behind gates, in seconds.
+
+    `more`: how many more a call of the candidate takes there than one of the reference, a number a pair of calls.
+    `usual`: how many more a call of the reference took in the candidate's process. `offsets`: the same by the runners'
+    clocks. `reference`: of a call of the reference, by its own runner's clock, which can be believed.
+    """
+
+    more: Sequence[float]
+    usual: Sequence[float]
+    offsets: Sequence[float]
+    reference: float
+
+
+def supported_by_gates(gates: Gates) -> Estimate:
+    """The speed-up that calls behind gates support.
+
+    What a call takes there beside its kernels, some 0.4 ms, is the same for both sides, but for what calibration
+    shows."""
+    more, usual, offset = median_estimate(gates.more), median_estimate(gates.usual), median(gates.offsets)
+    slack = GATE_SECONDS + GATE_SHARE * gates.reference
+    longest, value, shortest = (
+        gates.reference + difference + offset
+        for difference in (more.high - usual.low + slack, more.value - usual.value, more.low - usual.high - slack)
+    )
+    middle, low, high = (_ratio(gates.reference, seconds, offset) for seconds in (value, longest, shortest))
+    return Estimate(middle, low, high, len(gates.more))
+
+
+def _ratio(reference: float, candidate: float, offset: float) -> float:
+    if candidate <= 0:
+        return math.inf
+    return reference / without_offset(candidate, reference, offset)
 
 
 def supported_alone(ratios: Sequence[float]) -> Estimate | None:

@@ -81,7 +81,7 @@ def offsets(pair: RunnerPair, task: Task) -> list[float]:
     pair.runners[0].load(program.source, "Model", 10.0)
     example = program.inputs(1)
     pair.bind(example, program.output_spec(1, program.init_inputs(1), example), 10.0)
-    return calibrate(pair, program, program.init_inputs(1), pair.device, 10.0)
+    return calibrate(pair, program, program.init_inputs(1), pair.device, 10.0).offsets
 
 
 def test_the_reference_alone_shows_that_a_process_is_slower(pair) -> None:

@@ -1,0 +1,139 @@
+"""A gate: one call of a runner on the GPU, timed by events of the judge's own context.
+
+Runs in the judge's process (trusted). The judge's stream copies inputs that nobody has seen to where the runner reads
+them, empties the cache, opens the gate, waits at the other end and copies the outputs to memory of its own; its events
+enclose all of that. The runner's stream waits at the gate, makes the call and signals the other end. Two contexts never
+run on the GPU at the same time, and the judge copies by kernels, not by copy engines, which do run beside other
+contexts. So whatever a program does for a call it does between these events: it cannot begin before it knows the
+inputs, or end after its outputs are read. Nothing in its process is believed, and a signal that comes too early only
+makes its outputs wrong.
+
+The gate's words are waited for and written in stream order (CUDA driver API, "Stream Memory Operations").
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Sequence
+
+import torch
+from cuda.bindings import driver
+from torch import Tensor
+
+from evaluators.failures import InfraError, RunnerFailure
+from evaluators.records import Outcome
+from evaluators.shared import nesting
+from evaluators.shared.cuda_memory import GATE_BYTES, GATE_DONE, GATE_GO, GATE_ROW_BYTES, GATE_ROWS, allocate, checked
+
+_EQUAL = driver.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_EQ
+_COVER_BYTES = 64 << 20  # writing so many takes about as long as launching what comes after
+_SLEEP_SECONDS = 2e-5
+_RESCUE_SECONDS = 5.0
+
+
+class GateTimer:
+    """The judge's streams, events and scratch memory, which all gates of one GPU share."""
+
+    def __init__(self, flush_bytes: int) -> None:
+        self.stream, self.rescue = torch.cuda.Stream(), torch.cuda.Stream()
+        self.scratch = torch.empty(flush_bytes // 4, dtype=torch.int32, device="cuda")
+        self.cover = self.scratch[: _COVER_BYTES // 4]
+        self.begin, self.end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+
+
+class Gate:
+    """A gate for one runner, with memory for its tensors that the judge reads.
+
+    `words`, `memory`: regions to show the runner. `spare`: bytes in `memory` to keep for copies of outputs.
+    """
+
+    def __init__(self, timer: GateTimer, ordinal: int, output_bytes: int, memory_bytes: int) -> None:
+        """`output_bytes`: those of one call. `memory_bytes`: for all tensors that a call makes."""
+        self._timer = timer
+        self.words, self.memory = allocate(GATE_BYTES, ordinal), allocate(memory_bytes, ordinal)
+        self.spare = output_bytes
+        self.ticket = 0
+        self._is_open = False
+        self._address = self.words.memory.data_ptr()
+        self._first_rows = self.words.memory[GATE_ROWS:].view(torch.int32)
+        self._rows = self.memory.memory.view(torch.int64).view(-1, GATE_ROW_BYTES // 8)
+        self._specs: list[nesting.Spec] = []
+        self._counts: list[Tensor] = []  # 0, 1, ... for the rows of each output
+        self._outputs: list[Tensor] = []
+
+    def bind(self, specs: list[nesting.Spec]) -> None:
+        """Prepares for outputs of these forms."""
+        self._specs = specs
+        rows = [-(-(nesting.bytes_spanned(spec) + GATE_ROW_BYTES - 1) // GATE_ROW_BYTES) for spec in specs]
+        self._counts = [torch.arange(count, device="cuda") for count in rows]
+        self._outputs = [self._rows.new_empty(count, self._rows.shape[1]) for count in rows]
+
+    def draw_ticket(self) -> int:
+        """The number by which the next call knows the gate."""
+        self.ticket, self._is_open = secrets.randbelow((1 << 31) - 1) + 1, False
+        return self.ticket
+
+    def open(self, source: Tensor, target: Tensor) -> None:
+        """Copies the inputs from `source` to `target`, where the runner reads them, opens the gate, and reads the
+        outputs behind it: all that in the stream's order, without waiting for it."""
+        timer = self._timer
+        stream = driver.CUstream(timer.stream.cuda_stream)
+        with torch.cuda.stream(timer.stream):
+            timer.cover.zero_()
+            timer.begin.record()
+            torch.bitwise_or(source, 0, out=target)  # a kernel; `copy_` may use a copy engine
+            timer.scratch.zero_()
+            checked(driver.cuStreamWriteValue32(stream, self._address + GATE_GO, self.ticket, 0))
+            checked(driver.cuStreamWaitValue32(stream, self._address + GATE_DONE, self.ticket, _EQUAL))
+            for index, (count, output) in enumerate(zip(self._counts, self._outputs, strict=True)):
+                # Whatever the runner writes there, nothing is read outside its memory.
+                rows = (count + self._first_rows[index]).clamp_(0, len(self._rows) - 1)
+                torch.index_select(self._rows, 0, rows, out=output)
+            timer.end.record()
+        self._is_open = True
+
+    def collect(self, places: Sequence[int], timeout: float) -> tuple[float, list[Tensor]]:
+        """The seconds since the gate began to open, and the outputs, which stand until the next call. `places`: where
+        they lay in the memory, as claimed. Raises RunnerFailure."""
+        if not self._is_open:
+            raise RunnerFailure(Outcome.RUNTIME_ERROR, "the program answered before it was called")
+        deadline = time.perf_counter() + timeout
+        while not self._timer.end.query():
+            if time.perf_counter() > deadline:
+                raise RunnerFailure(Outcome.TIMEOUT, f"the GPU was not done within {timeout:.1f} s")
+            time.sleep(_SLEEP_SECONDS)
+        if len(places) != len(self._specs):
+            raise RunnerFailure(Outcome.RUNTIME_ERROR, f"{len(places)} places of {len(self._specs)} outputs")
+        try:
+            outputs = [
+                nesting.view_at(spec, output.view(-1).view(torch.uint8), place % GATE_ROW_BYTES)
+                for spec, output, place in zip(self._specs, self._outputs, places, strict=True)
+            ]
+        except ValueError as error:
+            raise RunnerFailure(Outcome.RUNTIME_ERROR, str(error)) from None
+        return self._timer.begin.elapsed_time(self._timer.end) * 1e-3, outputs
+
+    def rescue(self) -> None:
+        """Lets the judge's stream go on if the runner does not. Raises InfraError if that does not help."""
+        if not self._is_open:
+            return
+        stream = driver.CUstream(self._timer.rescue.cuda_stream)
+        checked(driver.cuStreamWriteValue32(stream, self._address + GATE_DONE, self.ticket, 0))
+        deadline = time.perf_counter() + _RESCUE_SECONDS
+        while not self._timer.stream.query():
+            if time.perf_counter() > deadline:
+                raise InfraError("the GPU does not go on after a program failed there")
+            time.sleep(_SLEEP_SECONDS)
+
+    def close(self) -> None:
+        """Closes the descriptors. The memory stays as long as it is used."""
+        self.words.close()
+        self.memory.close()
+
+
+def gate_memory_bytes(input_bytes: int, output_bytes: int) -> int:
+    """Enough for the outputs and the intermediate results of most programs; the driver gives what does not fit. A
+    multiple of GATE_ROW_BYTES."""
+    wanted = min(8 << 30, 8 * output_bytes + 4 * input_bytes) + output_bytes + (256 << 20)
+    return -(-wanted // GATE_ROW_BYTES) * GATE_ROW_BYTES

@@ -1,0 +1,91 @@
+"""Calls that a GPU makes once the judge lets it, whose outputs lie where the judge can read them.
+
+Runs in the candidate's process (untrusted). Nothing in here measures: the judge opens the gate, waits at its other end
+and reads the outputs, all in the order of a stream of its own (`evaluators.host.gate`). A program that changes what is
+here can only make its own outputs wrong, or late.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from time import perf_counter
+from typing import Any
+
+import torch
+from cuda.bindings import driver
+from torch import Tensor
+
+from evaluators.runner import native
+from evaluators.shared import nesting
+from evaluators.shared.cuda_memory import GATE_DONE, GATE_GO, GATE_ROW_BYTES, GATE_ROWS
+
+_ADDRESS, _COPY = Tensor.data_ptr, Tensor.copy_
+_EQUAL = driver.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_EQ
+
+
+class Gate:
+    """One gate of the judge, and memory for the outputs behind it."""
+
+    def __init__(self, words: Tensor, memory: Tensor, spare: int) -> None:
+        """`words` and `memory`: the judge's, mapped here. `spare`: bytes to keep for outputs that lie elsewhere."""
+        library = ctypes.CDLL(native.path())
+        library.warpsmith_open_pool(ctypes.c_size_t(memory.data_ptr()), ctypes.c_size_t(memory.numel()))
+        allocator = torch.cuda.memory.CUDAPluggableAllocator(
+            native.path(), "warpsmith_pool_allocate", "warpsmith_pool_free"
+        )
+        self._pool, self._is_used = torch.cuda.MemPool(allocator.allocator()), torch.cuda.use_mem_pool
+        self._words, self._memory = words, memory
+        self._base, self._size = memory.data_ptr(), memory.numel()
+        self._stream = driver.CUstream(0)
+        self._wait, self._write = driver.cuStreamWaitValue32, driver.cuStreamWriteValue32
+        self._kept: list[Tensor] = []
+        self._spec: nesting.Spec = {}
+        self._forms: list[nesting.Spec] = []
+        self._copies: list[Tensor] = []
+        with self._is_used(self._pool):
+            self._spare = torch.empty(spare, dtype=torch.uint8, device="cuda")
+
+    def bind(self, spec: nesting.Spec) -> None:
+        """Learns the form of outputs."""
+        self._spec, self._forms = spec, nesting.tensor_specs(spec)
+        has_room = nesting.layout(self._forms)[1] <= self._spare.numel()
+        self._copies = nesting.views(self._forms, self._spare) if has_room else []
+
+    def call(
+        self, model: Callable[..., Any], inputs: Sequence[Any], message: dict[str, Any], ready: Callable[[], None]
+    ) -> tuple[Any, list[int] | None]:
+        """Launches one call behind the gate, which the judge opens once it is told that this is `ready`. Returns the
+        call's output, and where that will lie in the memory, one number a tensor; None if it has another form than
+        expected."""
+        words, ticket = self._words.data_ptr(), message["ticket"]
+        self._kept, spacers = [], []
+        with self._is_used(self._pool):
+            spacers += [torch.empty(size, dtype=torch.uint8, device="cuda") for size in message["spacers"]]
+            self._wait(self._stream, words + GATE_GO, ticket, _EQUAL)
+            ready()
+            begin = perf_counter() + message["pause"]
+            while perf_counter() < begin:
+                pass
+            output = model(*inputs)
+            tensors = nesting.tensors_of_form(self._spec, output)
+            places = None if tensors is None else [self._place(*one) for one in enumerate(tensors)]
+            for index, place in enumerate(places or ()):
+                self._write(self._stream, words + GATE_ROWS + 4 * index, place // GATE_ROW_BYTES, 0)
+            self._write(self._stream, words + GATE_DONE, ticket, 0)
+            spacers.clear()
+        return output, places
+
+    def _place(self, index: int, tensor: Tensor) -> int:
+        """Where a tensor lies. It stays there until the next call. What lies elsewhere, such as in an input or in the
+        memory of a CUDA graph, is copied."""
+        if not tensor.numel():
+            return 0
+        is_inside = self._base <= _ADDRESS(tensor) < self._base + self._size
+        if not is_inside or [*tensor.stride()] != self._forms[index]["stride"]:
+            copy = self._copies[index]
+            with torch._C.DisableTorchFunctionSubclass():
+                _COPY(copy, tensor)
+            tensor = copy
+        self._kept.append(tensor)
+        return int(_ADDRESS(tensor) - self._base)
