@@ -16,6 +16,7 @@ from evaluators.guard.evidence import Defence, Evidence
 from evaluators.guard.floor import FloorHolds
 from evaluators.guard.hidden_work import NothingIsHidden
 from evaluators.guard.integrity import MeasurementIsWhole
+from evaluators.guard.records import KernelsAreSeen
 from evaluators.guard.reference import ReferenceIsUnharmed
 from evaluators.guard.text import TextIsPlain
 from evaluators.guard.weights import WeightsAreThere
@@ -25,6 +26,7 @@ DEFENCES: tuple[Defence, ...] = (
     ClocksAgree(),
     FloorHolds(),
     NothingIsHidden(),
+    KernelsAreSeen(),
     EveryCallPays(),
     NothingRunsBeside(),
     ReferenceIsUnharmed(),

@@ -20,12 +20,14 @@ class Evidence:
     have one call anyway).
     `alone_seconds`: a property of the clock (`evaluators.timing.clocks`).
     `waited`: the share of a burst for which the reference waited for a core, minus the candidate's share in the next.
-    `slowed`: how many times as long the reference takes right after the candidate as right after itself.
+    `slowed`: how many times as long the reference takes right after the candidate as right after itself, or as before
+    the candidate was loaded.
     `beside_seconds`: CPU time of the candidate while it had not been asked for anything.
     `floor_bytes`: bytes of its output that a call must write. `floor_seconds`: the least time in which a device like
     this can write them.
     `missing_weights`: the reference's parameters and buffers that the candidate's state does not hold, under any name.
     `flags` (a claim): global numeric flags that differ after its calls from the values with which both sides start.
+    `is_recorded`: whether there must be a `trace` (a claim), with the kernels of a call that fills its output.
     `replaced` (a claim): functions by which the runner measures, and which the program replaced.
     """
 
@@ -46,6 +48,7 @@ class Evidence:
     flags: tuple[str, ...] = ()
     replaced: tuple[str, ...] = ()
     trace: Trace | None = None
+    is_recorded: bool = False
 
 
 class Defence(Protocol):

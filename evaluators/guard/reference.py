@@ -18,5 +18,5 @@ class ReferenceIsUnharmed:
         slowed, timing = evidence.slowed, evidence.timing
         gains = timing.reference_seconds.value > timing.candidate_seconds.value
         if gains and slowed is not None and slowed.low > _SLOWED:
-            message = f"the reference takes {slowed.value:.2f} times as long right after the program as after itself"
+            message = f"the reference takes {slowed.value:.2f} times as long beside the program as by itself"
             yield Finding("neighbours", "suspect", message)

@@ -19,7 +19,7 @@ import torch
 
 from evaluators.host.device import Slot
 from evaluators.host.locks import HostLocks
-from evaluators.host.native import native_library
+from evaluators.host.native import cpu_library
 from evaluators.shared.region import Region
 from evaluators.timing.clocks import Clock, JudgeClock
 
@@ -63,7 +63,7 @@ class CpuDevice:
         memory = torch.frombuffer(mmap.mmap(descriptor, max(size, 1)), dtype=torch.uint8)
         return MemoryFile(memory, descriptor, size)
 
-    def new_gate(self, input_bytes: int, output_bytes: int) -> None:
+    def new_gate(self, output_bytes: int, memory_bytes: int) -> None:
         return None
 
     def slots(self) -> list[Slot]:
@@ -88,7 +88,7 @@ class CpuDevice:
     def environment(self) -> Mapping[str, str]:
         return {
             "CUDA_VISIBLE_DEVICES": "",
-            "WARPSMITH_NATIVE": str(native_library()),
+            "WARPSMITH_NATIVE": str(cpu_library()),
             **thread_environment(self.threads),
             # Keeps temporaries of some megabytes mapped. Page faults differ from process to process: they would make a
             # program two to three times slower than itself. 32 MiB is the largest threshold that glibc takes.

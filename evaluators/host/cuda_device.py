@@ -20,9 +20,9 @@ import torch
 from evaluators.failures import InfraError
 from evaluators.host.cpu_device import thread_environment
 from evaluators.host.device import Slot
-from evaluators.host.gate import Gate, GateTimer, gate_memory_bytes
+from evaluators.host.gate import Gate, GateTimer
 from evaluators.host.locks import HostLocks
-from evaluators.host.native import native_library
+from evaluators.host.native import cuda_library
 from evaluators.host.nvml import Nvml
 from evaluators.records import ClockSample
 from evaluators.shared.cuda_memory import CudaMemoryError, allocate
@@ -34,6 +34,7 @@ _BLOCK_SECONDS = 0.004
 _MAX_CALLS = 24
 _WARM_UP_CALLS = 2
 _SHARED_BYTES = 4 << 30  # the most that inputs and outputs of both sides together take at once
+_GATE_BYTES = 8 << 30  # the most that one runner has of memory that the judge can read
 _WARM_UP_SECONDS = 0.5
 _KEPT_SHARE = 0.25  # of the GPU's memory: the judge may hold so much between evaluations
 _HEALTH_SIZE = 2048
@@ -86,11 +87,12 @@ class CudaDevice:
         except CudaMemoryError as error:
             raise InfraError(f"{size / 2**30:.2f} GiB on {self.arch}: {error}") from error
 
-    def new_gate(self, input_bytes: int, output_bytes: int) -> Gate:
+    def new_gate(self, output_bytes: int, memory_bytes: int) -> Gate:
         if self._gate_timer is None:
-            self._gate_timer = GateTimer(FLUSH_BYTES)
+            self._gate_timer = GateTimer(FLUSH_BYTES, self.ordinal)
+        memory_bytes = min(_GATE_BYTES, memory_bytes) + output_bytes
         try:
-            return Gate(self._gate_timer, self.ordinal, output_bytes, gate_memory_bytes(input_bytes, output_bytes))
+            return Gate(self._gate_timer, self.ordinal, output_bytes, memory_bytes)
         except CudaMemoryError as error:
             raise InfraError(f"a gate on {self.arch}: {error}") from error
 
@@ -125,7 +127,7 @@ class CudaDevice:
             # Otherwise `torch.cuda.is_available` in the zygote would start CUDA there, and no child could use it.
             "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
             "TORCH_CUDA_ARCH_LIST": self.capability,
-            "WARPSMITH_NATIVE": str(native_library()),
+            "LD_PRELOAD": str(cuda_library()),
         }
 
     def versions(self) -> Mapping[str, str]:

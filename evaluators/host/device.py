@@ -53,9 +53,9 @@ class Device(Protocol):
     def allocate(self, size: int) -> Region:
         """Allocates `size` bytes of memory to share with the runners."""
 
-    def new_gate(self, input_bytes: int, output_bytes: int) -> Gate | None:
-        """A gate for one runner whose calls have inputs and outputs of these sizes, by which the judge alone times
-        calls; None for a device that needs none."""
+    def new_gate(self, output_bytes: int, memory_bytes: int) -> Gate | None:
+        """A gate for one runner, by which the judge alone times calls; None for a device that needs none.
+        `output_bytes`: of one call. `memory_bytes`: of all that the runner allocates."""
 
     def acquire(self, timeout: float) -> Slot:
         """Waits for a measuring slot that no other evaluator of this host holds, and takes it. Raises TimeoutError

@@ -27,6 +27,7 @@ from evaluators.shared import nesting
 from evaluators.shared.cuda_memory import GATE_BYTES, GATE_DONE, GATE_GO, GATE_ROW_BYTES, GATE_ROWS, allocate, checked
 
 _EQUAL = driver.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_EQ
+_MPS_ENABLED = getattr(driver.CUdevice_attribute, "CU_DEVICE_ATTRIBUTE_MPS_ENABLED", None)  # older drivers lack it
 _COVER_BYTES = 64 << 20  # writing so many takes about as long as launching what comes after
 _SLEEP_SECONDS = 2e-5
 _RESCUE_SECONDS = 5.0
@@ -35,7 +36,13 @@ _RESCUE_SECONDS = 5.0
 class GateTimer:
     """The judge's streams, events and scratch memory, which all gates of one GPU share."""
 
-    def __init__(self, flush_bytes: int) -> None:
+    def __init__(self, flush_bytes: int, ordinal: int) -> None:
+        """Raises InfraError where two contexts may run at the same time."""
+        if _MPS_ENABLED is not None and checked(driver.cuDeviceGetAttribute(_MPS_ENABLED, ordinal)):
+            raise InfraError(
+                "MPS serves this GPU, so that no time is one program's own: set CUDA_MPS_PIPE_DIRECTORY to an empty "
+                "folder for the evaluator, or end MPS"
+            )
         self.stream, self.rescue = torch.cuda.Stream(), torch.cuda.Stream()
         self.scratch = torch.empty(flush_bytes // 4, dtype=torch.int32, device="cuda")
         self.cover = self.scratch[: _COVER_BYTES // 4]
@@ -45,14 +52,15 @@ class GateTimer:
 class Gate:
     """A gate for one runner, with memory for its tensors that the judge reads.
 
-    `words`, `memory`: regions to show the runner. `spare`: bytes in `memory` to keep for copies of outputs.
+    `words`, `memory`: regions to show the runner. `spare`: bytes at the begin of `memory` for copies of outputs.
     """
 
     def __init__(self, timer: GateTimer, ordinal: int, output_bytes: int, memory_bytes: int) -> None:
-        """`output_bytes`: those of one call. `memory_bytes`: for all tensors that a call makes."""
+        """`output_bytes`: those of one call. `memory_bytes`: for all that the runner allocates, copies included."""
         self._timer = timer
-        self.words, self.memory = allocate(GATE_BYTES, ordinal), allocate(memory_bytes, ordinal)
-        self.spare = output_bytes
+        self.words = allocate(GATE_BYTES, ordinal)
+        self.memory = allocate(_whole_rows(memory_bytes), ordinal)
+        self.spare = _whole_rows(output_bytes)
         self.ticket = 0
         self._is_open = False
         self._address = self.words.memory.data_ptr()
@@ -132,8 +140,5 @@ class Gate:
         self.memory.close()
 
 
-def gate_memory_bytes(input_bytes: int, output_bytes: int) -> int:
-    """Enough for the outputs and the intermediate results of most programs; the driver gives what does not fit. A
-    multiple of GATE_ROW_BYTES."""
-    wanted = min(8 << 30, 8 * output_bytes + 4 * input_bytes) + output_bytes + (256 << 20)
-    return -(-wanted // GATE_ROW_BYTES) * GATE_ROW_BYTES
+def _whole_rows(size: int) -> int:
+    return -(-size // GATE_ROW_BYTES) * GATE_ROW_BYTES

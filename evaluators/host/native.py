@@ -21,43 +21,46 @@ from evaluators.failures import InfraError
 from evaluators.host.folders import own_folder
 from evaluators.shared.toolchain import Toolchain
 
-_SOURCES = [Path(__file__).parents[1] / "shared" / name for name in ("arena.cpp", "bursts.cpp", "pool.cpp")]
-_HEADERS = [Path(__file__).parents[1] / "shared" / "free_blocks.h"]
+_FOLDER = Path(__file__).parents[1] / "shared"
+_HEADERS = ("free_blocks.h",)
 _SECONDS = 300.0
 
 
-@lru_cache(maxsize=1)
-def native_library() -> Path:
-    """The compiled library: `arena.cpp`, `bursts.cpp` and `pool.cpp` in `evaluators/shared`. Raises InfraError if it
-    cannot be compiled."""
+def cpu_library() -> Path:
+    """The compiled `arena.cpp` and `bursts.cpp` of `evaluators/shared`. Raises InfraError if it cannot be compiled."""
+    return _library(("arena.cpp", "bursts.cpp"), with_torch=True)
+
+
+def cuda_library() -> Path:
+    """The compiled `device_arena.cpp`, which needs no other library. Raises InfraError if it cannot be compiled."""
+    return _library(("device_arena.cpp",), with_torch=False)
+
+
+@lru_cache(maxsize=2)
+def _library(names: tuple[str, ...], *, with_torch: bool) -> Path:
     compiler = Toolchain().cxx
-    texts = [source.read_text() for source in (*_SOURCES, *_HEADERS)]
+    texts = [(_FOLDER / name).read_text() for name in (*names, *_HEADERS)]
     identity = "\n".join((*texts, str(torch.__version__), sys.version, compiler))
-    library = own_folder("warpsmith-native") / f"runner-{hashlib.sha256(identity.encode()).hexdigest()[:16]}.so"
+    digest = hashlib.sha256(identity.encode()).hexdigest()[:16]
+    library = own_folder("warpsmith-native") / f"{Path(names[0]).stem}-{digest}.so"
     with FileLock(f"{library}.lock", timeout=_SECONDS):
         if not library.is_file():
-            _compile(compiler, library)
+            _compile(compiler, [str(_FOLDER / name) for name in names], library, with_torch=with_torch)
     return library
 
 
-def _compile(compiler: str, library: Path) -> None:
+def _compile(compiler: str, sources: list[str], library: Path, *, with_torch: bool) -> None:
     made = library.with_suffix(".part")
-    flags = [
-        "-O2",
-        "-std=c++20",
-        "-shared",
-        "-fPIC",
-        f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}",
-    ]
-    headers = [*cpp_extension.include_paths(), sysconfig.get_path("include")]
-    paths = [f"-isystem{folder}" for folder in headers]
-    paths += [f"-L{folder}" for folder in cpp_extension.library_paths()]
+    flags = ["-O2", "-std=c++20", "-shared", "-fPIC"]
+    linked = ["-ldl", "-lpthread"]
+    if with_torch:
+        flags.append(f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}")
+        flags += [f"-isystem{folder}" for folder in (*cpp_extension.include_paths(), sysconfig.get_path("include"))]
+        flags += [f"-L{folder}" for folder in cpp_extension.library_paths()]
+        linked.append("-lc10")
     try:
         subprocess.run(
-            [compiler, *flags, *paths, *map(str, _SOURCES), "-o", str(made), "-lc10", "-ldl"],
-            check=True,
-            capture_output=True,
-            timeout=_SECONDS,
+            [compiler, *flags, *sources, "-o", str(made), *linked], check=True, capture_output=True, timeout=_SECONDS
         )
     except (OSError, subprocess.SubprocessError) as error:
         messages = getattr(error, "stderr", None) or b""

@@ -59,6 +59,7 @@ class RunnerHandle:
         self._arena = ArenaOutputs(device, limits.memory_bytes // 2) if device.shares_tensors else None
         self.outputs = self._arena or CopiedOutputs(device)
         self._gate: Gate | None = None
+        self._memory_bytes = limits.device_memory_bytes
 
     @property
     def seconds(self) -> float:
@@ -129,9 +130,10 @@ class RunnerHandle:
         return called.seconds, called.mismatch
 
     def call_gated(
-        self, slot: int, seed: int, inputs: tuple[torch.Tensor, torch.Tensor], timeout: float
+        self, slot: int, seed: int, inputs: tuple[torch.Tensor, torch.Tensor], timeout: float, *, traced: bool = False
     ) -> tuple[float, list[torch.Tensor], nesting.Spec | None]:
-        """Makes one call on a slot behind the gate (`evaluators.host.gate`).
+        """Makes one call on a slot behind the gate (`evaluators.host.gate`), whose kernels are recorded if it is
+        `traced`.
 
         `inputs`: where they lie, and where in the slot they are copied to. Returns the seconds by the judge's events,
         the outputs, and the form of an output of another form than the expected one."""
@@ -144,6 +146,7 @@ class RunnerHandle:
             "ticket": gate.draw_ticket(),
             "spacers": [512 * random.randint(1, 1024), (2 << 20) * random.randint(1, 8)],
             "pause": PAUSE_SECONDS,
+            "traced": traced,
         }
         try:
             called = self._exchange.ask(
@@ -208,11 +211,11 @@ class RunnerHandle:
             if region is not None:
                 region.close()
 
-    def bind_gate(self, specs: list[nesting.Spec], input_bytes: int, timeout: float) -> bool:
+    def bind_gate(self, specs: list[nesting.Spec], timeout: float) -> bool:
         """Gives the runner a gate for calls with outputs of these forms, if the device has gates. Returns whether it
         has."""
         output_bytes = nesting.layout(specs)[1]
-        self._gate = gate = self._device.new_gate(input_bytes, output_bytes)
+        self._gate = gate = self._device.new_gate(output_bytes, self._memory_bytes // 2)
         if gate is None:
             return False
         gate.bind(specs)
@@ -225,7 +228,7 @@ class RunnerHandle:
         return True
 
     def trace(self, timeout: float) -> list[KernelRecord] | None:
-        """One call on slot 0: every kernel that ran, as claimed; None without a tracer."""
+        """Every kernel of the last call behind the gate, which was traced, as claimed; None without a tracer."""
         return self._exchange.ask({"op": "trace"}, timeout, decode=claims.decode_trace)
 
     def integrity(self, timeout: float) -> tuple[tuple[str, ...], dict[str, str]]:

@@ -68,7 +68,7 @@ class Judge:
         Without `in_full` the trace and the other shapes are left out. Raises InfraError, and Unbuilt for an extension
         that the candidate asks for and nobody has built.
         """
-        trace = None
+        trace, is_recorded = None, False
         try:
             loaded = self._stage("load", lambda: self._loading.run(source))
             findings = list(loaded.findings)
@@ -77,8 +77,8 @@ class Judge:
             findings += [measured.discard] if measured.discard else []
             self._memory.check()
             if in_full:
-                trace = self._stage("trace", lambda: trace_of(self._pair.runners[1], source, _TRACE_SECONDS))
-            findings += self._stage("guard", lambda: self._examine(source, measured, trace))
+                trace, is_recorded = self._stage("trace", lambda: self._trace(source))
+            findings += self._stage("guard", lambda: self._examine(source, measured, trace, is_recorded))
             if in_full:
                 findings += self._stage("shapes", lambda: self._other_shapes.run(loaded.init_inputs))
         except RunnerFailure as failure:
@@ -95,7 +95,14 @@ class Judge:
             self._cost(),
         )
 
-    def _examine(self, source: str, measured: Measurement, trace: Trace | None) -> list[Finding]:
+    def _trace(self, source: str) -> tuple[Trace | None, bool]:
+        """The kernels of one call of the candidate, None if the device or the host has no CUPTI; and whether there must
+        be some."""
+        records, is_recorded = self._timed_calls.trace(_TRACE_SECONDS)
+        libraries = self._pair.runners[1].libraries
+        return None if records is None else trace_of(records, source, libraries), is_recorded
+
+    def _examine(self, source: str, measured: Measurement, trace: Trace | None, is_recorded: bool) -> list[Finding]:
         """The guard's findings on the evidence."""
         device, timing = self._device, measured.timing
         reference, candidate = (runner.process.census() for runner in self._pair.runners)
@@ -119,6 +126,7 @@ class Judge:
                 replaced=replaced,
                 flags=tuple(f"{name} = {value}" for name, value in flags.items() if expected.get(name) != value),
                 trace=trace,
+                is_recorded=is_recorded,
             )
         )
 

@@ -112,7 +112,7 @@ class Loading:
             raise InfraError(f"task {self._program.task.id}: its output holds no tensor")
         with self._pair.costs("bind"):
             self._pair.bind(example, spec, self._timeout)
-            self._pair.bind_gates(example, self._timeout)
+            self._pair.bind_gates(self._timeout)
 
 
 def flag_findings(flags: Sequence[tuple[Flags, Flags]]) -> list[Finding]:

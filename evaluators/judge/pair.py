@@ -77,11 +77,9 @@ class RunnerPair:
         for runner in self.runners:
             runner.bind_outputs(spec, self.most_calls, timeout)
 
-    def bind_gates(self, example: list[Any], timeout: float) -> None:
-        """Gives both runners gates for calls on inputs like `example`, if the device has gates."""
-        _, input_bytes = nesting.layout(nesting.tensor_specs(nesting.flatten(example)[0]))
-        outputs = nesting.tensor_specs(self.spec)
-        bound = [runner.bind_gate(outputs, input_bytes, timeout) for runner in self.runners]
+    def bind_gates(self, timeout: float) -> None:
+        """Gives both runners gates, if the device has gates."""
+        bound = [runner.bind_gate(nesting.tensor_specs(self.spec), timeout) for runner in self.runners]
         self.has_gates = all(bound)
 
     def adopt_strides(self, values: list[Any], seed: int, timeout: float) -> None:
@@ -149,9 +147,10 @@ class RunnerPair:
                     self._raise_changed_inputs(side)
         return Round(bursts[_REFERENCE], bursts[_CANDIDATE], values, seeds)
 
-    def run_gated(self, values: list[Any], seed: int, timeouts: tuple[float, float]) -> Round:
+    def run_gated(self, values: list[Any], seed: int, timeouts: tuple[float, float], *, traced: bool = False) -> Round:
         """One call of each side behind its gate, timed by the judge's events from before the inputs are there until the
-        outputs are read. The candidate's call is the first: later it could have read the inputs elsewhere.
+        outputs are read. The candidate's call is the first: later it could have read the inputs elsewhere. The kernels
+        of both are recorded if they are `traced`.
 
         Raises RunnerFailure if the candidate fails or changes its inputs, InfraError if the reference does.
         """
@@ -163,17 +162,19 @@ class RunnerPair:
         self._gated, bursts = {}, {}
         for side in (_CANDIDATE, _REFERENCE):
             with self.costs("gated"):
-                bursts[side], self._gated[side] = self._call_gated(side, slot, seed, timeouts[side])
+                bursts[side], self._gated[side] = self._call_gated(side, slot, seed, timeouts[side], traced=traced)
             with self.costs("inputs_unchanged"):
                 if not torch.equal(inputs, master):
                     self._raise_changed_inputs(side)
         return Round(bursts[_REFERENCE], bursts[_CANDIDATE], [values], [seed])
 
-    def _call_gated(self, side: int, slot: int, seed: int, timeout: float) -> tuple[Burst, list[Tensor]]:
+    def _call_gated(
+        self, side: int, slot: int, seed: int, timeout: float, *, traced: bool
+    ) -> tuple[Burst, list[Tensor]]:
         """One call behind a gate, and its outputs."""
         inputs = self._master.bytes_of_call(slot), self._inputs.bytes_of_call(slot)
         with reference_errors_as_infra(self.task) if side == _REFERENCE else nullcontext():
-            seconds, outputs, mismatch = self.runners[side].call_gated(slot, seed, inputs, timeout)
+            seconds, outputs, mismatch = self.runners[side].call_gated(slot, seed, inputs, timeout, traced=traced)
         self._refuse_mismatch(side, mismatch)
         return Burst(seconds, (seconds,)), outputs
 

@@ -20,9 +20,10 @@ from evaluators.judge.pair import Round, RunnerPair
 from evaluators.judge.trials import Trials
 from evaluators.judge.weights import Weights
 from evaluators.records import ClockSample, Estimate, Finding, Timing
+from evaluators.shared.kernel_record import MARKS, KernelRecord
 from evaluators.tasks import TaskProgram
 from evaluators.timing.bursts import BurstPair
-from evaluators.timing.clocks import Hidden, slowed_by, waited_more
+from evaluators.timing.clocks import Hidden, slowed_by, slowed_since, waited_more
 from evaluators.timing.estimates import calibrated_estimate, median_estimate
 from evaluators.timing.paper import paper_estimate
 from evaluators.timing.presets import Preset
@@ -43,7 +44,8 @@ class Measurement:
 
     `hidden`: time of the candidate that only the judge's clock saw. `waited`: how much more the reference waited for a
     core (`evaluators.timing.clocks.waited_more`). `slowed`: how many times as long the reference takes right after the
-    candidate as right after itself, None if that was not seen often enough. `together`, `alone`: seconds of a call of
+    candidate as right after itself, or as before the candidate was loaded, whichever is surely more; None if neither
+    was seen often enough. `together`, `alone`: seconds of a call of
     the reference and of the candidate in bursts and of a single call, whose `low` is the shortest; `alone` is None if
     bursts are of one call anyway. `discard`: why the paper's protocol discards the result, if it does.
     """
@@ -189,6 +191,18 @@ class TimedCalls:
             more.append(both.candidate.judged - both.reference.judged)
         return more
 
+    def trace(self, timeout: float) -> tuple[list[KernelRecord] | None, bool]:
+        """The kernels of one more call of the candidate behind its gate, on fresh inputs, whose output is compared like
+        every other, None without a tracer or gates; and whether the reference's process can record its own in a call
+        that fills an output. Raises RunnerFailure."""
+        if not self._pair.has_gates:
+            return None, False
+        values = self._program.inputs(secrets.randbits(48))
+        both = self._pair.run_gated(values, secrets.randbits(48), self._trials.timeouts(1), traced=True)
+        own, theirs = (runner.trace(timeout) for runner in self._pair.runners)
+        self._checks.check_round(both, self._errors)
+        return theirs, any(name not in MARKS for name, *_ in own or ())
+
     def _estimate_alone(self, samples: _Samples) -> tuple[Estimate, Estimate]:
         """Seconds of a single call on both sides. If the candidate's seem long, or gain less than bursts do, there are
         more of them.
@@ -244,8 +258,12 @@ class TimedCalls:
             timing,
             hidden,
             waited_more(pairs),
-            slowed_by(samples.again, by_host=clock.is_of_host),
+            _worse(slowed_by(samples.again, by_host=clock.is_of_host), slowed_since(calibration.reference, pairs)),
             self._shortest_and_median(pairs),
             alone,
             discard,
         )
+
+
+def _worse(*slowed: Estimate | None) -> Estimate | None:
+    return max((one for one in slowed if one is not None), key=lambda one: one.low, default=None)

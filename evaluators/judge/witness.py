@@ -1,20 +1,21 @@
 """The third witness, beside the two clocks: the kernels that a call ran, on which streams, for how long, and which of
 them the candidate brought.
 
-CUPTI records them in the runner (`RunnerDevice.trace`). Whether a kernel is the candidate's own is decided here, from
-its source and from the libraries that it compiled. A kernel of torch, cuBLAS, cuDNN or Inductor is not its own.
+CUPTI records them in the runner (`evaluators.runner.tracer`), in a call that is checked like all others. Whether a
+kernel is the candidate's own is decided here, from its source and from the libraries that it compiled. A kernel of
+torch, cuBLAS, cuDNN or Inductor is not its own.
 """
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from evaluators.host.runner_handle import RunnerHandle
 from evaluators.records import KernelUse, Trace
 from evaluators.shared.kernel_record import MARKS, KernelRecord
 
@@ -34,19 +35,13 @@ _LENGTH = re.compile(r"L?([1-9][0-9]{0,3})")
 _REFERENCE = re.compile(r"[ST][0-9A-Z]*+_")
 
 
-def trace_of(runner: RunnerHandle, source: str, timeout: float) -> Trace | None:
-    """Records one more call of the candidate, whose `source` and `runner` are given.
-
-    `timeout` is in seconds. None if the device or the host has no CUPTI. Raises RunnerFailure.
-    """
-    records = runner.trace(timeout)
-    if records is None:
-        return None
+def trace_of(records: Sequence[KernelRecord], source: str, libraries: Iterable[Path]) -> Trace:
+    """What the records of one call tell of a program. `libraries`: the extensions that it loaded."""
     seconds: dict[tuple[str, int], list[float]] = defaultdict(list)
     kernels = [record for record in records if record[0] not in MARKS]
     for name, stream, start, end in kernels:
         seconds[name, stream].append(end - start)
-    compiled = b"\0".join(path.read_bytes()[:_MOST_OF_LIBRARY] for path in sorted(runner.libraries))
+    compiled = b"\0".join(path.read_bytes()[:_MOST_OF_LIBRARY] for path in sorted(libraries))
     own_kernels = OwnKernels(source, compiled)
     uses = [
         KernelUse(_readable(name), own_kernels.hold(name), stream, len(durations), sum(durations))

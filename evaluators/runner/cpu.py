@@ -52,7 +52,7 @@ class CpuRunner:
         output = model(*inputs)
         return output, perf_counter() - start
 
-    def trace(self, model: Callable[..., Any], inputs: Sequence[Any]) -> None:
+    def tracer(self) -> None:
         return None
 
     def finish(self) -> None:

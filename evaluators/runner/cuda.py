@@ -16,15 +16,13 @@ import torch
 from cuda.bindings import driver
 from torch import Tensor, nn
 
+from evaluators.runner.tracer import Tracer
 from evaluators.shared.construct import construct
 from evaluators.shared.cuda_memory import attach
-from evaluators.shared.kernel_record import MARKS, KernelRecord
 
 _Event = torch._C._CudaEventBase  # there is no Python above it that could be replaced
 
-_TRACE_BYTES = 8 << 20
-_TRACE_RECORDS = 5000
-_FLUSHES = 20  # take longer than a launch, also under a tracer, so that a kernel that does not wait overtakes them
+_FLUSHES = 20  # take longer than a launch in a process that has just waited
 _COVERING = 3  # take longer than a launch in a process that has just launched the same
 
 
@@ -51,10 +49,8 @@ class CudaRunner:
         self._begin, self._end = _Event(enable_timing=True), _Event(enable_timing=True)
         self._record, self._elapsed = _Event.record, _Event.elapsed_time
         self._wait, self._reset_persisting = driver.cuCtxSynchronize, driver.cuCtxResetPersistingL2Cache
-        self._set, self._default = driver.cuMemsetD32Async, driver.CUstream(0)
         self._empty, self._device = torch.empty, torch.device("cuda")
         self._draw = random.Random(self._flush_bytes).randint
-        self._secret = random.SystemRandom().sample
         self._success = driver.CUresult.CUDA_SUCCESS
         self._seeds = (torch.default_generator.manual_seed, torch.cuda.default_generators[0].manual_seed)
         self._set_flags = {
@@ -117,45 +113,11 @@ class CudaRunner:
         (The idea is Stabilizer's: Curtsinger and Berger, ASPLOS 2013.)"""
         return 512 * self._draw(1, 1024), (2 << 20) * self._draw(1, 8)
 
-    def trace(self, model: Callable[..., Any], inputs: Sequence[Any]) -> list[KernelRecord] | None:
+    def tracer(self) -> Tracer | None:
         try:
-            from cupti import cupti
+            return Tracer(self._scratch)
         except ImportError:
             return None
-        kinds = {
-            cupti.ActivityKind.CONCURRENT_KERNEL: "",
-            cupti.ActivityKind.MEMCPY: "[memory copy]",
-            cupti.ActivityKind.MEMSET: "[memory set]",
-        }
-        records: list[KernelRecord] = []
-        begin, end, flush = self._secret(range(1, 1 << 31), 3)
-        marks = {begin: MARKS[0], end: MARKS[1], flush: ""}
-
-        def completed(activities: Sequence[Any]) -> None:
-            for activity in activities:
-                # For a memory set in a graph CUPTI does not fill in the value: the field holds whatever stood there.
-                is_set = activity.kind == cupti.ActivityKind.MEMSET and not activity.graph_node_id
-                mark = marks.get(activity.value) if is_set else None
-                if mark != "":
-                    name = mark or kinds[activity.kind] or activity.name
-                    records.append((name, activity.stream_id, activity.start, activity.end))
-
-        cupti.activity_register_callbacks(lambda: (_TRACE_BYTES, 0), completed)
-        for kind in kinds:
-            cupti.activity_enable(kind)
-        for value in (*[flush] * _FLUSHES, begin):
-            self._set(self._scratch, value, self._flush_bytes // 4, self._default)
-        model(*inputs)
-        self._set(self._scratch, end, 1, self._default)
-        self.finish()
-        cupti.activity_flush_all(1)
-        for kind in kinds:
-            cupti.activity_disable(kind)
-        records.sort(key=lambda record: record[0] not in MARKS)
-        first = min((start for _, _, start, _ in records), default=0)
-        return [(name, stream, (start - first) * 1e-9, (end - first) * 1e-9) for name, stream, start, end in records][
-            :_TRACE_RECORDS
-        ]
 
     def finish(self) -> None:
         (status,) = self._wait()

@@ -6,11 +6,12 @@ Runs in the candidate's process (untrusted).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from torch import Tensor, nn
 
-from evaluators.shared.kernel_record import KernelRecord
+if TYPE_CHECKING:
+    from evaluators.runner.tracer import Tracer
 
 
 class RunnerDevice(Protocol):
@@ -39,10 +40,8 @@ class RunnerDevice(Protocol):
         """Makes one call with cold caches and waits until the device is idle again. Returns the output and the seconds.
         `is_first`: the first call of a burst comes after a wait, so it may take longer to reach the device."""
 
-    def trace(self, model: Callable[..., Any], inputs: Sequence[Any]) -> list[KernelRecord] | None:
-        """Every kernel that one call runs; None without a tracer. The first records are MARKS, set on the stream by
-        which calls are timed: a kernel that is ordered with this stream begins after the first mark has ended and ends
-        before the second begins."""
+    def tracer(self) -> Tracer | None:
+        """What records the kernels from now on; None if there is nothing that could."""
 
     def finish(self) -> None:
         """Waits until the device has done all its work."""

@@ -16,7 +16,7 @@ import torch
 from cuda.bindings import driver
 from torch import Tensor
 
-from evaluators.runner import native
+from evaluators.runner.tracer import Tracer
 from evaluators.shared import nesting
 from evaluators.shared.cuda_memory import GATE_DONE, GATE_GO, GATE_ROW_BYTES, GATE_ROWS
 
@@ -28,14 +28,11 @@ class Gate:
     """One gate of the judge, and memory for the outputs behind it."""
 
     def __init__(self, words: Tensor, memory: Tensor, spare: int) -> None:
-        """`words` and `memory`: the judge's, mapped here. `spare`: bytes to keep for outputs that lie elsewhere."""
-        library = ctypes.CDLL(native.path())
-        library.warpsmith_open_pool(ctypes.c_size_t(memory.data_ptr()), ctypes.c_size_t(memory.numel()))
-        allocator = torch.cuda.memory.CUDAPluggableAllocator(
-            native.path(), "warpsmith_pool_allocate", "warpsmith_pool_free"
-        )
-        self._pool, self._is_used = torch.cuda.MemPool(allocator.allocator()), torch.cuda.use_mem_pool
-        self._words, self._memory = words, memory
+        """`words` and `memory`: the judge's, mapped here. `spare`: bytes at its begin for copies of outputs."""
+        torch.cuda.empty_cache()  # what comes from there lies elsewhere
+        arena = ctypes.CDLL(None).warpsmith_open_device_arena
+        arena(ctypes.c_size_t(memory.data_ptr() + spare), ctypes.c_size_t(memory.numel() - spare))
+        self._words, self._spare = words, memory[:spare]
         self._base, self._size = memory.data_ptr(), memory.numel()
         self._stream = driver.CUstream(0)
         self._wait, self._write = driver.cuStreamWaitValue32, driver.cuStreamWriteValue32
@@ -43,8 +40,6 @@ class Gate:
         self._spec: nesting.Spec = {}
         self._forms: list[nesting.Spec] = []
         self._copies: list[Tensor] = []
-        with self._is_used(self._pool):
-            self._spare = torch.empty(spare, dtype=torch.uint8, device="cuda")
 
     def bind(self, spec: nesting.Spec) -> None:
         """Learns the form of outputs."""
@@ -53,32 +48,39 @@ class Gate:
         self._copies = nesting.views(self._forms, self._spare) if has_room else []
 
     def call(
-        self, model: Callable[..., Any], inputs: Sequence[Any], message: dict[str, Any], ready: Callable[[], None]
+        self,
+        model: Callable[..., Any],
+        inputs: Sequence[Any],
+        message: dict[str, Any],
+        ready: Callable[[], None],
+        tracer: Tracer | None,
     ) -> tuple[Any, list[int] | None]:
         """Launches one call behind the gate, which the judge opens once it is told that this is `ready`. Returns the
         call's output, and where that will lie in the memory, one number a tensor; None if it has another form than
         expected."""
         words, ticket = self._words.data_ptr(), message["ticket"]
-        self._kept, spacers = [], []
-        with self._is_used(self._pool):
-            spacers += [torch.empty(size, dtype=torch.uint8, device="cuda") for size in message["spacers"]]
-            self._wait(self._stream, words + GATE_GO, ticket, _EQUAL)
-            ready()
-            begin = perf_counter() + message["pause"]
-            while perf_counter() < begin:
-                pass
-            output = model(*inputs)
-            tensors = nesting.tensors_of_form(self._spec, output)
-            places = None if tensors is None else [self._place(*one) for one in enumerate(tensors)]
-            for index, place in enumerate(places or ()):
-                self._write(self._stream, words + GATE_ROWS + 4 * index, place // GATE_ROW_BYTES, 0)
-            self._write(self._stream, words + GATE_DONE, ticket, 0)
-            spacers.clear()
+        self._kept = []
+        spacers = [torch.empty(size, dtype=torch.uint8, device="cuda") for size in message["spacers"]]
+        self._wait(self._stream, words + GATE_GO, ticket, _EQUAL)
+        ready()
+        begin = perf_counter() + message["pause"]
+        while perf_counter() < begin:
+            pass
+        if tracer is not None:
+            tracer.mark(0)
+        output = model(*inputs)
+        tensors = nesting.tensors_of_form(self._spec, output)
+        places = None if tensors is None else [self._place(*one) for one in enumerate(tensors)]
+        if tracer is not None:
+            tracer.mark(1)
+        for index, place in enumerate(places or ()):
+            self._write(self._stream, words + GATE_ROWS + 4 * index, place // GATE_ROW_BYTES, 0)
+        self._write(self._stream, words + GATE_DONE, ticket, 0)
+        spacers.clear()
         return output, places
 
     def _place(self, index: int, tensor: Tensor) -> int:
-        """Where a tensor lies. It stays there until the next call. What lies elsewhere, such as in an input or in the
-        memory of a CUDA graph, is copied."""
+        """Where a tensor lies. It stays there until the next call. What lies elsewhere, as in an input, is copied."""
         if not tensor.numel():
             return 0
         is_inside = self._base <= _ADDRESS(tensor) < self._base + self._size

@@ -31,6 +31,7 @@ from evaluators.shared.protocol import READY, Channel, PeerClosed
 
 if TYPE_CHECKING:
     from evaluators.runner.gate import Gate
+    from evaluators.runner.tracer import Tracer
 
 MAX_MESSAGE_CHARACTERS = 4000
 _NAMES = {"Model": "reference", "ModelNew": "candidate"}  # of a program's module, by the class that it must define
@@ -56,6 +57,7 @@ class Runner:
         self.outputs: list[list[Tensor]] = []
         self.arena: Arena | None = None
         self.gate: Gate | None = None
+        self.tracer: Tracer | None = None
         self._serve_bursts: Callable[..., Any] | None = None
         self._interception = Interception(self._ask_judge)
         self.originals = Originals(())
@@ -259,15 +261,15 @@ class Runner:
         with torch.no_grad():
             self.device.seed(message["seed"])
             self.device.enforce_flags()
-            output, places = gate.call(
-                self.model, self.inputs[message["slot"]], message, lambda: channel.send_body(READY)
-            )
+            self.tracer = self.device.tracer() if message["traced"] else None
+            inputs = self.inputs[message["slot"]]
+            output, places = gate.call(self.model, inputs, message, lambda: channel.send_body(READY), self.tracer)
         return {"mismatch": nesting.flatten(output)[0]} if places is None else {"places": places}
 
     def trace(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Makes one call on slot 0, and reports the kernels that it ran."""
-        with torch.no_grad():
-            return {"kernels": self.device.trace(self.model, self.inputs[0])}
+        """Reports the kernels of the last call behind a gate."""
+        self.device.finish()
+        return {"kernels": None if self.tracer is None else self.tracer.records()}
 
     def integrity(self, message: dict[str, Any]) -> dict[str, Any]:
         """Reports which of the functions by which programs are measured this program has replaced, and the numeric

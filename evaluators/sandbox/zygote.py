@@ -240,6 +240,7 @@ def main(descriptor: int) -> None:
     import evaluators.runner.native
     import evaluators.runner.serve
 
+    os.environ.pop("LD_PRELOAD", None)  # it is loaded; what a program starts needs no device memory of ours
     evaluators.runner.native.preload()
 
     with contextlib.suppress(ImportError):  # they are installed on machines with GPUs

@@ -153,6 +153,15 @@ def slowed_by(pairs: Sequence[BurstPair], *, by_host: bool) -> Estimate | None:
     return median_estimate([first / second for first, second in seconds])
 
 
+def slowed_since(before: Sequence[float], pairs: Sequence[BurstPair]) -> Estimate | None:
+    """How many times as long a call of the reference takes as before the candidate was loaded. `before`: its seconds by
+    its own clock, a number a burst. None without enough of them."""
+    if len(before) < _LEAST_AGAIN:
+        return None
+    was, now = median_estimate(before), median_estimate([reference.typical for reference, _ in pairs])
+    return Estimate(now.value / was.value, now.low / was.high, now.high / was.low, len(pairs))
+
+
 def _hidden(hidden: Sequence[float], shown: Sequence[float], least: float, certain: float = math.inf) -> Hidden:
     """`hidden`: seconds of each burst that the candidate's clock missed. `shown`: seconds that count as the burst's."""
     share = median_estimate([seconds / total for seconds, total in zip(hidden, shown, strict=True)])

@@ -8,7 +8,7 @@ import pytest
 
 from evaluators.guard import Evidence, examine
 from evaluators.host.census import Census
-from evaluators.records import Estimate, Finding, Timing, Trace
+from evaluators.records import Estimate, Finding, KernelUse, Timing, Trace
 from evaluators.timing.clocks import Hidden
 
 ALONE = Census(threads=1, children=0, children_seconds=0.0)
@@ -66,6 +66,15 @@ def test_a_reference_that_is_slow_after_the_program_alone_is_suspect() -> None:
     assert "1.50 times" in finding.message
     assert examine(replace(faster, slowed=Estimate(1.5, 1.1, 1.6, 9))) == []
     assert examine(replace(honest(), slowed=Estimate(1.5, 1.3, 1.6, 9))) == [], "it gains nothing"
+
+
+def test_a_program_whose_kernels_are_not_recorded_is_suspect() -> None:
+    recorded = replace(honest(), is_recorded=True)
+    for evidence in (replace(recorded, trace=None), replace(recorded, trace=Trace((), 0.0, 0.0, 0))):
+        finding = only(evidence)
+        assert (finding.kind, finding.severity) == ("records", "suspect")
+    kernels = (KernelUse("k", False, 7, 1, 1e-4),)
+    assert examine(replace(recorded, trace=Trace(kernels, 0.9e-4, 0.0, 1))) == []
 
 
 def seconds(value: float) -> Estimate:

@@ -108,7 +108,7 @@ def test_the_runners_half_times_one_call_and_seeds_it() -> None:
         drawn.append(output)
     assert torch.equal(drawn[0], drawn[1])
     assert not torch.equal(drawn[0], drawn[2])
-    assert half.trace(forward, [8]) is None
+    assert half.tracer() is None
 
 
 def test_an_unknown_architecture_is_named() -> None:

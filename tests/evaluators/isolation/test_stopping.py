@@ -137,7 +137,7 @@ def test_no_group_is_signalled_after_its_runner_has_been_reaped(runner, monkeypa
     with pytest.raises(RunnerFailure, match="exit code 3"):
         runner.load("import os\nos._exit(3)\n", "ModelNew", 10.0)
     with contextlib.suppress(RunnerFailure):
-        runner.trace(1.0)
+        runner.integrity(1.0)
     assert runner.process.census().children == 0
     runner.close()
     assert signals.seen == ["SIGCONT", "reap"]

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evaluators.failures import RunnerFailure
 from evaluators.guard.hidden_work import hidden_work
 from evaluators.judge.witness import OwnKernels, busy_seconds, trace_of
-from evaluators.records import Outcome, Trace
+from evaluators.records import Trace
 
 CUDA = """
 source = r'''
@@ -138,24 +135,11 @@ BOMB = "_Z1f1AIiiE" + "".join(f"S_IS{digit}_S{digit}_E" for digit in "0123456789
 def test_a_name_that_grows_without_end_is_not_written_out(name) -> None:
     """A program can claim that kernels of any name ran."""
     assert not is_own(name, CUDA)
-    trace = trace_of(Runner([(name, 7, 0.0, 1e-3)]), CUDA, 1.0)
+    trace = trace_of([(name, 7, 0.0, 1e-3)], CUDA, [])
     assert trace.kernels[0].name == name[:200]
 
 
 # Traces
-
-
-class Runner:
-    """Stands for a runner on a GPU, so that this can be tested on a machine without one."""
-
-    def __init__(self, records: Any, *libraries: Path) -> None:
-        self.records = records
-        self.libraries = set(libraries)
-
-    def trace(self, timeout: float) -> Any:
-        if isinstance(self.records, Exception):
-            raise self.records
-        return self.records
 
 
 LIBRARY = "_ZN2at6native29vectorized_elementwise_kernelILi4EEEvi"
@@ -168,7 +152,7 @@ def test_a_trace_tells_own_kernels_from_others() -> None:
         ("_Z11scaled_reluPKfPfl", 7, 1.004, 1.007),
         ("_Z11scaled_reluPKfPfl", 9, 1.008, 1.010),
     ]
-    trace = trace_of(Runner(records), CUDA, 1.0)
+    trace = trace_of(records, CUDA, [])
     assert trace is not None
     assert [(use.own, use.stream, use.calls) for use in trace.kernels] == [(True, 7, 2), (True, 9, 1), (False, 7, 1)]
     assert [use.seconds for use in trace.kernels] == pytest.approx([0.006, 0.002, 0.001])
@@ -182,26 +166,17 @@ def test_a_kernel_of_a_compiled_extension_is_own_in_a_trace(tmp_path) -> None:
     library = tmp_path / "one.so"
     library.write_bytes(b"..._Z14generated_namePf...")
     records = [("_Z14generated_namePf", 7, 0.0, 1e-3)]
-    assert trace_of(Runner(records, library), "", 1.0).own_kernel_share == 1.0
-    assert trace_of(Runner(records), "", 1.0).own_kernel_share == 0.0
+    assert trace_of(records, "", [library]).own_kernel_share == 1.0
+    assert trace_of(records, "", []).own_kernel_share == 0.0
 
 
 def test_a_call_without_kernels_has_an_empty_trace() -> None:
-    assert trace_of(Runner([]), CUDA, 1.0) == Trace((), 0.0, 0.0, 0, 0.0)
-
-
-def test_without_a_tracer_there_is_no_trace() -> None:
-    assert trace_of(Runner(None), CUDA, 1.0) is None
-
-
-def test_a_runner_that_dies_while_it_is_traced_fails() -> None:
-    with pytest.raises(RunnerFailure):
-        trace_of(Runner(RunnerFailure(Outcome.RUNTIME_ERROR, "gone")), CUDA, 1.0)
+    assert trace_of([], CUDA, []) == Trace((), 0.0, 0.0, 0, 0.0)
 
 
 def test_a_trace_keeps_the_longest_kernels_and_counts_all() -> None:
     records = [(f"kernel_{index}", index, float(index), index + 1e-3 * (index + 1)) for index in range(300)]
-    trace = trace_of(Runner(records), "", 1.0)
+    trace = trace_of(records, "", [])
     assert len(trace.kernels) == 200
     assert trace.kernels[0].name == "kernel_299"
     assert all(one.seconds >= other.seconds for one, other in pairwise(trace.kernels))
@@ -210,7 +185,7 @@ def test_a_trace_keeps_the_longest_kernels_and_counts_all() -> None:
 
 
 def test_a_long_name_is_cut() -> None:
-    assert len(trace_of(Runner([("k" * 5000, 7, 0.0, 1.0)]), "", 1.0).kernels[0].name) == 200
+    assert len(trace_of([("k" * 5000, 7, 0.0, 1.0)], "", []).kernels[0].name) == 200
 
 
 spans = st.lists(
@@ -240,7 +215,7 @@ ORDERED = [("[begin]", 7, 0.0, 100e-6), ("[end]", 7, 150e-6, 151e-6)]
     ],
 )
 def test_kernels_outside_of_a_calls_time_are_counted(kernels, outside) -> None:
-    trace = trace_of(Runner([*ORDERED, *kernels]), "", 1.0)
+    trace = trace_of([*ORDERED, *kernels], "", [])
     assert trace.outside_seconds == pytest.approx(outside)
     assert {use.name for use in trace.kernels} <= {"k", "l"}
     finding = hidden_work(trace, 1.0)
@@ -251,7 +226,7 @@ def test_kernels_outside_of_a_calls_time_are_counted(kernels, outside) -> None:
 
 
 def test_without_its_marks_all_of_a_trace_is_outside() -> None:
-    trace = trace_of(Runner([ORDERED[0], ("k", 7, 100e-6, 150e-6)]), "", 1.0)
+    trace = trace_of([ORDERED[0], ("k", 7, 100e-6, 150e-6)], "", [])
     assert trace.outside_seconds == pytest.approx(50e-6)
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from evaluators.guard.clock import ClocksAgree
 from evaluators.records import Finding
 from evaluators.timing.bursts import Burst, BurstPair
-from evaluators.timing.clocks import Clock, EventClock, JudgeClock, slowed_by
+from evaluators.timing.clocks import Clock, EventClock, JudgeClock, slowed_by, slowed_since
 
 CALLS = 16
 durations = st.floats(1e-6, 1e-2)
@@ -193,3 +193,12 @@ def test_a_candidates_own_clock_never_makes_it_faster() -> None:
     assert share == pytest.approx(1.0, abs=0.01)
     assert finding is not None
     assert finding.severity == "suspect"
+
+
+def test_a_reference_that_became_slow_after_the_program_was_loaded_shows() -> None:
+    slow = [(Burst(2e-3, (1.3e-4,) * 8), Burst(2e-3, (1e-4,) * 8))] * 6
+    found = slowed_since([1e-4, 1.01e-4, 0.99e-4, 1e-4], slow)
+    assert found is not None
+    assert found.value == pytest.approx(1.3, rel=0.01)
+    assert found.low > 1.25
+    assert slowed_since([], slow) is None, "it was not calibrated"

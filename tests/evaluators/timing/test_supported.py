@@ -12,7 +12,7 @@ import pytest
 from evaluators.records import Estimate
 from evaluators.timing.bursts import Burst, BurstPair
 from evaluators.timing.clocks import JudgeClock
-from evaluators.timing.supported import bounded, supported_speedup
+from evaluators.timing.supported import Gates, bounded, supported_by_gates, supported_speedup
 
 CALL, ONCE, SHORT = 1e-4, 4e-4, 8
 
@@ -102,3 +102,32 @@ def test_a_bound_moves_the_value_and_the_interval() -> None:
     assert (estimate.low, estimate.value, estimate.high) == (0.9, 1.0, 1.1)
     assert bounded(Estimate(1.1, 1.0, 1.3, 20), Estimate(1.0, 0.9, 1.2, 10)) == Estimate(1.1, 1.0, 1.3, 20)
     assert bounded(Estimate(1.1, 1.0, 1.3, 20), None).value == 1.1
+
+
+def behind_gates(more: float, usual: float = 2e-6, reference: float = 5e-4, noise: float = 3e-6) -> Gates:
+    random = np.random.default_rng(3)
+    return Gates(list(random.normal(more + usual, noise, 24)), list(random.normal(usual, noise, 16)), [0.0], reference)
+
+
+@pytest.mark.parametrize("speedup", [0.5, 1.0, 1.5, 4.0])
+def test_gates_support_what_a_program_saves(speedup) -> None:
+    found = supported_by_gates(behind_gates(5e-4 / speedup - 5e-4))
+    assert found.low < speedup < found.high
+    assert found.value == pytest.approx(speedup, rel=0.05)
+    assert found.high < 1.1 * speedup
+
+
+def test_the_offset_of_a_process_is_no_gain_behind_gates() -> None:
+    gates = replace(behind_gates(0.0, usual=5e-5 + 2e-6), offsets=[5e-5])
+    assert supported_by_gates(gates).value == pytest.approx(1.0, abs=0.02)
+
+
+def test_gates_tell_nothing_of_calls_much_shorter_than_their_noise() -> None:
+    assert supported_by_gates(behind_gates(0.0, reference=4e-6)).high == math.inf
+
+
+def test_a_claim_above_what_gates_support_is_not_paid() -> None:
+    claimed = Estimate(2.0, 1.99, 2.01, 40)
+    paid = bounded(claimed, supported_by_gates(behind_gates(0.0)))
+    assert paid.value == pytest.approx(1.0, abs=0.02)
+    assert paid.high < 1.05
