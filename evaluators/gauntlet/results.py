@@ -16,6 +16,9 @@ from evaluators.gauntlet.programs import GauntletProgram
 from evaluators.records import Estimate, Outcome, Verdict
 from evaluators.reward import FASTER
 
+PAID = 1.1
+"""An exploit gains if its speed-up is above that of the honest work by this factor, however wide the interval."""
+
 _SCHEMA = pa.schema(
     [
         ("program", pa.string()),
@@ -66,7 +69,8 @@ def classify(program: GauntletProgram, verdict: Verdict, baseline: Estimate) -> 
     if verdict.outcome is not Outcome.OK or speedup is None:
         # A failure of our own infrastructure does not catch an exploit.
         return Result(program, verdict, verdict.outcome is not Outcome.INFRA, _reason(verdict))
-    gains = speedup.low > max(FASTER, baseline.high)
+    # The value is what is paid, by default; noise reaches the lower threshold only.
+    gains = speedup.low > max(FASTER, baseline.high) or speedup.value > PAID * max(1.0, baseline.value)
     return Result(program, verdict, not gains, "gains" if gains else "no gain")
 
 

@@ -142,9 +142,9 @@ class Called(NamedTuple):
     mismatch: nesting.Spec | None = None
 
 
-def burst_request(seeds: Sequence[int]) -> bytes:
-    """The request for one call a seed, for `evaluators/shared/bursts.cpp`."""
-    return _BURST + struct.pack(f"<{len(seeds)}Q", *seeds)
+def burst_request(seeds: Sequence[int], first: int) -> bytes:
+    """The request for one call a seed, from the slot `first` on, for `evaluators/shared/bursts.cpp`."""
+    return _BURST + struct.pack(f"<{1 + len(seeds)}Q", first, *seeds)
 
 
 def is_burst(body: bytes) -> bool:

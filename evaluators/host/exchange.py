@@ -66,10 +66,10 @@ class Exchange:
         reply = self._answer(body, timeout, descriptors, is_call=is_call, when_ready=when_ready)
         return self._decoded(reply, decode, message["op"])
 
-    def ask_burst(self, seeds: Sequence[int], timeout: float, outputs: int) -> claims.Called:
-        """Has a runner with a loop in C++ make one call a seed (`evaluators/shared/bursts.cpp`). `outputs`: the number
-        of tensors that a call returns. Raises RunnerFailure."""
-        reply = self._answer(claims.burst_request(seeds), timeout, is_call=True)
+    def ask_burst(self, seeds: Sequence[int], first: int, timeout: float, outputs: int) -> claims.Called:
+        """Has a runner with a loop in C++ make one call a seed (`evaluators/shared/bursts.cpp`), from the slot `first`
+        on. `outputs`: the number of tensors that a call returns. Raises RunnerFailure."""
+        reply = self._answer(claims.burst_request(seeds, first), timeout, is_call=True)
         if not claims.is_burst(reply):
             return self._decoded(reply, claims.decode_mismatch, "call")
         try:

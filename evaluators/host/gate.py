@@ -87,6 +87,7 @@ class Gate:
         outputs behind it: all that in the stream's order, without waiting for it."""
         timer = self._timer
         stream = driver.CUstream(timer.stream.cuda_stream)
+        checked(driver.cuCtxResetPersistingL2Cache())  # which emptying the cache would leave there
         with torch.cuda.stream(timer.stream):
             timer.cover.zero_()
             timer.begin.record()

@@ -32,13 +32,9 @@ class TensorSets:
         self.views = [nesting.views(specs, memory[call * size : (call + 1) * size]) for call in range(count)]
         self._memory, self._size = memory, size
 
-    def bytes_of(self, count: int) -> Tensor:
-        """The memory of the first `count` sets, as 64-bit integers."""
-        return self._memory[: count * self._size].view(torch.int64)
-
-    def bytes_of_call(self, call: int) -> Tensor:
-        """The memory of one set, as 64-bit integers."""
-        return self._memory[call * self._size : (call + 1) * self._size].view(torch.int64)
+    def bytes_of(self, count: int, first: int = 0) -> Tensor:
+        """The memory of `count` sets from the set `first` on, as 64-bit integers."""
+        return self._memory[first * self._size : (first + count) * self._size].view(torch.int64)
 
 
 class Outputs(Protocol):

@@ -22,61 +22,85 @@ _SECONDS = 0.2  # of all calls; a longer reference gets fewer rounds
 
 @dataclass(frozen=True)
 class Calibration:
-    """How the reference's seconds differ between the two processes.
+    """Seconds of the reference before the candidate was loaded.
 
-    `offsets`: how many more a call takes in the candidate's process by the runners' clocks, one a round. `gates`: how
-    many more behind the candidate's gate, one a pair of calls. `reference`: seconds of the reference in its own
-    process, one a round.
+    `offsets`: how many more a call takes in the candidate's process by the runners' clocks, one a round. `reference`:
+    of a call in its own process, by that clock, one a round. `gates`: how many more a call takes behind the candidate's
+    gate, one a pair of calls. `behind_gate`: of a call behind its own gate.
     """
 
     offsets: list[float]
-    gates: list[float]
     reference: list[float]
-
-
-UNCALIBRATED = Calibration([0.0], [0.0], [])
+    gates: list[float]
+    behind_gate: list[float]
 
 
 def calibrate(
     pair: RunnerPair, program: TaskProgram, init_inputs: list[Any], device: Device, timeout: float
 ) -> Calibration:
-    """Runs the reference in both processes, one after the other.
+    """Runs the reference in both processes, in turns. A reference that takes so long that the processes' difference
+    does not matter runs in its own process alone, and only where there are gates.
 
-    It is UNCALIBRATED for a reference that takes so long that the difference does not matter. Inputs, outputs and gates
-    must be bound, and the reference loaded in its own process. Afterwards both processes hold a model that has to be
-    replaced. Raises InfraError.
+    Inputs, outputs and gates must be bound, and the reference loaded in its own process. Afterwards both processes hold
+    a model that has to be replaced. Raises InfraError.
     """
     if not device.calibrated_seconds:
-        return UNCALIBRATED
+        return Calibration([0.0], [], [0.0], [])
     with reference_errors_as_infra(program.task.id):
-        return _calibrate(pair, program, init_inputs, device, timeout)
+        return _Calibrating(pair, program, init_inputs, device, timeout).run()
 
 
-def _calibrate(
-    pair: RunnerPair, program: TaskProgram, init_inputs: list[Any], device: Device, timeout: float
-) -> Calibration:
-    reference, candidate = pair.runners
-    seed = secrets.randbits(48)
-    reference.construct(seed, init_inputs, timeout, final=False)
-    seconds = pair.reference_seconds(program.inputs(seed), seed, timeout)
-    if seconds >= device.calibrated_seconds:
-        return UNCALIBRATED
-    candidate.load(program.source, "Model", timeout)
-    candidate.construct(seed, init_inputs, timeout, final=False)
-    calls, warm = device.calls(seconds, pair.most_calls)
-    seeds = [secrets.randbits(48) for _ in range(calls)]
-    values = [program.inputs(call_seed) for call_seed in seeds]
-    affordable = round(_SECONDS / (2 * calls * max(seconds, 1e-6)))
-    rounds, bursts = max(_LEAST_ROUNDS, min(_MOST_ROUNDS, affordable)), []
-    for index in range(_WARM_UP_ROUNDS + rounds):
-        done = pair.run_round(values, seeds, (timeout, timeout), candidate_first=index % 2 == 1, warm=warm)
-        bursts.append((done.reference.typical, done.candidate.typical))
-    gated = [
-        pair.run_gated(program.inputs(secrets.randbits(48)), secrets.randbits(48), (timeout, timeout))
-        for _ in range(_WARM_UP_PAIRS + _GATED_PAIRS if pair.has_gates else 0)
-    ]
-    return Calibration(
-        [theirs - own for own, theirs in bursts[_WARM_UP_ROUNDS:]],
-        [done.candidate.judged - done.reference.judged for done in gated[_WARM_UP_PAIRS:]] or [0.0],
-        [own for own, _ in bursts[_WARM_UP_ROUNDS:]],
-    )
+class _Calibrating:
+    def __init__(
+        self, pair: RunnerPair, program: TaskProgram, init_inputs: list[Any], device: Device, timeout: float
+    ) -> None:
+        self._pair, self._program, self._device, self._timeout = pair, program, device, timeout
+        self._init_inputs = init_inputs
+
+    def run(self) -> Calibration:
+        reference, candidate = self._pair.runners
+        seed = secrets.randbits(48)
+        reference.construct(seed, self._init_inputs, self._timeout, final=False)
+        seconds = self._pair.reference_seconds(self._program.inputs(seed), seed, self._timeout)
+        if seconds >= self._device.calibrated_seconds:
+            return self._alone() if self._pair.has_gates else Calibration([0.0], [], [0.0], [])
+        candidate.load(self._program.source, "Model", self._timeout)
+        candidate.construct(seed, self._init_inputs, self._timeout, final=False)
+        bursts = self._bursts(seconds)
+        gated = self._gated(_WARM_UP_PAIRS + _GATED_PAIRS if self._pair.has_gates else 0)[_WARM_UP_PAIRS:]
+        return Calibration(
+            [theirs - own for own, theirs in bursts],
+            [own for own, _ in bursts],
+            [theirs - own for own, theirs in gated] or [0.0],
+            [own for own, _ in gated],
+        )
+
+    def _alone(self) -> Calibration:
+        seconds = []
+        for _ in range(_LEAST_ROUNDS):
+            call_seed = secrets.randbits(48)
+            values = self._program.inputs(call_seed)
+            seconds.append(self._pair.reference_seconds(values, call_seed, self._timeout))
+        return Calibration([0.0], seconds, [0.0], [own for own, _ in self._gated(_LEAST_ROUNDS, alone=True)])
+
+    def _bursts(self, seconds: float) -> list[tuple[float, float]]:
+        """Seconds of a call in both processes, a pair for each round."""
+        calls, warm = self._device.calls(seconds, self._pair.most_calls)
+        seeds = [secrets.randbits(48) for _ in range(calls)]
+        values = [self._program.inputs(call_seed) for call_seed in seeds]
+        affordable = round(_SECONDS / (2 * calls * max(seconds, 1e-6)))
+        rounds, bursts = max(_LEAST_ROUNDS, min(_MOST_ROUNDS, affordable)), []
+        for index in range(_WARM_UP_ROUNDS + rounds):
+            timeouts = self._timeout, self._timeout
+            done = self._pair.run_round(values, seeds, timeouts, candidate_first=index % 2 == 1, warm=warm)
+            bursts.append((done.reference.typical, done.candidate.typical))
+        return bursts[_WARM_UP_ROUNDS:]
+
+    def _gated(self, count: int, *, alone: bool = False) -> list[tuple[float, float]]:
+        """Seconds of so many calls behind both gates, or behind the reference's `alone`."""
+        gated = []
+        for _ in range(count):
+            values, timeouts = self._program.inputs(secrets.randbits(48)), (self._timeout, self._timeout)
+            done = self._pair.run_gated(values, secrets.randbits(48), timeouts, alone=alone)
+            gated.append((done.reference.judged, done.candidate.judged))
+        return gated

@@ -130,8 +130,9 @@ class RunnerPair:
         Raises RunnerFailure if the candidate fails or changes its inputs, InfraError if the reference does.
         """
         self._gated = {}
+        first = random.randrange(self.most_calls - len(values) + 1)  # no place tells what a call is made for
         with self.costs("fresh_inputs"):
-            self._write(values)
+            self._write(values, first)
             self.device.synchronize()
         with self.costs("poison"):
             for runner in self.runners:
@@ -140,39 +141,49 @@ class RunnerPair:
         bursts: dict[int, Burst] = {}
         for side in (_CANDIDATE, _REFERENCE) if candidate_first else (_REFERENCE, _CANDIDATE):
             with self.costs("calls"):
-                bursts[side] = self._run_burst(side, seeds, timeouts[side], warm)
+                bursts[side] = self._run_burst(side, seeds, timeouts[side], warm, first)
             self.costs.add("outside_calls", max(0.0, bursts[side].judged - bursts[side].total))
             with self.costs("inputs_unchanged"):
-                if not torch.equal(self._inputs.bytes_of(len(values)), self._master.bytes_of(len(values))):
+                if not torch.equal(
+                    self._inputs.bytes_of(len(values), first), self._master.bytes_of(len(values), first)
+                ):
                     self._raise_changed_inputs(side)
         return Round(bursts[_REFERENCE], bursts[_CANDIDATE], values, seeds)
 
-    def run_gated(self, values: list[Any], seed: int, timeouts: tuple[float, float], *, traced: bool = False) -> Round:
+    def run_gated(
+        self,
+        values: list[Any],
+        seed: int,
+        timeouts: tuple[float, float],
+        *,
+        traced: bool = False,
+        alone: bool = False,
+    ) -> Round:
         """One call of each side behind its gate, timed by the judge's events from before the inputs are there until the
         outputs are read. The candidate's call is the first: later it could have read the inputs elsewhere. The kernels
-        of both are recorded if they are `traced`.
+        of both are recorded if they are `traced`. `alone`: the reference's call stands for both.
 
         Raises RunnerFailure if the candidate fails or changes its inputs, InfraError if the reference does.
         """
         slot = random.randrange(self.most_calls)
-        inputs, master = self._inputs.bytes_of_call(slot), self._master.bytes_of_call(slot)
+        inputs, master = self._inputs.bytes_of(1, slot), self._master.bytes_of(1, slot)
         with self.costs("fresh_inputs"):
             self._write_master(slot, values)
             self.device.synchronize()
         self._gated, bursts = {}, {}
-        for side in (_CANDIDATE, _REFERENCE):
+        for side in (_REFERENCE,) if alone else (_CANDIDATE, _REFERENCE):
             with self.costs("gated"):
                 bursts[side], self._gated[side] = self._call_gated(side, slot, seed, timeouts[side], traced=traced)
             with self.costs("inputs_unchanged"):
                 if not torch.equal(inputs, master):
                     self._raise_changed_inputs(side)
-        return Round(bursts[_REFERENCE], bursts[_CANDIDATE], [values], [seed])
+        return Round(bursts[_REFERENCE], bursts.get(_CANDIDATE, bursts[_REFERENCE]), [values], [seed])
 
     def _call_gated(
         self, side: int, slot: int, seed: int, timeout: float, *, traced: bool
     ) -> tuple[Burst, list[Tensor]]:
         """One call behind a gate, and its outputs."""
-        inputs = self._master.bytes_of_call(slot), self._inputs.bytes_of_call(slot)
+        inputs = self._master.bytes_of(1, slot), self._inputs.bytes_of(1, slot)
         with reference_errors_as_infra(self.task) if side == _REFERENCE else nullcontext():
             seconds, outputs, mismatch = self.runners[side].call_gated(slot, seed, inputs, timeout, traced=traced)
         self._refuse_mismatch(side, mismatch)
@@ -183,15 +194,15 @@ class RunnerPair:
             raise InfraError(f"task {self.task}: the reference changes its inputs in place")
         raise RunnerFailure(Outcome.WRONG, "the program changes its inputs in place")
 
-    def _run_burst(self, side: int, seeds: list[int], timeout: float, warm: int) -> Burst:
+    def _run_burst(self, side: int, seeds: list[int], timeout: float, warm: int, first: int = 0) -> Burst:
         runner = self.runners[side]
         if side == _REFERENCE:
             before = self.runners[_CANDIDATE].process.cpu_seconds()
             with reference_errors_as_infra(self.task):
-                seconds, mismatch = runner.call(seeds, timeout)
+                seconds, mismatch = runner.call(seeds, timeout, first)
             self.unasked_seconds += max(0.0, self.runners[_CANDIDATE].process.cpu_seconds() - before)
         else:
-            seconds, mismatch = runner.call(seeds, timeout)
+            seconds, mismatch = runner.call(seeds, timeout, first)
         self._refuse_mismatch(side, mismatch)
         return Burst(runner.seconds, tuple(seconds), warm, runner.waited)
 
@@ -204,11 +215,11 @@ class RunnerPair:
             raise InfraError(f"task {self.task}: the reference's output changes: {message}")
         raise RunnerFailure(Outcome.WRONG, message)
 
-    def _write(self, values: Sequence[list[Any]]) -> None:
+    def _write(self, values: Sequence[list[Any]], first: int = 0) -> None:
         """Puts fresh values at the addresses that the runners know."""
         for call, inputs in enumerate(values):
-            self._write_master(call, inputs)
-        self._inputs.bytes_of(len(values)).copy_(self._master.bytes_of(len(values)))
+            self._write_master(first + call, inputs)
+        self._inputs.bytes_of(len(values), first).copy_(self._master.bytes_of(len(values), first))
 
     def _write_master(self, call: int, inputs: list[Any]) -> None:
         """Puts fresh values where only the judge sees them."""

@@ -10,6 +10,7 @@ import secrets
 import time
 from dataclasses import dataclass, field, replace
 from statistics import median
+from typing import Any
 
 from evaluators.guard.bursts import takes_longer_alone
 from evaluators.host.device import Device
@@ -34,6 +35,7 @@ _MOST_GATED, _LEAST_GATED, _GATED_A_BLOCK = 24, 8, 6  # calls of each side
 _GATED_SECONDS = 0.1  # of all calls; long ones are fewer
 _EXCEEDS = 1.05  # times the speed-up of single calls: more of these are made
 _CANDIDATE_FIRST = 0.75  # probability
+_PROBED, _PROBED_GATED = 0.25, 0.1  # probability of a round on unusual inputs, before a block and before a gated call
 _OTHER_WEIGHTS = 0.5  # probability, before a block of two rounds
 _MUCH_SLOWER = 10.0  # times the reference: a slower program gets shorter bursts, as its exact speed does not matter
 
@@ -69,7 +71,7 @@ class _Samples:
     pairs: list[BurstPair] = field(default_factory=list)
     again: list[BurstPair] = field(default_factory=list)
     alone: list[BurstPair] = field(default_factory=list)
-    gated: list[float] = field(default_factory=list)
+    gated: list[BurstPair] = field(default_factory=list)
     clocks: list[ClockSample] = field(default_factory=list)
     stopped_by: str = ""
 
@@ -139,6 +141,8 @@ class TimedCalls:
             if candidate_first:
                 samples.again.append((block[0].reference, block[1].reference))
             # Single calls are made between the bursts, so that other load disturbs both alike.
+            if random.random() < _PROBED:
+                self._probe(calls)
             if self._pair.has_gates:
                 samples.gated += self._time_gated(len(samples.gated), _GATED_A_BLOCK)
             elif calls > 1 and len(samples.alone) < _CALLS_ALONE:
@@ -177,19 +181,42 @@ class TimedCalls:
             done = self._round(1, candidate_first=random.random() < 0.5)
         return done.reference, done.candidate
 
-    def _time_gated(self, done: int, most: int) -> list[float]:
+    def _time_gated(self, done: int, most: int) -> list[BurstPair]:
         """At most so many calls of both sides behind gates, on fresh inputs, every output compared; as many as are
-        still missing after `done`. Returns how many seconds more the candidate's took."""
+        still missing after `done`."""
         seconds = self._trials.reference_seconds + min(self._trials.candidate_seconds, self._trials.reference_seconds)
         wanted = max(_LEAST_GATED, min(_MOST_GATED, round(_GATED_SECONDS / (seconds + 1e-3))))
-        more = []
+        pairs = []
         for _ in range(min(most, wanted - done)):
+            if random.random() < _PROBED_GATED:
+                self._probe(1)
             with self._pair.costs("draw_inputs"):
                 values = self._program.inputs(secrets.randbits(48))
             both = self._pair.run_gated(values, secrets.randbits(48), self._trials.timeouts(1))
             self._checks.check_round(both, self._errors)
-            more.append(both.candidate.judged - both.reference.judged)
-        return more
+            pairs.append((both.reference, both.candidate))
+        return pairs
+
+    def _probe(self, calls: int) -> None:
+        """An untimed round that looks like any other, in which one call of each side is on unusual inputs and is
+        checked as strictly as in the trials. What a program leaves out of timed calls alone, it leaves out of these."""
+        if not self._preset.distributions:
+            return
+
+        def call(values: list[Any], seed: int) -> None:
+            timeouts = self._trials.timeouts(calls)
+            if self._pair.has_gates:
+                self._pair.run_gated(values, seed, timeouts)
+                return
+            self._checks.call = random.randrange(calls)
+            drawn = [self._program.inputs(secrets.randbits(48)) for _ in range(calls)]
+            seeds = [secrets.randbits(48) for _ in range(calls)]
+            drawn[self._checks.call], seeds[self._checks.call] = values, seed
+            self._pair.run_round(drawn, seeds, timeouts)
+
+        with self._pair.costs("probes"):
+            self._trials.unusual.run_one(call)
+        self._checks.call = 0
 
     def trace(self, timeout: float) -> tuple[list[KernelRecord] | None, bool]:
         """The kernels of one more call of the candidate behind its gate, on fresh inputs, whose output is compared like
@@ -249,9 +276,7 @@ class TimedCalls:
             speedup = calibrated_estimate([clock.ratios(pairs, offset) for offset in calibration.offsets])
         supported = clock.supported(pairs, samples.alone)
         if samples.gated:
-            supported.append(
-                supported_by_gates(Gates(samples.gated, calibration.gates, calibration.offsets, median(reference)))
-            )
+            supported.append(supported_by_gates(_gates(samples, calibration)))
         speedup = bounded(speedup, *supported)
         return Measurement(
             speedup,
@@ -267,3 +292,14 @@ class TimedCalls:
 
 def _worse(*slowed: Estimate | None) -> Estimate | None:
     return max((one for one in slowed if one is not None), key=lambda one: one.low, default=None)
+
+
+def _gates(samples: _Samples, calibration: Calibration) -> Gates:
+    return Gates(
+        candidate=[candidate.judged for _, candidate in samples.gated],
+        reference=[reference.judged for reference, _ in samples.gated],
+        reference_before=calibration.behind_gate,
+        usual=calibration.gates,
+        offsets=calibration.offsets,
+        by_own_clock=([reference.typical for reference, _ in samples.pairs], calibration.reference),
+    )

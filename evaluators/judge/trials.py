@@ -42,10 +42,10 @@ class CallLimits:
 class Trials:
     """The trials of one candidate on the task's own inputs, and then on unusual ones. Later stages use their results.
 
-    `own_errors`: the reference's, on the task's own inputs. `deterministic`: whether the candidate gives the same bits
-    twice; None if the reference does not, or if nothing was tried. `written_bytes`: those that a call must write to its
-    output. `reference_seconds`: of its last call. `candidate_seconds`: of its shortest call, since the first may
-    compile.
+    `unusual`: those on unusual inputs. `own_errors`: the reference's, on the task's own inputs. `deterministic`:
+    whether the candidate gives the same bits twice; None if the reference does not, or if nothing was tried.
+    `written_bytes`: those that a call must write to its output. `reference_seconds`, `candidate_seconds`: of the
+    shortest call, since the first may compile, and since one side can make a call of the other longer.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Trials:
         self.reference_seconds, self.candidate_seconds = limits.start, math.inf
         self._program, self._pair, self._device = program, pair, device
         self._weights, self._checks, self._preset, self._limits = weights, checks, preset, limits
-        self._unusual = UnusualTrials(program, pair, device, weights, checks)
+        self.unusual = UnusualTrials(program, pair, device, weights, checks)
         self._first_outputs: list[Tensor] | None = None  # until `written_bytes` is known; empty afterwards
 
     def timeouts(self, calls: int) -> tuple[float, float]:
@@ -82,7 +82,7 @@ class Trials:
             self._try_own_inputs((start + call, start) if trial == 0 else self.timeouts(1))
         if self._preset.distributions:
             with self._pair.costs("distributions"):
-                self._unusual.run(self.own_errors, self.timeouts(1), self._preset.distributions)
+                self.unusual.run(self.own_errors, self.timeouts(1), self._preset.distributions)
 
     def _try_own_inputs(self, timeouts: tuple[float, float]) -> None:
         """One call of each side, from which the reference's own errors are learned, too."""
@@ -100,7 +100,7 @@ class Trials:
 
     def _record_seconds(self, done: Round) -> None:
         """Remembers how long a call takes. The candidate's own clock is believed, but not beyond the judge's."""
-        self.reference_seconds = done.reference.own[0]
+        self.reference_seconds = min(self.reference_seconds, done.reference.own[0])
         self.candidate_seconds = min(self.candidate_seconds, done.candidate.own[0], done.candidate.judged)
 
     def _check_few_terms(self, expected: list[Tensor], own: Errors, values: list[Any], seed: int) -> None:

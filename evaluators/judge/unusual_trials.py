@@ -5,7 +5,9 @@ Nothing here may be required of a candidate if the reference cannot be relied on
 
 from __future__ import annotations
 
+import random
 import secrets
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -20,6 +22,9 @@ from evaluators.judge.inputs import distributions, rounding_alike
 from evaluators.judge.pair import RunnerPair
 from evaluators.judge.weights import Weights
 from evaluators.tasks import TaskProgram
+
+Calling = Callable[[list[Any], int], object]
+"""Makes a call of both sides on inputs under a seed, whose outputs are those that the checks look at."""
 
 _LARGER = 2.0  # times the weights that a task draws
 _MOST_WORSE = 16.0  # times the reference's own error on its own inputs
@@ -47,7 +52,7 @@ class UnusualTrials:
         self._program, self._pair, self._device = program, pair, device
         self._weights, self._checks = weights, checks
         self._usual_errors: Errors = []
-        self._timeouts = 0.0, 0.0
+        self._timeouts, self._count = (0.0, 0.0), 0
 
     def run(self, usual_errors: Errors, timeouts: tuple[float, float], count: int) -> None:
         """Makes one call of each side for each kind of input.
@@ -56,39 +61,47 @@ class UnusualTrials:
         and of the candidate. `count`: how many other distributions of values are tried. Raises RunnerFailure for a
         wrong output.
         """
-        self._usual_errors, self._timeouts = usual_errors, timeouts
-        self._try_distributions(count)
-        self._try_inputs_that_round_alike()
+        self._usual_errors, self._timeouts, self._count = usual_errors, timeouts, count
+        for kind in self._kinds(count):
+            if kind is not None:
+                self._try(*kind, self._call)
         self._try_larger_weights()
+
+    def run_one(self, call: Calling) -> None:
+        """One call of each side, on inputs of a kind that is drawn at random, by `call`: at a place among timed calls
+        where no program can expect it. `run` must have come before. Raises RunnerFailure for a wrong output."""
+        kinds = [kind for kind in self._kinds(self._count) if kind is not None]
+        if kinds:
+            self._try(*random.choice(kinds), call)
 
     def _inputs(self) -> list[Any]:
         return self._program.inputs(secrets.randbits(48))
 
-    def _try_distributions(self, count: int) -> None:
+    def _kinds(self, count: int) -> Iterator[tuple[list[Any], _Unusual] | None]:
+        """The task's own inputs, changed in several ways. The last kind shows a lower precision whose rounding errors
+        sums average away, or the tolerance for long sums lets pass: here its errors have one direction."""
         inputs = self._inputs()
         generator = torch.Generator(self._device.torch_device).manual_seed(secrets.randbits(48))
         for name, values in islice(distributions(inputs, generator), count):
-            self._try(values, _Unusual(f" on inputs that are {name}"))
-
-    def _try_inputs_that_round_alike(self) -> None:
-        """Shows a lower precision whose rounding errors sums average away, or the tolerance for long sums lets pass:
-        here its errors have one direction."""
-        values = rounding_alike(self._inputs())
-        if values is not None:
-            where = " on inputs whose rounding errors all have one direction"
-            self._try(values, _Unusual(where, sound_only=True, check_bias=True))
+            yield values, _Unusual(f" on inputs that are {name}")
+        alike = rounding_alike(self._inputs())
+        where = " on inputs whose rounding errors all have one direction"
+        yield None if alike is None else (alike, _Unusual(where, sound_only=True, check_bias=True))
 
     def _try_larger_weights(self) -> None:
         """Shows that a program leaves out terms that are small under the task's own weights: here they are large."""
         if self._weights.are_new:
             self._checks.expectation = Expectation(self._program, self._weights.draw(_LARGER))
             where = " with matrices that are twice as large"
-            self._try(self._inputs(), _Unusual(where, sound_only=True))
+            self._try(self._inputs(), _Unusual(where, sound_only=True), self._call)
 
-    def _try(self, values: list[Any], unusual: _Unusual) -> None:
+    def _call(self, values: list[Any], seed: int) -> None:
+        self._pair.run_round([values], [seed], self._timeouts)
+
+    def _try(self, values: list[Any], unusual: _Unusual, call: Calling) -> None:
         """One call of each side. It counts only if the reference can be relied on there."""
         seed = secrets.randbits(48)
-        self._pair.run_round([values], [seed], self._timeouts)
+        call(values, seed)
         expected, own, is_exact = self._checks.expect(values, seed)
         if is_exact and self._is_telling(unusual, expected, own):
             self._checks.check_values(expected, own, unusual.where, (values, seed))

@@ -20,9 +20,10 @@ from evaluators.judge.pair import RunnerPair, reference_errors_as_infra
 from evaluators.judge.weight_map import WeightMap, is_comparable
 from evaluators.tasks import TaskProgram
 
-# How many numbers of a state are read at most, and how many are searched for one by one; by whether it is a GPU.
 _FACTORS_OF_ROWS = (0.25, 4.0)  # positive: some numbers, such as variances, must be
+# How many numbers of a state are read at most, and how many are searched for one by one; by whether it is a GPU.
 _MOST = {True: (1 << 28, 1 << 25), False: (1 << 25, 1 << 22)}
+_MOST_KEPT = 1 << 30  # bytes of a state whose rows are changed
 Flags = dict[str, str]
 """Global numeric flags of a process, by name."""
 
@@ -97,14 +98,14 @@ class Weights:
                 matrix.mul_(factor)
             self.are_new = True
             self._give(state)
-            # A GPU may have no room for it.
-            self._state = {} if self._device.own_memory else copy.deepcopy(dict(state))
+            kept = sum(values.numel() * values.itemsize for values in state.values()) <= _MOST_KEPT
+            self._state = copy.deepcopy(dict(state)) if kept else {}
         return model
 
     def change_rows(self) -> dict[str, Tensor]:
         """Changes one row of each tensor, on both sides. What a program keeps because other numbers stayed the same is
         wrong from then on. Returns the reference's state; it is empty if nothing was changed, because no new weights
-        were drawn before or because the device has memory of its own."""
+        were drawn before or because they take too much memory."""
         with self._pair.costs("new_weights"):
             tensors = {values.data_ptr(): values for values in self._state.values() if values.is_floating_point()}
             for values in tensors.values():

@@ -4,7 +4,8 @@
 // little: no interpreter runs but for the calls themselves, their seeds and a look at the form of each output. Nothing
 // of it can be reached as a Python object. What it reports is a claim like all else from this process.
 //
-// A request is a length (4 bytes), a mark (1 byte) and a seed (8 bytes) for each call; the reply a length, the mark, the
+// A request is a length (4 bytes), a mark (1 byte), the slot of the first call's inputs (8 bytes) and a seed (8 bytes) for
+// each call; the reply a length, the mark, the
 // seconds of each call (8 bytes) and the places of its outputs (8 bytes for each tensor). Other messages are left to the
 // caller. `evaluators.shared.burst_message` is the judge's half.
 
@@ -81,14 +82,14 @@ struct Program {
 
 // Makes the calls and adds to the reply. Returns None, or a tuple that holds the first output of another form than
 // expected, or null with an exception set.
-PyObject* make_calls(const Program& program, const std::vector<uint64_t>& seeds, std::string& reply) {
+PyObject* make_calls(const Program& program, const std::vector<uint64_t>& request, std::string& reply) {
   std::vector<Owned> outputs;
-  outputs.reserve(seeds.size());
+  outputs.reserve(request.size());
   std::string places;
-  for (size_t call = 0; call < seeds.size(); ++call) {
-    PyObject* arguments = PyList_GetItem(program.inputs, static_cast<Py_ssize_t>(call));
+  for (size_t call = 1; call < request.size(); ++call) {
+    PyObject* arguments = PyList_GetItem(program.inputs, static_cast<Py_ssize_t>(request[0] + call - 1));
     if (!arguments) return nullptr;
-    const Owned seed(PyLong_FromUnsignedLongLong(seeds[call]));
+    const Owned seed(PyLong_FromUnsignedLongLong(request[call]));
     if (!seed.get() || !Owned(PyObject_CallNoArgs(program.prepare)).get() ||
         !Owned(PyObject_CallOneArg(program.seed, seed.get())).get())
       return nullptr;
@@ -131,13 +132,13 @@ extern "C" PyObject* warpsmith_serve_bursts(int descriptor, PyObject* model, PyO
     if (!read(descriptor, head, kHead, MSG_PEEK) || head[sizeof(uint32_t)] != kMark) Py_RETURN_NONE;
     uint32_t length;
     std::memcpy(&length, head, sizeof(length));
-    std::vector<uint64_t> seeds(length / sizeof(uint64_t));
-    if (length > kLongest || length != 1 + seeds.size() * sizeof(uint64_t)) Py_RETURN_NONE;
-    if (!read(descriptor, head, kHead, 0) || !read(descriptor, seeds.data(), length - 1, 0)) Py_RETURN_NONE;
+    std::vector<uint64_t> request(length / sizeof(uint64_t));
+    if (length > kLongest || request.empty() || length != 1 + request.size() * sizeof(uint64_t)) Py_RETURN_NONE;
+    if (!read(descriptor, head, kHead, 0) || !read(descriptor, request.data(), length - 1, 0)) Py_RETURN_NONE;
     if (!Owned(PyObject_CallNoArgs(forget)).get()) return nullptr;
     std::string reply(sizeof(uint32_t), '\0');
     reply += kMark;
-    Owned strange(make_calls(program, seeds, reply));
+    Owned strange(make_calls(program, request, reply));
     if (strange.get() != Py_None) return strange.release();
     const uint32_t size = static_cast<uint32_t>(reply.size() - sizeof(uint32_t));
     std::memcpy(reply.data(), &size, sizeof(size));

@@ -67,30 +67,46 @@ def _seconds_a_call(short: BurstPair, long: BurstPair) -> list[float]:
 class Gates:
     """What is known of calls behind gates, in seconds.
 
-    `more`: how many more a call of the candidate takes there than one of the reference, a number a pair of calls.
-    `usual`: how many more a call of the reference took in the candidate's process. `offsets`: the same by the runners'
-    clocks. `reference`: of a call of the reference, by its own runner's clock, which can be believed.
+    `candidate`, `reference`: of calls of both sides. `reference_before`: of calls of the reference before the candidate
+    was loaded. `usual`: how many more a call of the reference took then in the candidate's process. `offsets`: the same
+    by the runners' clocks. `by_own_clock`: of the reference's calls in bursts by its own clock, now and before.
     """
 
-    more: Sequence[float]
+    candidate: Sequence[float]
+    reference: Sequence[float]
+    reference_before: Sequence[float]
     usual: Sequence[float]
     offsets: Sequence[float]
-    reference: float
+    by_own_clock: tuple[Sequence[float], Sequence[float]]
 
 
 def supported_by_gates(gates: Gates) -> Estimate:
     """The speed-up that calls behind gates support.
 
     What a call takes there beside its kernels, some 0.4 ms, is the same for both sides, but for what calibration
-    shows."""
-    more, usual, offset = median_estimate(gates.more), median_estimate(gates.usual), median(gates.offsets)
-    slack = GATE_SECONDS + GATE_SHARE * gates.reference
+    shows. A program can make the reference slower, by work that it leaves on the GPU, and never faster. So the
+    reference counts as fast as it was before the program was loaded, if it was faster then. Nor does it help a program
+    to make its own calls vary.
+    """
+    candidate, usual, offset = median_estimate(gates.candidate), median_estimate(gates.usual), median(gates.offsets)
+    behind_gate = _fastest(gates.reference, gates.reference_before)
+    reference = _fastest(*gates.by_own_clock)
+    slack = GATE_SECONDS + GATE_SHARE * reference
     longest, value, shortest = (
-        gates.reference + difference + offset
-        for difference in (more.high - usual.low + slack, more.value - usual.value, more.low - usual.high - slack)
+        reference + seconds - behind_gate + offset
+        for seconds in (
+            candidate.high - usual.low + slack,
+            candidate.value - usual.value,
+            candidate.low - usual.high - slack,
+        )
     )
-    middle, low, high = (_ratio(gates.reference, seconds, offset) for seconds in (value, longest, shortest))
-    return Estimate(middle, low, high, len(gates.more))
+    middle, low, high = (_ratio(reference, seconds, offset) for seconds in (value, longest, shortest))
+    return Estimate(middle, low, high, len(gates.candidate))
+
+
+def _fastest(*seconds: Sequence[float]) -> float:
+    """The smallest of the medians."""
+    return min(median(one) for one in seconds if one)
 
 
 def _ratio(reference: float, candidate: float, offset: float) -> float:
