@@ -12,6 +12,7 @@ import random
 import secrets
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from evaluators.host.claims import StateForm
@@ -20,6 +21,7 @@ from evaluators.judge.pair import RunnerPair, reference_errors_as_infra
 from evaluators.judge.weight_map import WeightMap, is_comparable
 from evaluators.tasks import TaskProgram
 
+_SPARSE, _SPARSE_ROWS = 0.5, 1 / 8  # probability; share of the rows
 _FACTORS_OF_ROWS = (0.25, 4.0)  # positive: some numbers, such as variances, must be
 # How many numbers of a state are read at most, and how many are searched for one by one; by whether it is a GPU.
 _MOST = {True: (1 << 28, 1 << 25), False: (1 << 25, 1 << 22)}
@@ -48,7 +50,7 @@ class Weights:
         self._init_inputs: list[Any] = []
         self._map: WeightMap | None = None  # None if both states have the same names and forms
         self._candidate_state: dict[str, Tensor] = {}
-        self._state: dict[str, Tensor] = {}  # the reference's, for `change_rows`
+        self._drawn: dict[str, Tensor] = {}  # the reference's state, for `change_rows`
         self._can_be_changed = False
 
     def construct(self, init_inputs: list[Any]) -> nn.Module:
@@ -99,21 +101,26 @@ class Weights:
             self.are_new = True
             self._give(state)
             kept = sum(values.numel() * values.itemsize for values in state.values()) <= _MOST_KEPT
-            self._state = copy.deepcopy(dict(state)) if kept else {}
+            self._drawn = copy.deepcopy(dict(state)) if kept else {}
         return model
 
     def change_rows(self) -> dict[str, Tensor]:
-        """Changes one row of each tensor, on both sides. What a program keeps because other numbers stayed the same is
-        wrong from then on. Returns the reference's state; it is empty if nothing was changed, because no new weights
+        """Gives both sides the weights that were drawn last, but for a few rows. What a program keeps because other
+        numbers stayed the same is wrong from then on, and so is what it leaves out since all rows look like those that
+        a constructor draws. Returns the reference's state; it is empty if nothing was changed, because no new weights
         were drawn before or because they take too much memory."""
+        if not self._drawn:
+            return {}
         with self._pair.costs("new_weights"):
-            tensors = {values.data_ptr(): values for values in self._state.values() if values.is_floating_point()}
-            for values in tensors.values():
+            state = copy.deepcopy(self._drawn)
+            has_sparse_rows = random.random() < _SPARSE
+            for values in {one.data_ptr(): one for one in state.values() if one.is_floating_point()}.values():
                 row = values[random.randrange(len(values))] if values.dim() and len(values) else values
                 row.mul_(random.choice(_FACTORS_OF_ROWS))
-            if self._state:
-                self._give(self._state)
-        return self._state
+                if has_sparse_rows and values.dim() >= 2:
+                    _make_rows_sparse(values)
+            self._give(state)
+        return state
 
     def _give(self, state: dict[str, Tensor]) -> None:
         """Gives both sides these weights of the reference."""
@@ -155,6 +162,19 @@ class Weights:
             )
         self.flags.append((flags, candidate_flags))
         return forms, candidate_forms
+
+
+def _make_rows_sparse(matrix: Tensor) -> None:
+    """Gives some rows one number that is 1, and zeros. In a square matrix it stands on the diagonal, so that what is
+    multiplied by the matrix again and again remembers its beginning."""
+    height, width = len(matrix), math.prod(matrix.shape[1:])
+    if not matrix.numel():
+        return
+    rows = torch.randperm(height)[: max(1, round(_SPARSE_ROWS * height))]
+    places = rows if matrix.dim() == 2 and height == width else torch.randint(width, rows.shape)
+    sparse = torch.zeros(len(rows), width, dtype=matrix.dtype)
+    sparse[torch.arange(len(rows)), places] = 1.0
+    matrix[rows.to(matrix.device)] = sparse.view(-1, *matrix.shape[1:]).to(matrix.device)
 
 
 def _count_numbers(forms: list[StateForm]) -> int:
