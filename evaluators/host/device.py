@@ -21,10 +21,6 @@ from evaluators.timing.clocks import Clock
 if TYPE_CHECKING:
     from evaluators.host.gate import Gate
 
-PAUSE_SECONDS = 1.5e-4
-"""A runner waits so long before it launches a call behind a gate, so that no more of its launches come for nothing
-there than in a burst, where emptying the cache covers them."""
-
 
 @dataclass(frozen=True)
 class Slot:

@@ -20,7 +20,7 @@ import torch
 from evaluators.failures import RunnerFailure
 from evaluators.host import claims
 from evaluators.host.claims import StateForm
-from evaluators.host.device import PAUSE_SECONDS, Device, Slot
+from evaluators.host.device import Device, Slot
 from evaluators.host.exchange import BuildExtension, Exchange
 from evaluators.host.outputs import ArenaOutputs, CopiedOutputs
 from evaluators.host.runner_process import RunnerLimits, RunnerProcess
@@ -130,10 +130,17 @@ class RunnerHandle:
         return called.seconds, called.mismatch
 
     def call_gated(
-        self, slot: int, seed: int, inputs: tuple[torch.Tensor, torch.Tensor], timeout: float, *, traced: bool = False
+        self,
+        slot: int,
+        seed: int,
+        inputs: tuple[torch.Tensor, torch.Tensor],
+        timeout: float,
+        *,
+        traced: bool = False,
+        tiny: bool = False,
     ) -> tuple[float, list[torch.Tensor], nesting.Spec | None]:
         """Makes one call on a slot behind the gate (`evaluators.host.gate`), whose kernels are recorded if it is
-        `traced`.
+        `traced`. A `tiny` one runs the shortest kernel in place of the model's.
 
         `inputs`: where they lie, and where in the slot they are copied to. Returns the seconds by the judge's events,
         the outputs, and the form of an output of another form than the expected one."""
@@ -145,8 +152,8 @@ class RunnerHandle:
             "seed": seed,
             "ticket": gate.draw_ticket(),
             "spacers": [512 * random.randint(1, 1024), (2 << 20) * random.randint(1, 8)],
-            "pause": PAUSE_SECONDS,
             "traced": traced,
+            "tiny": tiny,
         }
         try:
             called = self._exchange.ask(

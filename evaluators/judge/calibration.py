@@ -26,13 +26,17 @@ class Calibration:
 
     `offsets`: how many more a call takes in the candidate's process by the runners' clocks, one a round. `reference`:
     of a call in its own process, by that clock, one a round. `gates`: how many more a call takes behind the candidate's
-    gate, one a pair of calls. `behind_gate`: of a call behind its own gate.
+    gate, one a pair of calls. `behind_gate`: of a call behind its own gate. `tiny`: of the shortest kernel there.
     """
 
     offsets: list[float]
     reference: list[float]
     gates: list[float]
     behind_gate: list[float]
+    tiny: list[float]
+
+
+_NOTHING = Calibration([0.0], [], [0.0], [], [])
 
 
 def calibrate(
@@ -45,7 +49,7 @@ def calibrate(
     a model that has to be replaced. Raises InfraError.
     """
     if not device.calibrated_seconds:
-        return Calibration([0.0], [], [0.0], [])
+        return _NOTHING
     with reference_errors_as_infra(program.task.id):
         return _Calibrating(pair, program, init_inputs, device, timeout).run()
 
@@ -63,7 +67,7 @@ class _Calibrating:
         reference.construct(seed, self._init_inputs, self._timeout, final=False)
         seconds = self._pair.reference_seconds(self._program.inputs(seed), seed, self._timeout)
         if seconds >= self._device.calibrated_seconds:
-            return self._alone() if self._pair.has_gates else Calibration([0.0], [], [0.0], [])
+            return self._alone() if self._pair.has_gates else _NOTHING
         candidate.load(self._program.source, "Model", self._timeout)
         candidate.construct(seed, self._init_inputs, self._timeout, final=False)
         bursts = self._bursts(seconds)
@@ -73,6 +77,7 @@ class _Calibrating:
             [own for own, _ in bursts],
             [theirs - own for own, theirs in gated] or [0.0],
             [own for own, _ in gated],
+            self._tiny(),
         )
 
     def _alone(self) -> Calibration:
@@ -81,7 +86,8 @@ class _Calibrating:
             call_seed = secrets.randbits(48)
             values = self._program.inputs(call_seed)
             seconds.append(self._pair.reference_seconds(values, call_seed, self._timeout))
-        return Calibration([0.0], seconds, [0.0], [own for own, _ in self._gated(_LEAST_ROUNDS, alone=True)])
+        gated = self._gated(_LEAST_ROUNDS, alone=True)
+        return Calibration([0.0], seconds, [0.0], [own for own, _ in gated], self._tiny())
 
     def _bursts(self, seconds: float) -> list[tuple[float, float]]:
         """Seconds of a call in both processes, a pair for each round."""
@@ -104,3 +110,6 @@ class _Calibrating:
             done = self._pair.run_gated(values, secrets.randbits(48), timeouts, alone=alone)
             gated.append((done.reference.judged, done.candidate.judged))
         return gated
+
+    def _tiny(self) -> list[float]:
+        return [self._pair.run_tiny(self._timeout) for _ in range(_GATED_PAIRS if self._pair.has_gates else 0)]

@@ -179,13 +179,19 @@ class RunnerPair:
                     self._raise_changed_inputs(side)
         return Round(bursts[_REFERENCE], bursts.get(_CANDIDATE, bursts[_REFERENCE]), [values], [seed])
 
+    def run_tiny(self, timeout: float) -> float:
+        """Seconds of a call behind the reference's gate that runs the shortest kernel: what any call takes there beside
+        its own. Raises InfraError."""
+        return self._call_gated(_REFERENCE, random.randrange(self.most_calls), 0, timeout, tiny=True)[0].judged
+
     def _call_gated(
-        self, side: int, slot: int, seed: int, timeout: float, *, traced: bool
+        self, side: int, slot: int, seed: int, timeout: float, *, traced: bool = False, tiny: bool = False
     ) -> tuple[Burst, list[Tensor]]:
         """One call behind a gate, and its outputs."""
         inputs = self._master.bytes_of(1, slot), self._inputs.bytes_of(1, slot)
         with reference_errors_as_infra(self.task) if side == _REFERENCE else nullcontext():
-            seconds, outputs, mismatch = self.runners[side].call_gated(slot, seed, inputs, timeout, traced=traced)
+            called = self.runners[side].call_gated(slot, seed, inputs, timeout, traced=traced, tiny=tiny)
+        seconds, outputs, mismatch = called
         self._refuse_mismatch(side, mismatch)
         return Burst(seconds, (seconds,)), outputs
 

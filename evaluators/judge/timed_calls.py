@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 import secrets
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
@@ -19,6 +20,7 @@ from evaluators.judge.checks import Checks
 from evaluators.judge.expectation import Errors, Expectation
 from evaluators.judge.pair import Round, RunnerPair
 from evaluators.judge.trials import Trials
+from evaluators.judge.unusual_trials import Calling
 from evaluators.judge.weights import Weights
 from evaluators.records import ClockSample, Estimate, Finding, Timing
 from evaluators.shared.kernel_record import MARKS, KernelRecord
@@ -35,7 +37,7 @@ _MOST_GATED, _LEAST_GATED, _GATED_A_BLOCK = 24, 8, 6  # calls of each side
 _GATED_SECONDS = 0.1  # of all calls; long ones are fewer
 _EXCEEDS = 1.05  # times the speed-up of single calls: more of these are made
 _CANDIDATE_FIRST = 0.75  # probability
-_PROBED, _PROBED_GATED = 0.25, 0.1  # probability of a round on unusual inputs, before a block and before a gated call
+_UNUSUAL = 0.5  # probability of a round on unusual inputs after a block
 _OTHER_WEIGHTS = 0.5  # probability, before a block of two rounds
 _MUCH_SLOWER = 10.0  # times the reference: a slower program gets shorter bursts, as its exact speed does not matter
 
@@ -115,6 +117,7 @@ class TimedCalls:
         candidate begins more often, since only then does the reference follow itself.
         """
         samples, reason = _Samples(), None
+        unusual = self._trials.unusual.kinds(self._preset.distributions) if self._preset.distributions else []
         shortest = self._trials.candidate_seconds
         start, warmup = time.perf_counter(), self._preset.warmup
         while reason is None:
@@ -141,14 +144,16 @@ class TimedCalls:
             if candidate_first:
                 samples.again.append((block[0].reference, block[1].reference))
             # Single calls are made between the bursts, so that other load disturbs both alike.
-            if random.random() < _PROBED:
-                self._probe(calls)
+            if unusual and random.random() < _UNUSUAL:
+                self._try_unusual(unusual.pop(), calls)
             if self._pair.has_gates:
                 samples.gated += self._time_gated(len(samples.gated), _GATED_A_BLOCK)
             elif calls > 1 and len(samples.alone) < _CALLS_ALONE:
                 samples.alone += [self._time_alone() for _ in block]
             ratios = self._device.clock.ratios(samples.pairs, self._offset)
             reason = self._preset.reason_to_stop(ratios, time.perf_counter() - start)
+        for kind in unusual:
+            self._try_unusual(kind, calls)
         if self._pair.has_gates:
             samples.gated += self._time_gated(len(samples.gated), _MOST_GATED)
         samples.stopped_by = reason
@@ -188,8 +193,6 @@ class TimedCalls:
         wanted = max(_LEAST_GATED, min(_MOST_GATED, round(_GATED_SECONDS / (seconds + 1e-3))))
         pairs = []
         for _ in range(min(most, wanted - done)):
-            if random.random() < _PROBED_GATED:
-                self._probe(1)
             with self._pair.costs("draw_inputs"):
                 values = self._program.inputs(secrets.randbits(48))
             both = self._pair.run_gated(values, secrets.randbits(48), self._trials.timeouts(1))
@@ -197,11 +200,8 @@ class TimedCalls:
             pairs.append((both.reference, both.candidate))
         return pairs
 
-    def _probe(self, calls: int) -> None:
-        """An untimed round that looks like any other, in which one call of each side is on unusual inputs and is
-        checked as strictly as in the trials. What a program leaves out of timed calls alone, it leaves out of these."""
-        if not self._preset.distributions:
-            return
+    def _try_unusual(self, kind: Callable[[Calling], None], calls: int) -> None:
+        """An untimed round that looks like any other, in which one call of each side is on inputs of that kind."""
 
         def call(values: list[Any], seed: int) -> None:
             timeouts = self._trials.timeouts(calls)
@@ -214,8 +214,8 @@ class TimedCalls:
             drawn[self._checks.call], seeds[self._checks.call] = values, seed
             self._pair.run_round(drawn, seeds, timeouts)
 
-        with self._pair.costs("probes"):
-            self._trials.unusual.run_one(call)
+        with self._pair.costs("distributions"):
+            kind(call)
         self._checks.call = 0
 
     def trace(self, timeout: float) -> tuple[list[KernelRecord] | None, bool]:
@@ -299,6 +299,7 @@ def _gates(samples: _Samples, calibration: Calibration) -> Gates:
         candidate=[candidate.judged for _, candidate in samples.gated],
         reference=[reference.judged for reference, _ in samples.gated],
         reference_before=calibration.behind_gate,
+        tiny=calibration.tiny,
         usual=calibration.gates,
         offsets=calibration.offsets,
         by_own_clock=([reference.typical for reference, _ in samples.pairs], calibration.reference),

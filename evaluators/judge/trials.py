@@ -82,7 +82,7 @@ class Trials:
             self._try_own_inputs((start + call, start) if trial == 0 else self.timeouts(1))
         if self._preset.distributions:
             with self._pair.costs("distributions"):
-                self.unusual.run(self.own_errors, self.timeouts(1), self._preset.distributions)
+                self.unusual.run(self.own_errors, self.timeouts(1))
 
     def _try_own_inputs(self, timeouts: tuple[float, float]) -> None:
         """One call of each side, from which the reference's own errors are learned, too."""

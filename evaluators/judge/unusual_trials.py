@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import random
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -52,51 +53,42 @@ class UnusualTrials:
         self._program, self._pair, self._device = program, pair, device
         self._weights, self._checks = weights, checks
         self._usual_errors: Errors = []
-        self._timeouts, self._count = (0.0, 0.0), 0
 
-    def run(self, usual_errors: Errors, timeouts: tuple[float, float], count: int) -> None:
-        """Makes one call of each side for each kind of input.
+    def run(self, usual_errors: Errors, timeouts: tuple[float, float]) -> None:
+        """One call of each side with larger weights. `usual_errors`: the reference's own on the task's own inputs.
+        `timeouts`: seconds for a call of the reference and of the candidate. Raises RunnerFailure for a wrong
+        output."""
+        self._usual_errors = usual_errors
+        if self._weights.are_new:
+            # Shows that a program leaves out terms that are small under the task's own weights: here they are large.
+            self._checks.expectation = Expectation(self._program, self._weights.draw(_LARGER))
+            unusual = _Unusual(" with matrices that are twice as large", sound_only=True)
+            self._try(self._inputs(), unusual, lambda values, seed: self._pair.run_round([values], [seed], timeouts))
 
-        `usual_errors`: the reference's own on the task's own inputs. `timeouts`: seconds for a call of the reference
-        and of the candidate. `count`: how many other distributions of values are tried. Raises RunnerFailure for a
-        wrong output.
-        """
-        self._usual_errors, self._timeouts, self._count = usual_errors, timeouts, count
-        for kind in self._kinds(count):
-            if kind is not None:
-                self._try(*kind, self._call)
-        self._try_larger_weights()
-
-    def run_one(self, call: Calling) -> None:
-        """One call of each side, on inputs of a kind that is drawn at random, by `call`: at a place among timed calls
-        where no program can expect it. `run` must have come before. Raises RunnerFailure for a wrong output."""
-        kinds = [kind for kind in self._kinds(self._count) if kind is not None]
-        if kinds:
-            self._try(*random.choice(kinds), call)
+    def kinds(self, count: int) -> list[Callable[[Calling], None]]:
+        """For each kind of unusual inputs a function that tries it: at most `count` other distributions of values, and
+        inputs that round alike. In random order, for places among timed calls where no program can expect them: what
+        a program leaves out of timed calls alone it leaves out of these. They raise RunnerFailure for a wrong
+        output."""
+        tries: list[Callable[[Calling], None]] = [partial(self._try_distribution, index) for index in range(count)]
+        tries.append(self._try_inputs_that_round_alike)
+        return random.sample(tries, len(tries))
 
     def _inputs(self) -> list[Any]:
         return self._program.inputs(secrets.randbits(48))
 
-    def _kinds(self, count: int) -> Iterator[tuple[list[Any], _Unusual] | None]:
-        """The task's own inputs, changed in several ways. The last kind shows a lower precision whose rounding errors
-        sums average away, or the tolerance for long sums lets pass: here its errors have one direction."""
-        inputs = self._inputs()
+    def _try_distribution(self, index: int, call: Calling) -> None:
         generator = torch.Generator(self._device.torch_device).manual_seed(secrets.randbits(48))
-        for name, values in islice(distributions(inputs, generator), count):
-            yield values, _Unusual(f" on inputs that are {name}")
-        alike = rounding_alike(self._inputs())
-        where = " on inputs whose rounding errors all have one direction"
-        yield None if alike is None else (alike, _Unusual(where, sound_only=True, check_bias=True))
+        for name, values in islice(distributions(self._inputs(), generator), index, index + 1):
+            self._try(values, _Unusual(f" on inputs that are {name}"), call)
 
-    def _try_larger_weights(self) -> None:
-        """Shows that a program leaves out terms that are small under the task's own weights: here they are large."""
-        if self._weights.are_new:
-            self._checks.expectation = Expectation(self._program, self._weights.draw(_LARGER))
-            where = " with matrices that are twice as large"
-            self._try(self._inputs(), _Unusual(where, sound_only=True), self._call)
-
-    def _call(self, values: list[Any], seed: int) -> None:
-        self._pair.run_round([values], [seed], self._timeouts)
+    def _try_inputs_that_round_alike(self, call: Calling) -> None:
+        """Shows a lower precision whose rounding errors sums average away, or the tolerance for long sums lets pass:
+        here its errors have one direction."""
+        values = rounding_alike(self._inputs())
+        if values is not None:
+            where = " on inputs whose rounding errors all have one direction"
+            self._try(values, _Unusual(where, sound_only=True, check_bias=True), call)
 
     def _try(self, values: list[Any], unusual: _Unusual, call: Calling) -> None:
         """One call of each side. It counts only if the reference can be relied on there."""

@@ -21,9 +21,15 @@ from evaluators.records import Estimate
 from evaluators.timing.bursts import BurstPair, without_offset
 from evaluators.timing.estimates import CONFIDENCE, median_estimate
 
-GATE_SECONDS, GATE_SHARE = 3e-6, 0.005
+GATE_SECONDS, GATE_SHARE = 8e-6, 0.005
 """By so much, and by this share of the reference's seconds, calls behind gates may differ for other reasons than the
 program's. On one H200, programs of 4 to 4000 µs differed by at most 6 µs, noise included."""
+
+GATE_DRIFT = 1e-5
+"""By so many seconds calls behind gates may take longer than before the candidate was loaded, without its doing."""
+
+TINY_SECONDS = 3e-6
+"""What the shortest kernel takes by the events around it."""
 
 _RESAMPLES, _SEED = 2000, 7
 _LEAST_BLOCKS, _LEAST_ALONE = 4, 4
@@ -68,45 +74,38 @@ class Gates:
     """What is known of calls behind gates, in seconds.
 
     `candidate`, `reference`: of calls of both sides. `reference_before`: of calls of the reference before the candidate
-    was loaded. `usual`: how many more a call of the reference took then in the candidate's process. `offsets`: the same
-    by the runners' clocks. `by_own_clock`: of the reference's calls in bursts by its own clock, now and before.
+    was loaded. `tiny`: of calls that ran the shortest kernel, at that time. `usual`: how many more a call of the
+    reference took then in the candidate's process. `offsets`: the same by the runners' clocks. `by_own_clock`: of the
+    reference's calls in bursts by its own clock, now and before.
     """
 
     candidate: Sequence[float]
     reference: Sequence[float]
     reference_before: Sequence[float]
+    tiny: Sequence[float]
     usual: Sequence[float]
     offsets: Sequence[float]
     by_own_clock: tuple[Sequence[float], Sequence[float]]
 
 
 def supported_by_gates(gates: Gates) -> Estimate:
-    """The speed-up that calls behind gates support.
+    """The speed-up that calls behind gates support: the reference's seconds, by its own clock, which can be believed,
+    by the candidate's seconds behind gates, less what any call takes there beside its kernels (some 0.4 ms).
 
-    What a call takes there beside its kernels, some 0.4 ms, is the same for both sides, but for what calibration
-    shows. A program can make the reference slower, by work that it leaves on the GPU, and never faster. So the
-    reference counts as fast as it was before the program was loaded, if it was faster then. Nor does it help a program
-    to make its own calls vary.
+    That may change a little with time, and the reference's calls show it. But a program can make them slower, by work
+    that it leaves on the GPU: no more than `GATE_DRIFT` is believed. Nor does it help a program to make its own calls
+    vary.
     """
     candidate, usual, offset = median_estimate(gates.candidate), median_estimate(gates.usual), median(gates.offsets)
-    behind_gate = _fastest(gates.reference, gates.reference_before)
-    reference = _fastest(*gates.by_own_clock)
+    drift = min(median(gates.reference) - median(gates.reference_before), GATE_DRIFT)
+    beside = median(gates.tiny) - TINY_SECONDS + drift - offset
+    reference = min(median(seconds) for seconds in gates.by_own_clock if seconds)
     slack = GATE_SECONDS + GATE_SHARE * reference
-    longest, value, shortest = (
-        reference + seconds - behind_gate + offset
-        for seconds in (
-            candidate.high - usual.low + slack,
-            candidate.value - usual.value,
-            candidate.low - usual.high - slack,
-        )
-    )
+    value = candidate.value - usual.value - beside
+    longest = candidate.high - usual.low - beside + slack
+    shortest = candidate.low - usual.high - beside - slack
     middle, low, high = (_ratio(reference, seconds, offset) for seconds in (value, longest, shortest))
     return Estimate(middle, low, high, len(gates.candidate))
-
-
-def _fastest(*seconds: Sequence[float]) -> float:
-    """The smallest of the medians."""
-    return min(median(one) for one in seconds if one)
 
 
 def _ratio(reference: float, candidate: float, offset: float) -> float:

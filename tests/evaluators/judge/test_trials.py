@@ -18,7 +18,7 @@ def test_a_program_that_does_only_what_the_tasks_own_inputs_need_is_wrong(evalua
     verdict = evaluator.evaluate(RELU, model("return x[0] * 3", name="ModelNew"))
     assert verdict.outcome is Outcome.WRONG
     assert verdict.message.endswith(" on inputs that are normally distributed")
-    assert verdict.correctness.trials == 3  # two on the task's own inputs passed before
+    assert verdict.correctness.trials >= 3  # at least two on the task's own inputs passed before
     assert verdict.speedups == {}
 
 

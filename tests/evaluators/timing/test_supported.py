@@ -118,6 +118,7 @@ def behind_gates(speedup: float = 1.0, *, reference: float = 5e-4, offset: float
         candidate=calls(24, BESIDE + reference / speedup + usual + offset * min(1.0, 1 / speedup)),
         reference=calls(24, BESIDE + reference),
         reference_before=calls(16, BESIDE + reference),
+        tiny=calls(16, BESIDE + 3e-6),
         usual=calls(16, usual + offset),
         offsets=[offset],
         by_own_clock=(calls(20, reference, 1e-7), calls(8, reference, 1e-7)),
@@ -154,11 +155,12 @@ def test_work_left_for_the_reference_to_wait_for_is_not_paid_behind_gates(share)
     """A program can leave work on the GPU before the reference's calls: behind gates, in bursts, or in both."""
     honest = behind_gates()
     slowed = [seconds + 2e-3 * (index < share * 24) for index, seconds in enumerate(honest.reference)]
+    at_most = 1.04  # as no more drift than 10 µs is believed
     now, before = honest.by_own_clock
     bursts = [seconds * (2.0 if index < share * 20 else 1.0) for index, seconds in enumerate(now)]
     for gates in (replace(honest, reference=slowed), replace(honest, reference=slowed, by_own_clock=(bursts, before))):
-        assert paid_behind_gates(gates).value == pytest.approx(1.0, abs=0.02)
-        assert paid_behind_gates(gates, 1.2).value == pytest.approx(1.0, abs=0.02)
+        assert 0.98 < paid_behind_gates(gates).value < at_most
+        assert 0.98 < paid_behind_gates(gates, 1.2).value < at_most
 
 
 @pytest.mark.parametrize("share", [0.2, 0.45])
