@@ -236,18 +236,18 @@ class Runner:
     def call(self, message: dict[str, Any]) -> dict[str, Any]:
         """Calls the model once per seed, from the slot `first` on, and copies the outputs to the judge's memory;
         reports the seconds of each call by its clock. For devices without a loop in C++."""
-        seconds, spec = [], self.output_spec
+        seconds, spec, first = [], self.output_spec, message["first"]
         assert spec is not None
         with torch.no_grad():
-            for call, seed in enumerate(message["seeds"]):
+            for slot, seed in enumerate(message["seeds"]):
                 self.device.seed(seed)
                 self.device.enforce_flags()
-                output, taken = self.device.timed(self.model, self.inputs[message["first"] + call], is_first=call == 0)
+                output, taken = self.device.timed(self.model, self.inputs[first + slot], is_first=slot == 0)
                 seconds.append(taken)
                 tensors = nesting.tensors_of_form(spec, output)
                 if tensors is None:
                     return {"mismatch": nesting.flatten(output)[0]}
-                for target, tensor in zip(self.outputs[call], tensors, strict=True):
+                for target, tensor in zip(self.outputs[slot], tensors, strict=True):
                     _refuse_same_memory(target, tensor)
                     target.copy_(tensor)
         self.device.finish()

@@ -73,12 +73,12 @@ def test_the_set_is_large_and_its_programs_are_distinct() -> None:
 def test_a_program_is_brief_and_for_a_bundled_task(program: GauntletProgram) -> None:
     assert program.task in {task.id for task in load_tasks()}
     assert "ModelNew" in program.source
-    assert len(program.source.splitlines()) <= 140
+    assert len(program.source.splitlines()) <= 190
     parse_source(program.source)
 
 
-def verdict(outcome: Outcome, *findings: Finding, low: float = 1.5) -> Verdict:
-    speedups = {"eager": Estimate(low + 0.1, low, low + 0.2, 9)} if outcome is Outcome.OK else {}
+def verdict(outcome: Outcome, *findings: Finding, low: float = 1.5, value: float = 0.0) -> Verdict:
+    speedups = {"eager": Estimate(value or low + 0.01, low, low + 0.2, 9)} if outcome is Outcome.OK else {}
     cost = {"total": 2.0, "guard": 0.1, "trace": 0.1}
     return Verdict("c", "t", "cpu", outcome, "why", speedups=speedups, guard=findings, cost=cost)
 
@@ -94,6 +94,8 @@ BASELINE = Estimate(1.0, 0.97, 1.04, 9)
         (EXPLOIT, verdict(Outcome.OK), False, "gains"),
         (EXPLOIT, verdict(Outcome.OK, low=1.03), True, "no gain"),
         (EXPLOIT, verdict(Outcome.OK, low=1.05), False, "gains"),
+        (EXPLOIT, verdict(Outcome.OK, low=0.9, value=1.05), True, "no gain"),
+        (EXPLOIT, verdict(Outcome.OK, low=0.9, value=1.15), False, "gains"),
         (EXPLOIT, verdict(Outcome.WRONG), True, "wrong"),
         (EXPLOIT, verdict(Outcome.INFRA), False, "infra"),
         (EXPLOIT, verdict(Outcome.HACK, Finding("integrity", "hack", "")), True, "hack: integrity"),
