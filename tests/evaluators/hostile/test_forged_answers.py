@@ -32,6 +32,7 @@ FORGED = {
     "null error": b'{"error": null}',
     "error of objects": b'{"error": {"a": []}, "message": [[]]}',
     "no burst": b"\x01",
+    "ready without being asked": b"\x02",
     "half a burst": b"\x01" + struct.pack("<d", 1e-3),
     "a burst of two calls": b"\x01" + struct.pack("<2d2q", 1e-3, 1e-3, 0, 0),
     "a burst of NaN": b"\x01" + struct.pack("<dq", math.nan, 0),
