@@ -37,6 +37,7 @@ _DEFENCES = {
     "second_look": "a second look at what fails by little",
     "fresh_processes": "two more pairs of processes, for close calls on short kernels",
     "shapes": "another shape",
+    "gated": "calls behind gates, timed by the judge",
     "trace": "kernels traced (CUPTI)",
     "health": "health probe, after faults alone",
 }

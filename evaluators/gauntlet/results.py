@@ -58,7 +58,7 @@ class Result:
     @property
     def guard_seconds(self) -> float:
         """Seconds of the evaluation in which the guard's evidence was gathered and read."""
-        return sum(self.verdict.cost.get(name, 0.0) for name in ("guard", "trace", "alone"))
+        return sum(self.verdict.cost.get(name, 0.0) for name in ("guard", "trace", "alone", "gated"))
 
 
 def classify(program: GauntletProgram, verdict: Verdict, baseline: Estimate) -> Result:

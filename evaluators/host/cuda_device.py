@@ -34,7 +34,7 @@ _BLOCK_SECONDS = 0.004
 _MAX_CALLS = 24
 _WARM_UP_CALLS = 2
 _SHARED_BYTES = 4 << 30  # the most that inputs and outputs of both sides together take at once
-_GATE_BYTES = 8 << 30  # the most that one runner has of memory that the judge can read
+_GATE_BYTES, _GATE_PART = 8 << 30, 20  # the most that one runner has of memory that the judge reads; of the GPU's
 _WARM_UP_SECONDS = 0.5
 _KEPT_SHARE = 0.25  # of the GPU's memory: the judge may hold so much between evaluations
 _HEALTH_SIZE = 2048
@@ -90,11 +90,11 @@ class CudaDevice:
     def new_gate(self, output_bytes: int, memory_bytes: int) -> Gate:
         if self._gate_timer is None:
             self._gate_timer = GateTimer(FLUSH_BYTES, self.ordinal)
-        memory_bytes = min(_GATE_BYTES, memory_bytes) + output_bytes
+        size = min(_GATE_BYTES, self._properties.total_memory // _GATE_PART, memory_bytes) + output_bytes
         try:
-            return Gate(self._gate_timer, self.ordinal, output_bytes, memory_bytes)
+            return Gate(self._gate_timer, self.ordinal, output_bytes, size)
         except CudaMemoryError as error:
-            raise InfraError(f"a gate on {self.arch}: {error}") from error
+            raise InfraError(f"{size / 2**30:.2f} GiB behind a gate on {self.arch}: {error}") from error
 
     def acquire(self, timeout: float) -> Slot:
         near = sorted(self._nvml.cores() & os.sched_getaffinity(0) or os.sched_getaffinity(0))

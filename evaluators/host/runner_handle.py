@@ -164,7 +164,7 @@ class RunnerHandle:
                 return 0.0, [], called.mismatch
             left = max(0.0, timeout + start - time.perf_counter())
             return *gate.collect(called.places[0], left), None
-        except RunnerFailure:
+        except Exception:
             gate.rescue()
             raise
 
