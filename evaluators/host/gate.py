@@ -24,7 +24,16 @@ from torch import Tensor
 from evaluators.failures import InfraError, RunnerFailure
 from evaluators.records import Outcome
 from evaluators.shared import nesting
-from evaluators.shared.cuda_memory import GATE_BYTES, GATE_DONE, GATE_GO, GATE_ROW_BYTES, GATE_ROWS, allocate, checked
+from evaluators.shared.cuda_memory import (
+    GATE_BYTES,
+    GATE_DONE,
+    GATE_GO,
+    GATE_ROW_BYTES,
+    GATE_ROWS,
+    CudaMemoryError,
+    allocate,
+    checked,
+)
 
 _EQUAL = driver.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_EQ
 _MPS_ENABLED = getattr(driver.CUdevice_attribute, "CU_DEVICE_ATTRIBUTE_MPS_ENABLED", None)  # older drivers lack it
@@ -84,7 +93,14 @@ class Gate:
 
     def open(self, source: Tensor, target: Tensor) -> None:
         """Copies the inputs from `source` to `target`, where the runner reads them, opens the gate, and reads the
-        outputs behind it: all that in the stream's order, without waiting for it."""
+        outputs behind it: all that in the stream's order, without waiting for it. Raises InfraError."""
+        self._is_open = True
+        try:
+            self._enqueue(source, target)
+        except CudaMemoryError as error:
+            raise InfraError(f"a gate cannot be opened: {error}") from error
+
+    def _enqueue(self, source: Tensor, target: Tensor) -> None:
         timer = self._timer
         stream = driver.CUstream(timer.stream.cuda_stream)
         checked(driver.cuCtxResetPersistingL2Cache())  # which emptying the cache would leave there
@@ -100,7 +116,6 @@ class Gate:
                 rows = (count + self._first_rows[index]).clamp_(0, len(self._rows) - 1)
                 torch.index_select(self._rows, 0, rows, out=output)
             timer.end.record()
-        self._is_open = True
 
     def collect(self, places: Sequence[int], timeout: float) -> tuple[float, list[Tensor]]:
         """The seconds since the gate began to open, and the outputs, which stand until the next call. `places`: where

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from evaluators.failures import RunnerFailure
 from evaluators.host import claims
 from evaluators.host.claims import StateForm
 from evaluators.host.device import Device, Slot
