@@ -27,15 +27,13 @@ from evaluators.records import Correctness, Outcome
 class Checks:
     """The comparisons of one candidate's outputs, which are read from the judge's memory.
 
-    `expectation` belongs to the weights that both sides have now. `call`: the one of the last round that is looked at,
-    where no other is named. Methods that check raise RunnerFailure for a wrong
+    `expectation` belongs to the weights that both sides have now. Methods that check raise RunnerFailure for a wrong
     output. `where` ends their message: it says on which inputs.
     """
 
     def __init__(self, pair: RunnerPair, device: Device) -> None:
         self.expectation: Expectation
         self.comparisons: list[Comparison] = []
-        self.call = 0
         self._trials = 0
         self._pair, self._device = pair, device
 
@@ -51,7 +49,7 @@ class Checks:
         """The expected outputs of a call that both sides have just made, the reference's own errors, and whether these
         were measured (`Expectation.expect`)."""
         with self._pair.costs("float64_reference"):
-            expected = self.expectation.expect(values, seed, self._pair.outputs(0, self.call))
+            expected = self.expectation.expect(values, seed, self._pair.outputs(0))
             self._device.synchronize()
         return expected
 
@@ -69,15 +67,15 @@ class Checks:
         once more with regard to the rounding of these inputs. `floor`: the least tolerance, in machine epsilons.
         """
         with self._pair.costs("compare"):
-            comparison = self._compare(expected, own, self.call, floor)
+            comparison = self._compare(expected, own, floor=floor)
         if call is not None and not comparison.passes:
-            comparison = self._compare_again(comparison, *call, self.call, floor)
+            comparison = self._compare_again(comparison, *call, floor=floor)
         self._record(comparison, where)
 
     def check_bias(self, expected: Sequence[Tensor], where: str = "") -> None:
         """Checks that errors do not all have one direction, as those of a lower precision have."""
         with self._pair.costs("compare"):
-            outputs = zip(*(self._pair.outputs(side, self.call) for side in (1, 0)), expected, strict=True)
+            outputs = zip(self._pair.outputs(1), self._pair.outputs(0), expected, strict=True)
             comparisons = [
                 compare_bias(actual, reference, exact, reference.dtype)
                 for actual, reference, exact in outputs
@@ -89,7 +87,7 @@ class Checks:
     def would_pass(self, expected: Sequence[Tensor], own: Errors, floor: float) -> bool:
         """Whether outputs would pass `check_values` with another floor. Nothing is remembered."""
         with self._pair.costs("compare"):
-            return self._compare(expected, own, self.call, floor).passes
+            return self._compare(expected, own, floor=floor).passes
 
     def check_round(self, done: Round, own: Errors) -> None:
         """Compares every output of a round with the reference's at the task's dtype."""
@@ -102,13 +100,15 @@ class Checks:
                 comparison = self._compare_again(comparison, done.values[call], done.seeds[call], call)
             self._record(comparison)
 
-    def _compare(self, expected: Sequence[Tensor], own: Errors, call: int, floor: float = ERROR_FLOOR) -> Comparison:
+    def _compare(
+        self, expected: Sequence[Tensor], own: Errors, call: int = 0, floor: float = ERROR_FLOOR
+    ) -> Comparison:
         dtypes = [output.dtype for output in self._pair.outputs(0)]
         outputs = zip(self._pair.outputs(1, call), expected, own, dtypes, strict=True)
         return worst_of([compare(*output, floor=floor) for output in outputs])
 
     def _compare_again(
-        self, failed: Comparison, values: list[Any], seed: int, call: int, floor: float = ERROR_FLOOR
+        self, failed: Comparison, values: list[Any], seed: int, call: int = 0, floor: float = ERROR_FLOOR
     ) -> Comparison:
         """Compares an output that fails by little with a tolerance that counts the rounding of its inputs.
 

@@ -37,7 +37,7 @@ _MOST_GATED, _LEAST_GATED, _GATED_A_BLOCK = 24, 8, 6  # calls of each side
 _GATED_SECONDS = 0.1  # of all calls; long ones are fewer
 _EXCEEDS = 1.05  # times the speed-up of single calls: more of these are made
 _CANDIDATE_FIRST = 0.75  # probability
-_UNUSUAL = 0.5  # probability of a round on unusual inputs after a block
+_UNUSUAL = 0.5  # probability of a call on unusual inputs after a block
 _OTHER_WEIGHTS = 0.5  # probability, before a block of two rounds
 _MUCH_SLOWER = 10.0  # times the reference: a slower program gets shorter bursts, as its exact speed does not matter
 
@@ -145,7 +145,7 @@ class TimedCalls:
                 samples.again.append((block[0].reference, block[1].reference))
             # Single calls are made between the bursts, so that other load disturbs both alike.
             if unusual and random.random() < _UNUSUAL:
-                self._try_unusual(unusual.pop(), calls)
+                self._try_unusual(unusual.pop())
             if self._pair.has_gates:
                 samples.gated += self._time_gated(len(samples.gated), _GATED_A_BLOCK)
             elif calls > 1 and len(samples.alone) < _CALLS_ALONE:
@@ -153,7 +153,7 @@ class TimedCalls:
             ratios = self._device.clock.ratios(samples.pairs, self._offset)
             reason = self._preset.reason_to_stop(ratios, time.perf_counter() - start)
         for kind in unusual:
-            self._try_unusual(kind, calls)
+            self._try_unusual(kind)
         if self._pair.has_gates:
             samples.gated += self._time_gated(len(samples.gated), _MOST_GATED)
         samples.stopped_by = reason
@@ -200,23 +200,19 @@ class TimedCalls:
             pairs.append((both.reference, both.candidate))
         return pairs
 
-    def _try_unusual(self, kind: Callable[[Calling], None], calls: int) -> None:
-        """An untimed round that looks like any other, in which one call of each side is on inputs of that kind."""
+    def _try_unusual(self, kind: Callable[[Calling], None]) -> None:
+        """An untimed call of each side on inputs of that kind. It looks like those that bound what bursts are paid: one
+        alone, or one behind a gate."""
 
         def call(values: list[Any], seed: int) -> None:
-            timeouts = self._trials.timeouts(calls)
+            timeouts = self._trials.timeouts(1)
             if self._pair.has_gates:
                 self._pair.run_gated(values, seed, timeouts)
-                return
-            self._checks.call = random.randrange(calls)
-            drawn = [self._program.inputs(secrets.randbits(48)) for _ in range(calls)]
-            seeds = [secrets.randbits(48) for _ in range(calls)]
-            drawn[self._checks.call], seeds[self._checks.call] = values, seed
-            self._pair.run_round(drawn, seeds, timeouts)
+            else:
+                self._pair.run_round([values], [seed], timeouts)
 
         with self._pair.costs("distributions"):
             kind(call)
-        self._checks.call = 0
 
     def trace(self, timeout: float) -> tuple[list[KernelRecord] | None, bool]:
         """The kernels of one more call of the candidate behind its gate, on fresh inputs, whose output is compared like

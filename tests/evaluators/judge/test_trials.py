@@ -26,7 +26,7 @@ def test_a_program_that_leaves_out_a_bound_is_wrong_even_if_only_larger_values_r
     task = task_of(model("return x[0].clamp(-9, 9)"))  # none of 25600 normal numbers is beyond
     verdict = evaluator.evaluate(task, model("return x[0] * 1", name="ModelNew"))
     assert verdict.outcome is Outcome.WRONG
-    assert verdict.message.endswith(" on inputs that are 4 times larger")
+    assert verdict.message.endswith((" times larger", " times larger at few places"))
 
 
 @pytest.mark.parametrize("forward", ["return torch.sqrt(x[0])", "return torch.log(x[0] + 1e-3)", "return x[0] ** 0.3"])
