@@ -10,6 +10,7 @@ import torch
 from actors.weight_transport import BroadcastChannel, opened, share
 from learners.weights import checksum_of
 from tests.ports import free_port
+from tests.processes import forks
 
 
 def receive(port: int, size: int, device: str, timeout: float, queue, gpu: str = "") -> None:
@@ -28,7 +29,7 @@ def receive(port: int, size: int, device: str, timeout: float, queue, gpu: str =
 @pytest.fixture
 def receivers():
     """Starts processes that receive two broadcasts."""
-    context = multiprocessing.get_context("spawn")
+    context = forks()
     queue, started = context.Queue(), []
 
     def start(count: int, port: int, size: int, timeout: float = 60.0):

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -107,10 +106,8 @@ def test_sizes_change_what_both_sides_get(evaluator) -> None:
 def test_an_identical_candidate_is_measured_once_a_preset(evaluator) -> None:
     source = model("return 2 * torch.tanh(x[0] @ self.w) * 1", WEIGHT, "ModelNew")
     first = evaluator.evaluate(TWICE, source)
-    start = time.perf_counter()
     again = evaluator.evaluate(TWICE, "# the same\n" + source)
-    assert again == first
-    assert time.perf_counter() - start < 0.1
+    assert again == first, "with its timing and its cost"
     repeated = evaluator.evaluate(TWICE, source, again=True)
     assert repeated.outcome is Outcome.OK
     assert repeated.timing != first.timing

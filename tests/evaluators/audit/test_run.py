@@ -39,24 +39,28 @@ CONSTANT = task_of("constant", "return x * 0")
 
 def test_a_bad_task_does_not_stop_the_others(capfd: pytest.CaptureFixture[str]) -> None:
     tasks = [
-        task_of("hangs", "time.sleep(60); return x"),
         task_of("crashes", "os.abort()"),
         task_of("large", "return torch.tanh(torch.ones(1 << 30) + x[0, 0])"),
         task_of("raises", "raise SystemExit(3)"),
         CONSTANT,
         GOOD,
     ]
-    audits = list(audit_tasks(tasks, jobs=2, seconds=10.0, memory_bytes=2 << 30))
+    audits = list(audit_tasks(tasks, jobs=2, memory_bytes=2 << 30))
     assert [audit.task for audit in audits] == [task.id for task in tasks]
     assert [audit.digest for audit in audits] == [task.text_digest for task in tasks]
-    hangs, crashes, large, raises, constant, good = audits
-    assert hangs.failure == "not done within 10 s"
+    crashes, large, raises, constant, good = audits
     assert "exit code -6" in crashes.failure
     assert "memory" in large.failure
     assert raises.failure
     assert constant.kinds == (FindingKind.CONSTANT,)
     assert good.is_clean
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_task_that_hangs_does_not_stop_the_others() -> None:
+    hangs = task_of("hangs", "time.sleep(3600); return x")
+    for audit in audit_tasks([hangs, hangs], jobs=1, seconds=1.0):
+        assert audit.failure == "not done within 1 s"
 
 
 def test_audits_are_written_and_read(tmp_path: Path) -> None:

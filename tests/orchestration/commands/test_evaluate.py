@@ -34,7 +34,7 @@ import torch
 class Model(torch.nn.Module):
     def __init__(self):
         super().__init__()
-        self.linear = torch.nn.Linear(256, 256)
+        self.linear = torch.nn.Linear(64, 64)
 
     def forward(self, x):
         y = x
@@ -44,7 +44,7 @@ class Model(torch.nn.Module):
 
 
 def get_inputs():
-    return [torch.randn(512, 256)]
+    return [torch.randn(64, 64)]
 
 
 def get_init_inputs():
@@ -66,7 +66,7 @@ def test_a_speedup_on_a_task_that_cannot_tell_a_cheat_says_so(warpsmith, tmp_pat
     (tmp_path / "constant.py").write_text(CONSTANT)
     (tmp_path / "ones.py").write_text(ONES)
     for options in ([], ["--json"]):
-        done = warpsmith("evaluate", "constant.py", "ones.py", "--arch", "cpu", *options)
+        done = warpsmith("evaluate", "constant.py", "ones.py", "--arch", "cpu", "--preset", "fast", *options)
         assert done.exit_code == 0, done.stdout
         assert "the task cannot tell a good program from a cheat (constant" in " ".join(done.stdout.split())
 
@@ -107,7 +107,8 @@ def test_a_host_without_the_required_containment_is_refused(warpsmith, tmp_path:
 def test_json_output_is_the_verdict_record_alone() -> None:
     variants = REPOSITORY / "evaluators/tasks/bundled/level1/softmax/variants"
     right = next(path for path in sorted(variants.glob("*.py")) if "expect: faster" in path.read_text())
-    command = [sys.executable, "-m", "orchestration.commands.main", "evaluate", "level1/softmax", str(right), "--json"]
+    command = [sys.executable, "-m", "orchestration.commands.main", "evaluate", "level1/softmax", str(right)]
+    command += ["--json", "--preset", "fast"]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=120, check=True)
     verdict = json.loads(done.stdout)
     assert verdict["outcome"] == "ok"

@@ -42,8 +42,8 @@ def test_an_interrupt_is_raised_at_once() -> None:
     started = time.monotonic()
     with pytest.raises(KeyboardInterrupt), Interruptible():
         interrupt_after(0.1)
-        spend(5)
-    assert time.monotonic() - started < 2
+        spend(60)
+    assert time.monotonic() - started < 30
 
 
 def test_a_swallowed_interrupt_comes_again() -> None:

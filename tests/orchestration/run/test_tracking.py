@@ -132,9 +132,9 @@ def test_a_server_that_is_down_costs_one_warning_and_no_time(config, caplog, mon
             tracker = Tracker(config)
             for step in range(20_000):
                 tracker.log_metrics("1-sft", {"loss": 1.0}, step)
-            assert time.monotonic() - start < 2
+            assert time.monotonic() - start < 10, "a wait a call would take hours"
             tracker.close(timeout=20)
-    assert time.monotonic() - start < 15
+    assert time.monotonic() - start < 30
     warnings = [record.getMessage() for record in caplog.records if record.name == "orchestration.run.tracking"]
     assert len(warnings) == 1
     assert "The run goes on" in warnings[0]

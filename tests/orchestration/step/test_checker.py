@@ -233,7 +233,7 @@ def test_an_endpoint_that_never_finishes_is_left_alone_after_its_time(tmp_path: 
     assert [answer.result(10) for answer in first] == [None] * 6
     before = len(asked_of)
     assert background(asked(tmp_path)).result(10) is None
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 20
     assert len(asked_of) == before, "after three silences no question is asked for a while"
     background.close()
     ended.set()
