@@ -43,7 +43,10 @@ _HEALTH_FACTOR = 3.0  # times its first duration; lower clocks in between accoun
 # Deviation between pairs of processes on one H200, beyond what their calibration and measurement show: about 10 ns for
 # kernels of 4 to 16 µs, 70 ns for 130 µs.
 _SPREAD_SECONDS, _SPREAD_SHARE, _MOST_SPREAD_SECONDS = 10e-9, 4e-4, 70e-9
-_PASSED_ON = ("CUDA_HOME", "CUDA_PATH", "CC", "CXX", "TRITON_LIBCUDA_PATH", "TRITON_PTXAS_PATH")
+_PASSED_ON = (
+    *("CUDA_HOME", "CUDA_PATH", "CC", "CXX", "TRITON_LIBCUDA_PATH", "TRITON_PTXAS_PATH"),
+    "CUDA_MPS_PIPE_DIRECTORY",  # an evaluator that keeps away from MPS keeps its runners away, too
+)
 
 
 def arch_of(name: str) -> str:
@@ -88,9 +91,9 @@ class CudaDevice:
             raise InfraError(f"{size / 2**30:.2f} GiB on {self.arch}: {error}") from error
 
     def new_gate(self, output_bytes: int, memory_bytes: int) -> Gate:
-        if self._gate_timer is None:
+        if self._gate_timer is None or self._gate_timer.is_stuck:
             self._gate_timer = GateTimer(FLUSH_BYTES, self.ordinal)
-        size = min(_GATE_BYTES, self._properties.total_memory // _GATE_PART, memory_bytes) + output_bytes
+        size = min(_GATE_BYTES, self._properties.total_memory // _GATE_PART, memory_bytes)
         try:
             return Gate(self._gate_timer, self.ordinal, output_bytes, size)
         except CudaMemoryError as error:

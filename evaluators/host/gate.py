@@ -40,10 +40,14 @@ _MPS_ENABLED = getattr(driver.CUdevice_attribute, "CU_DEVICE_ATTRIBUTE_MPS_ENABL
 _COVER_BYTES = 64 << 20  # writing so many takes about as long as launching what comes after
 _SLEEP_SECONDS = 2e-5
 _RESCUE_SECONDS = 5.0
+_SEGMENT_BYTES = 2 << 20  # torch asks for segments of so many bytes, which shall lie on pages of the GPU
 
 
 class GateTimer:
-    """The judge's streams, events and scratch memory, which all gates of one GPU share."""
+    """The judge's streams, events and scratch memory, which all gates of one GPU share.
+
+    `is_stuck`: its stream did not go on after a program had failed, so that another timer is needed.
+    """
 
     def __init__(self, flush_bytes: int, ordinal: int) -> None:
         """Raises InfraError where two contexts may run at the same time."""
@@ -52,7 +56,10 @@ class GateTimer:
                 "MPS serves this GPU, so that no time is one program's own: set CUDA_MPS_PIPE_DIRECTORY to an empty "
                 "folder for the evaluator, or end MPS"
             )
-        self.stream, self.rescue = torch.cuda.Stream(), torch.cuda.Stream()
+        self.stream, self.rescue = torch.cuda.Stream(), torch.cuda.Stream(priority=-1)  # never one behind the other
+        self.is_stuck = False
+        # Not every GPU has lines that persist.
+        self.has_persisting_lines = driver.cuCtxResetPersistingL2Cache()[0] == driver.CUresult.CUDA_SUCCESS
         self.scratch = torch.empty(flush_bytes // 4, dtype=torch.int32, device="cuda")
         self.cover = self.scratch[: _COVER_BYTES // 4]
         self.begin, self.end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -65,11 +72,15 @@ class Gate:
     """
 
     def __init__(self, timer: GateTimer, ordinal: int, output_bytes: int, memory_bytes: int) -> None:
-        """`output_bytes`: those of one call. `memory_bytes`: for all that the runner allocates, copies included."""
+        """`output_bytes`: those of one call. `memory_bytes`: for what the runner allocates. Raises CudaMemoryError."""
         self._timer = timer
+        self.spare = -(-output_bytes // _SEGMENT_BYTES) * _SEGMENT_BYTES
         self.words = allocate(GATE_BYTES, ordinal)
-        self.memory = allocate(_whole_rows(memory_bytes), ordinal)
-        self.spare = _whole_rows(output_bytes)
+        try:
+            self.memory = allocate(self.spare + _whole_rows(memory_bytes), ordinal)
+        except CudaMemoryError:
+            self.words.close()
+            raise
         self.ticket = 0
         self._is_open = False
         self._address = self.words.memory.data_ptr()
@@ -85,6 +96,10 @@ class Gate:
         rows = [-(-(nesting.bytes_spanned(spec) + GATE_ROW_BYTES - 1) // GATE_ROW_BYTES) for spec in specs]
         self._counts = [torch.arange(count, device="cuda") for count in rows]
         self._outputs = [self._rows.new_empty(count, self._rows.shape[1]) for count in rows]
+        with torch.cuda.stream(self._timer.stream):
+            # No kernel is loaded for the first time while the stream waits: that would wait for the stream.
+            self._read_outputs()
+        self._timer.stream.synchronize()
 
     def draw_ticket(self) -> int:
         """The number by which the next call knows the gate."""
@@ -103,7 +118,8 @@ class Gate:
     def _enqueue(self, source: Tensor, target: Tensor) -> None:
         timer = self._timer
         stream = driver.CUstream(timer.stream.cuda_stream)
-        checked(driver.cuCtxResetPersistingL2Cache())  # which emptying the cache would leave there
+        if timer.has_persisting_lines:
+            checked(driver.cuCtxResetPersistingL2Cache())  # emptying the cache would leave them there
         with torch.cuda.stream(timer.stream):
             timer.cover.zero_()
             timer.begin.record()
@@ -111,11 +127,15 @@ class Gate:
             timer.scratch.zero_()
             checked(driver.cuStreamWriteValue32(stream, self._address + GATE_GO, self.ticket, 0))
             checked(driver.cuStreamWaitValue32(stream, self._address + GATE_DONE, self.ticket, _EQUAL))
-            for index, (count, output) in enumerate(zip(self._counts, self._outputs, strict=True)):
-                # Whatever the runner writes there, nothing is read outside its memory.
-                rows = (count + self._first_rows[index]).clamp_(0, len(self._rows) - 1)
-                torch.index_select(self._rows, 0, rows, out=output)
+            self._read_outputs()
             timer.end.record()
+
+    def _read_outputs(self) -> None:
+        """Copies the outputs from the rows that the runner names. Whatever it names, nothing is read outside its
+        memory."""
+        for index, (count, output) in enumerate(zip(self._counts, self._outputs, strict=True)):
+            rows = (count + self._first_rows[index]).clamp_(0, len(self._rows) - 1)
+            torch.index_select(self._rows, 0, rows, out=output)
 
     def collect(self, places: Sequence[int], timeout: float) -> tuple[float, list[Tensor]]:
         """The seconds since the gate began to open, and the outputs, which stand until the next call. `places`: where
@@ -143,10 +163,14 @@ class Gate:
         if not self._is_open:
             return
         stream = driver.CUstream(self._timer.rescue.cuda_stream)
-        checked(driver.cuStreamWriteValue32(stream, self._address + GATE_DONE, self.ticket, 0))
+        try:
+            checked(driver.cuStreamWriteValue32(stream, self._address + GATE_DONE, self.ticket, 0))
+        except CudaMemoryError as error:
+            raise InfraError(f"a gate cannot be opened: {error}") from error
         deadline = time.perf_counter() + _RESCUE_SECONDS
         while not self._timer.stream.query():
             if time.perf_counter() > deadline:
+                self._timer.is_stuck = True
                 raise InfraError("the GPU does not go on after a program failed there")
             time.sleep(_SLEEP_SECONDS)
 

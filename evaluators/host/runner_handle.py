@@ -66,6 +66,11 @@ class RunnerHandle:
         return self._exchange.seconds
 
     @property
+    def gate_bytes(self) -> int:
+        """Device memory of its gate."""
+        return 0 if self._gate is None else self._gate.words.size + self._gate.memory.size
+
+    @property
     def libraries(self) -> set[Path]:
         """The extensions that the runner was told to load."""
         return self._exchange.libraries
@@ -224,9 +229,9 @@ class RunnerHandle:
         self._gate = gate = self._device.new_gate(output_bytes, self._memory_bytes // 2)
         if gate is None:
             return False
-        gate.bind(specs)
         sizes = {"words": gate.words.size, "bytes": gate.memory.size, "spare": gate.spare}
         try:
+            gate.bind(specs)
             descriptors = [gate.words.descriptor, gate.memory.descriptor]
             self._exchange.ask({"op": "bind_gate", **sizes}, timeout, descriptors, decode=claims.ignore)
         finally:
@@ -245,11 +250,13 @@ class RunnerHandle:
     def close(self) -> None:
         """Kills the runner with everything it started, and removes its folder. Never raises: the verdict stands."""
         self.process.close()
+        self._gate = None  # its memory goes with it
         if self._arena is not None:
             self._arena.close()
 
     def end(self) -> None:
         """Closes it. Raises InfraError if something that it started is still there."""
+        self._gate = None
         self.process.end()
 
 

@@ -15,7 +15,8 @@ from evaluators.host.device import Device
 from evaluators.judge.pair import RunnerPair, reference_errors_as_infra
 from evaluators.tasks import TaskProgram
 
-_GATED_PAIRS, _WARM_UP_PAIRS = 16, 3
+_GATED, _WARM_UP_GATED = 16, 2  # calls behind a gate
+_GATED_SECONDS = 0.05  # of the reference's; long ones are fewer
 _MOST_ROUNDS, _LEAST_ROUNDS, _WARM_UP_ROUNDS = 10, 4, 1
 _SECONDS = 0.2  # of all calls; a longer reference gets fewer rounds
 
@@ -25,18 +26,17 @@ class Calibration:
     """Seconds of the reference before the candidate was loaded.
 
     `offsets`: how many more a call takes in the candidate's process by the runners' clocks, one a round. `reference`:
-    of a call in its own process, by that clock, one a round. `gates`: how many more a call takes behind the candidate's
-    gate, one a pair of calls. `behind_gate`: of a call behind its own gate. `tiny`: of the shortest kernel there.
+    of a call in its own process, by that clock, one a round. `behind_gate`: of a call behind its own gate. `tiny`: of
+    the shortest kernel, behind the reference's gate and behind the candidate's.
     """
 
     offsets: list[float]
     reference: list[float]
-    gates: list[float]
     behind_gate: list[float]
-    tiny: list[float]
+    tiny: tuple[list[float], list[float]]
 
 
-_NOTHING = Calibration([0.0], [], [0.0], [], [])
+_NOTHING = Calibration([0.0], [], [], ([], []))
 
 
 def calibrate(
@@ -67,27 +67,20 @@ class _Calibrating:
         reference.construct(seed, self._init_inputs, self._timeout, final=False)
         seconds = self._pair.reference_seconds(self._program.inputs(seed), seed, self._timeout)
         if seconds >= self._device.calibrated_seconds:
-            return self._alone() if self._pair.has_gates else _NOTHING
+            return self._alone(seconds) if self._pair.has_gates else _NOTHING
         candidate.load(self._program.source, "Model", self._timeout)
         candidate.construct(seed, self._init_inputs, self._timeout, final=False)
         bursts = self._bursts(seconds)
-        gated = self._gated(_WARM_UP_PAIRS + _GATED_PAIRS if self._pair.has_gates else 0)[_WARM_UP_PAIRS:]
-        return Calibration(
-            [theirs - own for own, theirs in bursts],
-            [own for own, _ in bursts],
-            [theirs - own for own, theirs in gated] or [0.0],
-            [own for own, _ in gated],
-            self._tiny(),
-        )
+        offsets, own_seconds = [theirs - own for own, theirs in bursts], [own for own, _ in bursts]
+        return Calibration(offsets, own_seconds, self._gated(seconds), self._tiny())
 
-    def _alone(self) -> Calibration:
+    def _alone(self, expected: float) -> Calibration:
         seconds = []
         for _ in range(_LEAST_ROUNDS):
             call_seed = secrets.randbits(48)
             values = self._program.inputs(call_seed)
             seconds.append(self._pair.reference_seconds(values, call_seed, self._timeout))
-        gated = self._gated(_LEAST_ROUNDS, alone=True)
-        return Calibration([0.0], seconds, [0.0], [own for own, _ in gated], self._tiny())
+        return Calibration([0.0], seconds, self._gated(expected), self._tiny())
 
     def _bursts(self, seconds: float) -> list[tuple[float, float]]:
         """Seconds of a call in both processes, a pair for each round."""
@@ -102,14 +95,20 @@ class _Calibrating:
             bursts.append((done.reference.typical, done.candidate.typical))
         return bursts[_WARM_UP_ROUNDS:]
 
-    def _gated(self, count: int, *, alone: bool = False) -> list[tuple[float, float]]:
-        """Seconds of so many calls behind both gates, or behind the reference's `alone`."""
-        gated = []
-        for _ in range(count):
+    def _gated(self, seconds: float) -> list[float]:
+        """Seconds of calls of the reference behind its gate; `seconds`: what one is expected to take."""
+        if not self._pair.has_gates:
+            return []
+        count, gated = max(_LEAST_ROUNDS, min(_GATED, round(_GATED_SECONDS / (seconds + 1e-3)))), []
+        for _ in range(_WARM_UP_GATED + count):
             values, timeouts = self._program.inputs(secrets.randbits(48)), (self._timeout, self._timeout)
-            done = self._pair.run_gated(values, secrets.randbits(48), timeouts, alone=alone)
-            gated.append((done.reference.judged, done.candidate.judged))
-        return gated
+            done = self._pair.run_gated(values, secrets.randbits(48), timeouts, alone=True)
+            gated.append(done.reference.judged)
+        return gated[_WARM_UP_GATED:]
 
-    def _tiny(self) -> list[float]:
-        return [self._pair.run_tiny(self._timeout) for _ in range(_GATED_PAIRS if self._pair.has_gates else 0)]
+    def _tiny(self) -> tuple[list[float], list[float]]:
+        """Seconds of calls of the shortest kernel behind both gates, in turns."""
+        count = _WARM_UP_GATED + _GATED if self._pair.has_gates else 0
+        run = self._pair.run_tiny
+        both = [(run(self._timeout), run(self._timeout, by_candidate=True)) for _ in range(count)][_WARM_UP_GATED:]
+        return [reference for reference, _ in both], [candidate for _, candidate in both]

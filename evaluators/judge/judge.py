@@ -75,7 +75,7 @@ class Judge:
             self._stage("check", self._trials.run)
             measured = self._stage("time", lambda: self._timed_calls.run(loaded.calibration))
             findings += [measured.discard] if measured.discard else []
-            self._memory.check()
+            self._memory.check(self._pair.gate_bytes)
             if in_full:
                 trace, is_recorded = self._stage("trace", lambda: self._trace(source))
             findings += self._stage("guard", lambda: self._examine(source, measured, trace, is_recorded))

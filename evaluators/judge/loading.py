@@ -50,9 +50,9 @@ class MemoryLimit:
         """Notes the memory in use before the runners start."""
         self._bytes_before = self._device.memory_in_use()
 
-    def check(self) -> None:
-        """Raises RunnerFailure if the runners take more than twice the limit of one."""
-        used = self._device.memory_in_use() - self._bytes_before
+    def check(self, lent_bytes: int) -> None:
+        """Raises RunnerFailure if the runners take more than twice the limit of one, beside what they were lent."""
+        used = self._device.memory_in_use() - self._bytes_before - lent_bytes
         if self._limit_bytes and used > 2 * self._limit_bytes:
             message = f"uses {used / 2**30:.1f} GiB of device memory, at most {self._limit_bytes / 2**30:.1f}"
             raise RunnerFailure(Outcome.RUNTIME_ERROR, f"the program {message} allowed")
@@ -81,7 +81,8 @@ class Loading:
         self._start_runners()
         seed = secrets.randbits(48)
         init_inputs = self._program.init_inputs(seed)
-        self._bind(seed, init_inputs)
+        with reference_errors_as_infra(self._program.task.id):  # no program of a candidate is there yet
+            self._bind(seed, init_inputs)
         with self._pair.costs("load_reference"), reference_errors_as_infra(self._program.task.id):
             reference.load(self._program.source, "Model", self._timeout)
         with self._pair.costs("calibrate"):
@@ -91,7 +92,7 @@ class Loading:
             candidate.load(source, "ModelNew", self._timeout)
         self._checks.expectation = Expectation(self._program, self._weights.construct(init_inputs))
         findings = flag_findings(self._weights.flags)
-        self._memory.check()
+        self._memory.check(self._pair.gate_bytes)
         return Loaded(init_inputs, calibration, findings)
 
     def _start_runners(self) -> None:
@@ -112,6 +113,7 @@ class Loading:
             raise InfraError(f"task {self._program.task.id}: its output holds no tensor")
         with self._pair.costs("bind"):
             self._pair.bind(example, spec, self._timeout)
+        with self._pair.costs("bind_gates"):
             self._pair.bind_gates(self._timeout)
 
 

@@ -179,10 +179,17 @@ class RunnerPair:
                     self._raise_changed_inputs(side)
         return Round(bursts[_REFERENCE], bursts.get(_CANDIDATE, bursts[_REFERENCE]), [values], [seed])
 
-    def run_tiny(self, timeout: float) -> float:
-        """Seconds of a call behind the reference's gate that runs the shortest kernel: what any call takes there beside
-        its own. Raises InfraError."""
-        return self._call_gated(_REFERENCE, random.randrange(self.most_calls), 0, timeout, tiny=True)[0].judged
+    def run_tiny(self, timeout: float, *, by_candidate: bool = False) -> float:
+        """Seconds of a call behind the reference's gate, or the candidate's, that runs the shortest kernel: what any
+        call takes there beside its own. Raises RunnerFailure, or InfraError for the reference."""
+        side = _CANDIDATE if by_candidate else _REFERENCE
+        with self.costs("gated"):
+            return self._call_gated(side, random.randrange(self.most_calls), 0, timeout, tiny=True)[0].judged
+
+    @property
+    def gate_bytes(self) -> int:
+        """Device memory of both gates."""
+        return sum(runner.gate_bytes for runner in self.runners)
 
     def _call_gated(
         self, side: int, slot: int, seed: int, timeout: float, *, traced: bool = False, tiny: bool = False

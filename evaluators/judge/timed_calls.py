@@ -66,14 +66,17 @@ class Measurement:
 
 @dataclass
 class _Samples:
-    """The bursts of all rounds that count, single calls beside them (`gated`: those behind gates), and the GPU's state
-    after each round. `again`: a burst of the reference right after one of the candidate's, and the next one, right
-    after the reference's own."""
+    """The bursts of all rounds that count, single calls beside them, and the GPU's state after each round.
+
+    `again`: a burst of the reference right after one of the candidate's, and the next one, right after the reference's
+    own. `gated`: calls behind gates. `tiny`: seconds of the shortest kernel behind the reference's gate.
+    """
 
     pairs: list[BurstPair] = field(default_factory=list)
     again: list[BurstPair] = field(default_factory=list)
     alone: list[BurstPair] = field(default_factory=list)
     gated: list[BurstPair] = field(default_factory=list)
+    tiny: list[float] = field(default_factory=list)
     clocks: list[ClockSample] = field(default_factory=list)
     stopped_by: str = ""
 
@@ -147,7 +150,7 @@ class TimedCalls:
             if unusual and random.random() < _UNUSUAL:
                 self._try_unusual(unusual.pop())
             if self._pair.has_gates:
-                samples.gated += self._time_gated(len(samples.gated), _GATED_A_BLOCK)
+                self._time_gated(samples, _GATED_A_BLOCK)
             elif calls > 1 and len(samples.alone) < _CALLS_ALONE:
                 samples.alone += [self._time_alone() for _ in block]
             ratios = self._device.clock.ratios(samples.pairs, self._offset)
@@ -155,7 +158,7 @@ class TimedCalls:
         for kind in unusual:
             self._try_unusual(kind)
         if self._pair.has_gates:
-            samples.gated += self._time_gated(len(samples.gated), _MOST_GATED)
+            self._time_gated(samples, _MOST_GATED)
         samples.stopped_by = reason
         return samples
 
@@ -186,19 +189,18 @@ class TimedCalls:
             done = self._round(1, candidate_first=random.random() < 0.5)
         return done.reference, done.candidate
 
-    def _time_gated(self, done: int, most: int) -> list[BurstPair]:
+    def _time_gated(self, samples: _Samples, most: int) -> None:
         """At most so many calls of both sides behind gates, on fresh inputs, every output compared; as many as are
-        still missing after `done`."""
+        still missing. The shortest kernel runs among them."""
         seconds = self._trials.reference_seconds + min(self._trials.candidate_seconds, self._trials.reference_seconds)
         wanted = max(_LEAST_GATED, min(_MOST_GATED, round(_GATED_SECONDS / (seconds + 1e-3))))
-        pairs = []
-        for _ in range(min(most, wanted - done)):
+        for _ in range(min(most, wanted - len(samples.gated))):
             with self._pair.costs("draw_inputs"):
                 values = self._program.inputs(secrets.randbits(48))
             both = self._pair.run_gated(values, secrets.randbits(48), self._trials.timeouts(1))
             self._checks.check_round(both, self._errors)
-            pairs.append((both.reference, both.candidate))
-        return pairs
+            samples.gated.append((both.reference, both.candidate))
+            samples.tiny.append(self._pair.run_tiny(self._trials.timeouts(1)[0]))
 
     def _try_unusual(self, kind: Callable[[Calling], None]) -> None:
         """An untimed call of each side on inputs of that kind. It looks like those that bound what bursts are paid: one
@@ -293,10 +295,9 @@ def _worse(*slowed: Estimate | None) -> Estimate | None:
 def _gates(samples: _Samples, calibration: Calibration) -> Gates:
     return Gates(
         candidate=[candidate.judged for _, candidate in samples.gated],
-        reference=[reference.judged for reference, _ in samples.gated],
         reference_before=calibration.behind_gate,
         tiny=calibration.tiny,
-        usual=calibration.gates,
+        tiny_now=samples.tiny,
         offsets=calibration.offsets,
         by_own_clock=([reference.typical for reference, _ in samples.pairs], calibration.reference),
     )

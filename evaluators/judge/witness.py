@@ -38,7 +38,7 @@ _REFERENCE = re.compile(r"[ST][0-9A-Z]*+_")
 def trace_of(records: Sequence[KernelRecord], source: str, libraries: Iterable[Path]) -> Trace:
     """What the records of one call tell of a program. `libraries`: the extensions that it loaded."""
     seconds: dict[tuple[str, int], list[float]] = defaultdict(list)
-    kernels = [record for record in records if record[0] not in MARKS]
+    kernels = _of_call(records)
     for name, stream, start, end in kernels:
         seconds[name, stream].append(end - start)
     compiled = b"\0".join(path.read_bytes()[:_MOST_OF_LIBRARY] for path in sorted(libraries))
@@ -53,6 +53,17 @@ def trace_of(records: Sequence[KernelRecord], source: str, libraries: Iterable[P
     streams = len({use.stream for use in uses})
     busy, share = busy_seconds(kernels), own / total if total else 0.0
     return Trace(tuple(uses[:_MAX_KERNELS]), busy, share, streams, outside_seconds(records, kernels))
+
+
+def _of_call(records: Sequence[KernelRecord]) -> list[KernelRecord]:
+    """The kernels without those that follow the end of the call on its own stream: the runner copies outputs there that
+    lie where the judge does not read."""
+    ends = [record for record in records if record[0] == MARKS[1]]
+    return [
+        record
+        for record in records
+        if record[0] not in MARKS and not any(record[1] == end[1] and record[2] >= end[3] for end in ends)
+    ]
 
 
 def busy_seconds(records: Sequence[KernelRecord]) -> float:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from evaluators.runner import native
-from evaluators.shared.nesting import without_repeats
+from evaluators.shared.nesting import is_lazy, without_repeats
 
 _ADDRESS, _COPY = Tensor.data_ptr, Tensor.copy_
 
@@ -39,7 +39,7 @@ class Arena:
     def places(self, tensors: Sequence[Tensor]) -> list[int]:
         """Where an output lies, in bytes from the beginning of the memory, one number a tensor. It stays there until
         `forget`. What lies elsewhere, such as in an input, is copied."""
-        kept = [tensor if self._holds(tensor) else _copied(tensor) for tensor in tensors]
+        kept = [tensor if self._holds(tensor) and not is_lazy(tensor) else _copied(tensor) for tensor in tensors]
         self._kept += kept
         return [_ADDRESS(tensor) - self._base if tensor.numel() else 0 for tensor in kept]
 

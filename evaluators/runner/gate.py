@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
+from itertools import repeat
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from evaluators.runner.tracer import Tracer
 from evaluators.shared import nesting
-from evaluators.shared.cuda_memory import GATE_DONE, GATE_GO, GATE_ROW_BYTES, GATE_ROWS
+from evaluators.shared.cuda_memory import GATE_DONE, GATE_GO, GATE_ROW_BYTES, GATE_ROWS, checked
 
 _ADDRESS, _COPY = Tensor.data_ptr, Tensor.copy_
 _EQUAL = driver.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_EQ
@@ -35,16 +36,17 @@ class Gate:
         self._base, self._size = memory.data_ptr(), memory.numel()
         self._stream = driver.CUstream(0)
         self._wait, self._write = driver.cuStreamWaitValue32, driver.cuStreamWriteValue32
+        self._checked = checked
         self._kept: list[Tensor] = []
         self._spec: nesting.Spec = {}
         self._forms: list[nesting.Spec] = []
         self._copies: list[Tensor] = []
 
     def bind(self, spec: nesting.Spec) -> None:
-        """Learns the form of outputs."""
+        """Learns the form of outputs. Copies have their strides, with which the judge reads."""
         self._spec, self._forms = spec, nesting.tensor_specs(spec)
-        has_room = nesting.layout(self._forms)[1] <= self._spare.numel()
-        self._copies = nesting.views(self._forms, self._spare) if has_room else []
+        offsets, _ = nesting.layout(self._forms)
+        self._copies = [nesting.view_at(*one) for one in zip(self._forms, repeat(self._spare), offsets, strict=False)]
 
     def call(
         self,
@@ -60,7 +62,7 @@ class Gate:
         words, ticket = self._words.data_ptr(), message["ticket"]
         self._kept = []
         spacers = [torch.empty(size, dtype=torch.uint8, device="cuda") for size in message["spacers"]]
-        self._wait(self._stream, words + GATE_GO, ticket, _EQUAL)
+        self._checked(self._wait(self._stream, words + GATE_GO, ticket, _EQUAL))
         ready()
         if message["tiny"]:
             self._memory[:GATE_ROW_BYTES].zero_()
@@ -69,10 +71,10 @@ class Gate:
         if tracer is not None:
             tracer.mark(0)
         output = model(*inputs)
-        tensors = nesting.tensors_of_form(self._spec, output)
-        places = None if tensors is None else [self._place(*one) for one in enumerate(tensors)]
         if tracer is not None:
             tracer.mark(1)
+        tensors = nesting.tensors_of_form(self._spec, output)
+        places = None if tensors is None else [self._place(*one) for one in enumerate(tensors)]
         self._signal(ticket, places or [])
         spacers.clear()
         return output, places
@@ -81,18 +83,18 @@ class Gate:
         """Says in the stream's order where the outputs lie, and that they are there."""
         words = self._words.data_ptr()
         for index, place in enumerate(places):
-            self._write(self._stream, words + GATE_ROWS + 4 * index, place // GATE_ROW_BYTES, 0)
-        self._write(self._stream, words + GATE_DONE, ticket, 0)
+            self._checked(self._write(self._stream, words + GATE_ROWS + 4 * index, place // GATE_ROW_BYTES, 0))
+        self._checked(self._write(self._stream, words + GATE_DONE, ticket, 0))
 
     def _place(self, index: int, tensor: Tensor) -> int:
         """Where a tensor lies. It stays there until the next call. What lies elsewhere, as in an input, is copied."""
         if not tensor.numel():
             return 0
         is_inside = self._base <= _ADDRESS(tensor) < self._base + self._size
-        if not is_inside or [*tensor.stride()] != self._forms[index]["stride"]:
+        if not is_inside or nesting.is_lazy(tensor) or [*tensor.stride()] != self._forms[index]["stride"]:
             copy = self._copies[index]
             with torch._C.DisableTorchFunctionSubclass():
-                _COPY(copy, tensor)
+                _COPY(*nesting.without_repeats(copy, tensor))
             tensor = copy
         self._kept.append(tensor)
         return int(_ADDRESS(tensor) - self._base)

@@ -25,6 +25,7 @@ PLAIN_DTYPES = frozenset(
     for bits in sizes
 ) | {"bfloat16", "bool", "float8_e4m3fn", "float8_e5m2"}
 _DTYPES = {str(value).removeprefix("torch."): value for value in vars(torch).values() if isinstance(value, torch.dtype)}
+_IS_CONJ, _IS_NEG = Tensor.is_conj, Tensor.is_neg
 _PLAIN_TYPES = (Tensor, torch.nn.Parameter, tuple, list, dict, bool, int, float, str)
 _OWN_MODULE = re.compile(r"reference|candidate|task_\w+")  # as runners and the judge name the modules of programs
 
@@ -270,6 +271,11 @@ def is_plain(value: Tensor) -> bool:
 def form_of(name: str, value: Tensor) -> list[Any]:
     """Name, dtype and shape of a tensor of a model's state, for a message."""
     return [name, _name_of(value.dtype), list(value.shape)]
+
+
+def is_lazy(value: Tensor) -> bool:
+    """Whether its memory does not hold its values, but their conjugates or negatives."""
+    return bool(_IS_CONJ(value) or _IS_NEG(value))
 
 
 def without_repeats(target: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:

@@ -31,6 +31,9 @@ GATE_DRIFT = 1e-5
 TINY_SECONDS = 3e-6
 """What the shortest kernel takes by the events around it."""
 
+MOST_SLOWED = 1.01
+"""By so much the reference may be slower than before the candidate was loaded, as a GPU's clocks change."""
+
 _RESAMPLES, _SEED = 2000, 7
 _LEAST_BLOCKS, _LEAST_ALONE = 4, 4
 
@@ -73,39 +76,48 @@ def _seconds_a_call(short: BurstPair, long: BurstPair) -> list[float]:
 class Gates:
     """What is known of calls behind gates, in seconds.
 
-    `candidate`, `reference`: of calls of both sides. `reference_before`: of calls of the reference before the candidate
-    was loaded. `tiny`: of calls that ran the shortest kernel, at that time. `usual`: how many more a call of the
-    reference took then in the candidate's process. `offsets`: the same by the runners' clocks. `by_own_clock`: of the
-    reference's calls in bursts by its own clock, now and before.
+    `candidate`: of calls of the candidate. `reference_before`: of calls of the reference before the candidate was
+    loaded. `tiny`: of calls that ran the shortest kernel, at that time, behind the reference's gate and behind the
+    candidate's. `tiny_now`: of such calls behind the reference's gate among the candidate's. `offsets`: how many more a
+    call of the reference took in the candidate's process, by the runners' clocks. `by_own_clock`: of the reference's
+    calls in bursts by its own clock, now and before.
     """
 
     candidate: Sequence[float]
-    reference: Sequence[float]
     reference_before: Sequence[float]
-    tiny: Sequence[float]
-    usual: Sequence[float]
+    tiny: tuple[Sequence[float], Sequence[float]]
+    tiny_now: Sequence[float]
     offsets: Sequence[float]
     by_own_clock: tuple[Sequence[float], Sequence[float]]
 
 
 def supported_by_gates(gates: Gates) -> Estimate:
-    """The speed-up that calls behind gates support: the reference's seconds, by its own clock, which can be believed,
-    by the candidate's seconds behind gates, less what any call takes there beside its kernels (some 0.4 ms).
+    """The speed-up that calls behind gates support: the reference's seconds by the candidate's seconds behind gates,
+    less what any call takes there beside its kernels (some 0.4 ms).
 
-    That may change a little with time, and the reference's calls show it. But a program can make them slower, by work
-    that it leaves on the GPU: no more than `GATE_DRIFT` is believed. Nor does it help a program to make its own calls
-    vary.
+    The shortest kernel shows that, behind the candidate's own gate, before the candidate is loaded. It may change a
+    little with time. Such calls of the reference show it, but a program can make these slower, by work that it leaves
+    on the GPU: no more than `GATE_DRIFT` is believed. Nor does it help a program to make its own calls vary.
     """
-    candidate, usual, offset = median_estimate(gates.candidate), median_estimate(gates.usual), median(gates.offsets)
-    drift = min(median(gates.reference) - median(gates.reference_before), GATE_DRIFT)
-    beside = median(gates.tiny) - TINY_SECONDS + drift - offset
-    reference = min(median(seconds) for seconds in gates.by_own_clock if seconds)
+    candidate, offset = median_estimate(gates.candidate), median(gates.offsets)
+    of_reference, of_candidate = (median_estimate(seconds) for seconds in gates.tiny)
+    drift = max(0.0, min(median(gates.tiny_now) - of_reference.value, GATE_DRIFT))
+    reference = _reference_seconds(gates, of_reference.value)
     slack = GATE_SECONDS + GATE_SHARE * reference
-    value = candidate.value - usual.value - beside
-    longest = candidate.high - usual.low - beside + slack
-    shortest = candidate.low - usual.high - beside - slack
+    beside = TINY_SECONDS - drift
+    value = candidate.value - of_candidate.value + beside
+    longest = candidate.high - of_candidate.low + beside + slack
+    shortest = candidate.low - of_candidate.high + beside - slack
     middle, low, high = (_ratio(reference, seconds, offset) for seconds in (value, longest, shortest))
     return Estimate(middle, low, high, len(gates.candidate))
+
+
+def _reference_seconds(gates: Gates, tiny: float) -> float:
+    """Seconds of a call of the reference: by its own clock, which can be believed, or behind its gate before the
+    candidate was loaded, if it took longer there. Calls that wait for the GPU do, of both sides."""
+    now, before = gates.by_own_clock
+    by_own_clock = min(median(now), MOST_SLOWED * median(before)) if before else median(now)
+    return max(by_own_clock, median(gates.reference_before) - tiny + TINY_SECONDS)
 
 
 def _ratio(reference: float, candidate: float, offset: float) -> float:

@@ -138,7 +138,7 @@ def test_outputs_that_are_not_there_are_wrong(gpu, name) -> None:
 HANGS = {
     "no signal": (
         "gate, _ = gated()\n"
-        "        if gate is not None:\n            gate._write = lambda *arguments: None\n"
+        "        if gate is not None:\n            gate._signal = lambda *arguments: None\n"
         f"        {HONEST}"
     ),
     "a kernel without end": (f"if gated()[0] is not None:\n            torch.cuda._sleep(1 << 50)\n        {HONEST}"),
