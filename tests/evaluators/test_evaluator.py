@@ -20,7 +20,8 @@ from tests.evaluators.sources import HIDDEN_STATE, TWICE, WEIGHT, model, referen
 def test_the_reference_is_as_fast_as_itself(evaluator) -> None:
     verdict = evaluator.evaluate(TWICE, reference_of(TWICE))
     assert verdict.outcome is Outcome.OK, verdict.message
-    assert 0.8 < verdict.speedup < 1.25
+    assert verdict.speedups["eager"].low < 1.25  # the interval knows of other load on the machine
+    assert verdict.speedups["eager"].high > 0.8
     assert verdict.correctness.error <= verdict.correctness.tolerance
     assert verdict.correctness.trials >= 10  # every timed output was compared
     assert set(verdict.speedups) == {"eager"}
