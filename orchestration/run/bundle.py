@@ -20,6 +20,7 @@ from orchestration.run.bundle_tables import (
     REQUIRED,
     Columns,
     Committed,
+    Step,
     in_chunks,
     one_file,
     path_of,
@@ -67,38 +68,40 @@ def write_bundle(run: RunDirectory, folder: Path, limits: Limits, requirements: 
     `requirements`: plain JSON for the manifest, on what the other machine must have. Raises BundleError if what must
     travel does not fit, and RunDirectoryError or ConfigError if there is no run.
     """
-    stored = run.read_stored_config()
-    for attempt in range(1, _TRIES + 1):
-        state = run.read_state()
-        if state is None:
-            raise BundleError(f"{run} has not committed anything yet; make the bundle later")
-        try:
-            learner, buffer = _read_snapshot(run, state, limits)
-            break
-        except (FileNotFoundError, RunDirectoryError):
-            if attempt == _TRIES or run.read_state() == state:
-                raise
+    config = run.read_config()
+    state, learner, buffer = _read_last_commit(run, limits)
     writer = BundleWriter(limits.total, limits.file)
     _require(writer, "learner", learner, "weights, moments, reference, random states")
-    _require(writer, "state", {**_metadata(run, stored.config, state), **buffer}, "configuration, state, buffer")
-    if store := _store_files(run.store_of(stored.config)):
-        _require(writer, "store", store, "baselines, hack cases")
+    _require(writer, "state", {**_metadata(run, config, state), **buffer}, "configuration, state, buffer")
+    _require(writer, "store", _store_files(run.store_of(config)), "baselines, hack cases")
     committed = Committed(state)
     for part in REQUIRED:
-        table = tables_of(run)[part.table]
-        steps = sorted((s for s in table.steps() if _travels(part, s, committed)), key=committed.age)
-        _require(
-            writer, f"{part.table}-{part.name}", {path_of(part, 0): one_file(table, steps, part.columns)}, part.note
-        )
+        table, steps = tables_of(run)[part.table], _steps_of(run, part, committed)
+        content = one_file(table, steps, part.columns)
+        _require(writer, f"{part.table}-{part.name}", {path_of(part, 0): content}, part.note)
     written = Written(state, left_out=_export_left_out(run, state))
-    if kernels := {path: run.storage.read(path) for path in run.storage.files("kernels", ".json")}:
-        if not writer.add("kernels", {"kernels.json": _as_json(kernels)}, "best programs"):
-            written.left_out.append(LeftOut("best programs", "no room", sum(map(len, kernels.values()))))
+    kernels = {path: run.storage.read(path) for path in run.storage.files("kernels", ".json")}
+    if kernels and not writer.add("kernels", {"kernels.json": _as_json(kernels)}, "best programs"):
+        written.left_out.append(LeftOut("best programs", "no room", sum(map(len, kernels.values()))))
     for part in OPTIONAL:
         written.left_out += _add_newest(writer, run, part, committed)
     written.size = writer.write(folder, _about(run, state, limits, requirements, written.left_out))
     written.pieces = writer.pieces
     return written
+
+
+def _read_last_commit(run: RunDirectory, limits: Limits) -> tuple[RunState, dict[str, bytes], dict[str, bytes]]:
+    """The committed state, with the files of its checkpoint and of its buffer."""
+    for _ in range(_TRIES):
+        state = run.read_state()
+        if state is None:
+            break
+        try:
+            return state, *_read_snapshot(run, state, limits)
+        except (FileNotFoundError, RunDirectoryError):
+            if run.read_state() == state:
+                raise
+    raise BundleError(f"{run} has not committed anything, or commits all the time; make the bundle later")
 
 
 def _read_snapshot(run: RunDirectory, state: RunState, limits: Limits) -> tuple[dict[str, bytes], dict[str, bytes]]:
@@ -144,7 +147,13 @@ def _as_json(texts: Mapping[str, bytes]) -> bytes:
     return json.dumps({path: content.decode() for path, content in texts.items()}).encode()
 
 
-def _travels(part: Columns, step: tuple[str, int], committed: Committed) -> bool:
+def _steps_of(run: RunDirectory, part: Columns, committed: Committed) -> list[Step]:
+    """The steps whose rows belong into a bundle, from old to new."""
+    steps = (step for step in tables_of(run)[part.table].steps() if _travels(part, step, committed))
+    return sorted(steps, key=committed.age)
+
+
+def _travels(part: Columns, step: Step, committed: Committed) -> bool:
     """Whether a step's rows belong into a bundle. Verdicts of steps that are under way do: they are not made again."""
     return part.table in ("verdicts", "candidates") or committed.has(step)
 
@@ -171,7 +180,7 @@ def _export_left_out(run: RunDirectory, state: RunState) -> list[LeftOut]:
 def _add_newest(writer: BundleWriter, run: RunDirectory, part: Columns, committed: Committed) -> list[LeftOut]:
     """Adds columns of the newest steps first, until they no longer fit; says what stays behind."""
     table = tables_of(run)[part.table]
-    steps = sorted((s for s in table.steps() if _travels(part, s, committed)), key=committed.age, reverse=True)
+    steps = _steps_of(run, part, committed)[::-1]
     added = 0
     for number, (count, content) in enumerate(in_chunks(table, steps, part.columns)):
         name = f"{part.table}-{part.name}-{number}"

@@ -79,7 +79,7 @@ class BundleWriter:
         shutil.rmtree(staging, ignore_errors=True)
         staging.mkdir(parents=True)
         try:
-            parts = []
+            parts: list[dict[str, Any]] = []
             for number, content in enumerate(_cut(b"".join(self._content), self.part_limit)):
                 name = f"part-{number:03d}.bin"
                 _write(staging / name, content)

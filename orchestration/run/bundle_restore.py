@@ -59,9 +59,9 @@ def restore(bundle: Bundle, run: RunDirectory, begun: RunConfig) -> None:
             (local / path).parent.mkdir(parents=True, exist_ok=True)
             (local / path).write_bytes(content)
         run.checkpoints.publish(local, name)
-    for path in (state.buffer, "held_out.json", "marked.json", "run.json"):
+    for path in (state.buffer or "", "held_out.json", "marked.json", "run.json"):
         if path in files:
-            run.storage.write(str(path), files[str(path)])
+            run.storage.write(path, files[path])
     write_tables(run, files)
     for path, text in json.loads(files.get("kernels.json", b"{}")).items():
         run.storage.write(path, text.encode())

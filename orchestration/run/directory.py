@@ -69,7 +69,7 @@ class RunDirectory:
 
     @property
     def local_folder(self) -> Path:
-        """The folder of what must lie on a local disk: the run's own, or `runs/NAME` for one on a remote file system."""
+        """The folder of what must lie on a local disk: the run's own, or `runs/NAME` for a run on a remote one."""
         return (self.local_path or Path("runs") / self.name).absolute()
 
     def store_of(self, config: RunConfig) -> Path:

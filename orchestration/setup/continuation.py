@@ -34,7 +34,8 @@ class Continuation:
         bundle = read_bundle(folder)
         stored = config_of(bundle)
         config = parse_config(bundle.files["config.yaml"].decode(), f"{folder}/config.yaml", overrides).config
-        begun = replace(stored, name=config.name, policy=replace(stored.policy, model=config.policy.model))
+        policy = replace(stored.policy, model=config.policy.model)
+        begun = replace(stored, name=config.name, root=config.root, policy=policy)
         refuse_fixed_changes(str(folder), begun, config)
         return cls(bundle, config, begun)
 
