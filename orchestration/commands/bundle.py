@@ -69,5 +69,5 @@ def _table(written: Written) -> Table:
     for note, (raw, packed) in sizes.items():
         table.add_row(note, f"{raw / MIB:.2f}", f"{packed / MIB:.2f}")
     for item in written.left_out:
-        table.add_row(item.what, "" if item.size is None else f"{item.size / MIB:.2f}", f"left out: {item.why}")
+        table.add_row(item.what, "", f"left out: {item.why}")
     return table

@@ -6,7 +6,7 @@ What must travel comes first; then what the report, or a person, would like to h
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -32,6 +32,7 @@ from orchestration.run.state import RunState
 
 EXPORT = "policy"  # the folder of a checkpoint with the merged weights, which a resume does not read
 _MOST_RAW = 8  # times the bound: no checkpoint packs to an eighth, so a larger one is not even read
+_NO_ROOM = "no room"
 _TRIES = 5  # a run that is going on may remove a checkpoint while it is read
 
 
@@ -45,11 +46,10 @@ class Limits:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """What a bundle does not hold. `size`: bytes in the run directory, if they are known."""
+    """What a bundle does not hold, and why."""
 
     what: str
     why: str
-    size: int | None = None
 
 
 @dataclass
@@ -81,10 +81,16 @@ def write_bundle(run: RunDirectory, folder: Path, limits: Limits, requirements: 
         _require(writer, f"{part.table}-{part.name}", {path_of(part, 0): content}, part.note)
     written = Written(state, left_out=_export_left_out(run, state))
     kernels = {path: run.storage.read(path) for path in run.storage.files("kernels", ".json")}
-    if kernels and not writer.add("kernels", {"kernels.json": _as_json(kernels)}, "best programs"):
-        written.left_out.append(LeftOut("best programs", "no room", sum(map(len, kernels.values()))))
+    has_room = not kernels or writer.add("kernels", {"kernels.json": _as_json(kernels)}, "best programs")
+    if not has_room:
+        written.left_out.append(LeftOut("best programs", _NO_ROOM))
     for part in OPTIONAL:
-        written.left_out += _add_newest(writer, run, part, committed)
+        steps = _steps_of(run, part, committed)
+        added = _add_newest(writer, run, part, steps) if has_room else 0
+        if added < len(steps):
+            has_room = False
+            what = f"{part.note}; the oldest {len(steps) - added} of {len(steps)} steps"
+            written.left_out.append(LeftOut(what, _NO_ROOM))
     written.size = writer.write(folder, _about(run, state, limits, requirements, written.left_out))
     written.pieces = writer.pieces
     return written
@@ -169,7 +175,7 @@ def _too_large(name: str, size: int, limit: int, taken: int = 0) -> BundleError:
     beside = f" beside {taken / MIB:.1f} MiB of other content" if taken > MIB // 10 else ""
     remedy = "train adapters (learner.lora.rank), or raise --max-mib" if name == "learner" else "raise --max-mib"
     what = "the trained weights and moments" if name == "learner" else f"{name}, which must travel,"
-    return BundleError(f"{what} take {size / MIB:.1f} MiB{beside}, and --max-mib is {limit / MIB:g}; {remedy}")
+    return BundleError(f"{what} take {size / MIB:.1f} MiB{beside}, and --max-mib is {limit / MIB:.4g}; {remedy}")
 
 
 def _export_left_out(run: RunDirectory, state: RunState) -> list[LeftOut]:
@@ -177,17 +183,14 @@ def _export_left_out(run: RunDirectory, state: RunState) -> list[LeftOut]:
     return [LeftOut("merged weights of the checkpoint", "a resume makes them again")] if export else []
 
 
-def _add_newest(writer: BundleWriter, run: RunDirectory, part: Columns, committed: Committed) -> list[LeftOut]:
-    """Adds columns of the newest steps first, until they no longer fit; says what stays behind."""
-    table = tables_of(run)[part.table]
-    steps = _steps_of(run, part, committed)[::-1]
+def _add_newest(writer: BundleWriter, run: RunDirectory, part: Columns, steps: Sequence[Step]) -> int:
+    """Adds columns of the newest steps first, until they no longer fit; returns of how many steps it did."""
     added = 0
-    for number, (count, content) in enumerate(in_chunks(table, steps, part.columns)):
-        name = f"{part.table}-{part.name}-{number}"
-        if not writer.add(name, {path_of(part, number): content}, part.note):
-            return [LeftOut(f"{part.note}, of the oldest {len(steps) - added} of {len(steps)} steps", "no room")]
+    for number, (count, content) in enumerate(in_chunks(tables_of(run)[part.table], steps[::-1], part.columns)):
+        if not writer.add(f"{part.table}-{part.name}-{number}", {path_of(part, number): content}, part.note):
+            break
         added += count
-    return []
+    return added
 
 
 def _about(
