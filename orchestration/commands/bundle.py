@@ -9,6 +9,8 @@ import typer
 
 from orchestration.commands.refusal import STOPPED, refuse
 
+_WIDTH = 120  # columns of a table that no terminal shows
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -42,6 +44,8 @@ def bundle(
     except OSError as error:
         raise refuse(f"--output {output}: {error}", STOPPED) from None
     console = Console()
+    if not console.is_terminal:
+        console = Console(width=_WIDTH)
     console.print(_table(written))
     state = written.state
     at = f"{state.cycle}-{state.phase} step {state.step}" if state.phase else "the start"

@@ -23,6 +23,8 @@ FORMAT = 1
 
 MANIFEST = "manifest.json"
 MIB = 1 << 20
+_HEAD = 6144  # bytes of a manifest beside its index and parts: what the run is, and its base model's checksums
+_PART = 192  # bytes of a manifest for each part
 
 
 @dataclass(frozen=True)
@@ -47,8 +49,10 @@ class BundleWriter:
 
     @property
     def size(self) -> int:
-        """Bytes of the packed pieces, and about as many as the manifest has."""
-        return sum(piece.packed for piece in self.pieces) + len(json.dumps(self._index)) + 8192
+        """Bytes of the packed pieces, and no fewer than the manifest has."""
+        packed = sum(piece.packed for piece in self.pieces)
+        parts = packed // self.part_limit + 2  # the next piece may need another one
+        return packed + len(json.dumps(self._index, indent=1)) + parts * _PART + _HEAD
 
     def add(self, name: str, files: Mapping[str, bytes], note: str = "") -> bool:
         """Packs files, by their paths, and adds them if they still fit. Returns whether they did."""
@@ -61,7 +65,7 @@ class BundleWriter:
                 {"path": path, "bytes": len(content), "sha256": _sha256(content)} for path, content in files.items()
             ],
         }
-        if self.size + len(packed) + len(json.dumps(entry)) > self.limit:
+        if self.size + len(packed) + len(json.dumps(entry, indent=2)) > self.limit:
             return False
         self._content.append(packed)
         self._index.append(entry)

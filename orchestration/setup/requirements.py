@@ -51,9 +51,10 @@ def check_requirements(
     else:
         found = checksums_of(_folder_of(model))
     if different := sorted(name for name in expected.keys() | found if expected.get(name) != found.get(name)):
+        remedy = "use the versions of the first machine" if model == SCRATCH else "give its folder as policy.model=..."
         raise BundleError(
             f"{place}: policy.model={model} is not the model that the run began with ({different[0]} differs from that "
-            f"of {manifest['policy']['model']}); give its folder as policy.model=..."
+            f"of {manifest['policy']['model']}); {remedy}"
         )
 
 

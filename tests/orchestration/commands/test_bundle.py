@@ -52,7 +52,7 @@ def test_the_table_says_what_a_bundle_holds_and_leaves_out(small: SmallRun) -> N
     assert "merged weights of the checkpoint" in output
     files = list(small.folder.iterdir())
     assert max(path.stat().st_size for path in files) <= 0.1 * (1 << 20)
-    assert f"1-contrastive_rl step 2, policy version 4; 0.3 of 60 MiB in {len(files)} files" in output
+    assert f"1-contrastive_rl step 2, policy version 4; 0.4 of 60 MiB in {len(files)} files" in output
 
 
 def test_a_bundle_goes_on_elsewhere_and_the_same_command_again_goes_on_with_that(small: SmallRun, root: Path) -> None:
