@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -80,7 +81,7 @@ def write_bundle(run: RunDirectory, folder: Path, limits: Limits, requirements: 
         content = one_file(table, steps, part.columns)
         _require(writer, f"{part.table}-{part.name}", {path_of(part, 0): content}, part.note)
     written = Written(state, left_out=_export_left_out(run, state))
-    kernels = {path: run.storage.read(path) for path in run.storage.files("kernels", ".json")}
+    kernels = _kernels(run)
     has_room = not kernels or writer.add("kernels", {"kernels.json": _as_json(kernels)}, "best programs")
     if not has_room:
         written.left_out.append(LeftOut("best programs", _NO_ROOM))
@@ -148,6 +149,15 @@ def _store_files(store: Path) -> dict[str, bytes]:
     }
 
 
+def _kernels(run: RunDirectory) -> dict[str, bytes]:
+    """The best programs. A run that is going on may remove one that turned out to be a hack."""
+    found = {}
+    for path in run.storage.files("kernels", ".json"):
+        with suppress(FileNotFoundError):
+            found[path] = run.storage.read(path)
+    return found
+
+
 def _as_json(texts: Mapping[str, bytes]) -> bytes:
     """Many small text files as one, which packs far better."""
     return json.dumps({path: content.decode() for path, content in texts.items()}).encode()
@@ -160,8 +170,11 @@ def _steps_of(run: RunDirectory, part: Columns, committed: Committed) -> list[St
 
 
 def _travels(part: Columns, step: Step, committed: Committed) -> bool:
-    """Whether a step's rows belong into a bundle. Verdicts of steps that are under way do: they are not made again."""
-    return part.table in ("verdicts", "candidates") or committed.has(step)
+    """Whether a step's rows belong into a bundle. What was judged of steps under way does: it is not judged again.
+
+    Of these steps one file alone is read: the run may replace it at any time, and then columns of two would not match.
+    """
+    return (part.table, part.name) in (("verdicts", "keys"), ("candidates", "all")) or committed.has(step)
 
 
 def _require(writer: BundleWriter, name: str, files: Mapping[str, bytes], note: str) -> None:

@@ -31,7 +31,7 @@ def config_of(bundle: Bundle) -> RunConfig:
 def is_in(bundle: Bundle, run: RunDirectory) -> bool:
     """Whether a run directory holds the bundled run, at the same or a later step. Raises BundleError if it holds
     another run, or the same at an earlier step."""
-    if not (run.storage.is_file("config.yaml") and run.storage.is_file("state.json")):
+    if not run.storage.is_file("config.yaml"):
         return False  # nothing, or what an interrupted `restore` left
     remedy = "choose another name=..., or remove the folder"
     if run.identity() != bundle.about["run"]["id"]:
@@ -68,9 +68,8 @@ def restore(bundle: Bundle, run: RunDirectory, begun: RunConfig) -> None:
         program = json.loads(text)["candidate"]["source"]
         run.storage.write(f"{path.removesuffix('.json')}.py", program.encode("utf-8", "replace"))
     _fill_store(bundle, run.store_of(begun))
-    # A run directory without both counts as empty, so they come last.
     run.storage.write("state.json", files["state.json"])
-    run.write_config(begun)
+    run.write_config(begun)  # last: a folder without it counts as empty
 
 
 def _fill_store(bundle: Bundle, store: Path) -> None:

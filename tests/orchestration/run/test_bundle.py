@@ -22,6 +22,7 @@ from learners.records import Sample
 from orchestration.report import build_report
 from orchestration.run.bundle_folder import MIB, read_bundle, read_manifest
 from orchestration.run.directory import RunDirectory
+from orchestration.run.errors import BundleError
 from orchestration.setup.continuation import Continuation
 from tests.orchestration.run.bundled import COMMITTED, SmallRun, begin_run, small_policy
 
@@ -65,8 +66,10 @@ def test_the_committed_run_comes_back_whole(small: SmallRun) -> None:
     for table in ("samples", "metrics"):
         rows = getattr(run, table).read().to_pylist()
         assert rows == of_steps(getattr(here, table).read(), COMMITTED)
-    for table in ("verdicts", "candidates"):  # those of the step under way, too
-        assert getattr(run, table).read().equals(getattr(here, table).read())
+    assert run.candidates.read().equals(here.candidates.read()), "those of the step under way, too"
+    assert of_steps(run.verdicts.read(), COMMITTED) == of_steps(here.verdicts.read(), COMMITTED)
+    keys = [name for name in here.verdicts.schema.names if name not in ("correctness", "timing", "cost")]
+    assert run.verdicts.read(columns=keys).equals(here.verdicts.read(columns=keys)), "no program is judged twice"
     checkpoint = run.checkpoints.fetch(str(state.checkpoint))
     names = sorted(path.relative_to(checkpoint).as_posix() for path in checkpoint.rglob("*") if path.is_file())
     assert names == ["deepspeed/weights.pt", "latest"]
@@ -121,7 +124,7 @@ def test_a_bundle_of_a_continued_run_holds_all_windows(small: SmallRun) -> None:
     assert second.bundle().exit_code == 0
     third = elsewhere(second, "third")
     assert third.samples.read().equals(second.run.samples.read())
-    assert third.verdicts.read().equals(small.run.verdicts.read())
+    assert third.verdicts.read().equals(second.run.verdicts.read())
     assert third.identity() == small.run.identity()
     assert third.read_state() == small.run.read_state()
 
@@ -135,6 +138,25 @@ def shrinking(small: SmallRun) -> Iterator[list[str]]:
         yield re.findall(r"^ *(.*?)  .*left out: no room", done.output, re.MULTILINE)
         bound = (size - 1) / MIB
     assert "must travel" in done.stderr
+
+
+def test_an_interrupted_restore_is_done_again(small: SmallRun) -> None:
+    assert small.bundle().exit_code == 0
+    run = elsewhere(small)
+    run.storage.delete("config.yaml")
+    run.storage.delete("samples")
+    assert elsewhere(small).samples.read().num_rows == len(COMMITTED) * 40
+    assert run.read_config().name == "demo"
+
+
+def test_a_run_that_was_begun_and_has_committed_nothing_is_left_alone(small: SmallRun) -> None:
+    assert small.bundle().exit_code == 0
+    begun = RunDirectory(str(small.folder.parent / "elsewhere"), "demo")
+    begun.identity()
+    begun.write_config(small.run.read_config())
+    with pytest.raises(BundleError, match="holds another run"):
+        elsewhere(small)
+    assert begun.read_state() is None
 
 
 def test_what_has_no_room_is_left_out_in_the_stated_order(small: SmallRun) -> None:
