@@ -77,7 +77,7 @@ class BundleWriter:
 
         `about`: plain JSON for the manifest. Raises BundleError if something else is there.
         """
-        if folder.exists() and not (folder / MANIFEST).is_file() and (not folder.is_dir() or any(folder.iterdir())):
+        if folder.exists() and not is_bundle(folder) and (not folder.is_dir() or any(folder.iterdir())):
             raise BundleError(f"{folder} is there and is no bundle; give another --output")
         staging = folder.with_name(f".{folder.name}.{os.getpid()}.partial")
         shutil.rmtree(staging, ignore_errors=True)
@@ -110,10 +110,15 @@ class Bundle:
         return ((path.removeprefix(prefix), data) for path, data in self.files.items() if path.startswith(prefix))
 
 
+def is_bundle(folder: Path) -> bool:
+    """Whether a folder holds a bundle, whole or not."""
+    return (folder / MANIFEST).is_file()
+
+
 def read_manifest(folder: Path) -> dict[str, Any]:
     """The manifest of a bundle. Raises BundleError without one, or for one that is damaged or of another format."""
     path = folder / MANIFEST
-    if not path.is_file():
+    if not is_bundle(folder):
         raise BundleError(f"{folder} is no bundle (no {MANIFEST}); give a folder that `warpsmith bundle` wrote")
     try:
         manifest = json.loads(path.read_bytes())

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from configs.load import parse_config
 from configs.schema import RunConfig
 from evaluators.guard.cases import HackCases, Status
 from evaluators.host.whole_files import write_whole
-from orchestration.run.bundle_folder import Bundle
+from orchestration.run.bundle_folder import Bundle, read_bundle
 from orchestration.run.bundle_tables import write_tables
 from orchestration.run.directory import RunDirectory
 from orchestration.run.errors import BundleError
@@ -70,6 +73,18 @@ def restore(bundle: Bundle, run: RunDirectory, begun: RunConfig) -> None:
     _fill_store(bundle, run.store_of(begun))
     run.storage.write("state.json", files["state.json"])
     run.write_config(begun)  # last: a folder without it counts as empty
+
+
+@contextmanager
+def unpacked(folder: Path) -> Iterator[RunDirectory]:
+    """A run directory of a bundle to read from within this block, whatever this machine has. Raises BundleError."""
+    bundle = read_bundle(folder)
+    config = config_of(bundle)
+    with tempfile.TemporaryDirectory() as root:
+        here = replace(config, root=root, evaluator=replace(config.evaluator, store=""))
+        run = RunDirectory(root, config.name)
+        restore(bundle, run, here)
+        yield run
 
 
 def _fill_store(bundle: Bundle, store: Path) -> None:

@@ -13,22 +13,23 @@ from pathlib import Path
 import pytest
 
 from orchestration.run.directory import RunDirectory
-from tests.orchestration.run.bundled import SmallRun, begin_run, small_policy, warpsmith
+from tests.orchestration.run.bundled import SmallRun, begin_run, copy_of, small_policy, warpsmith
 
 
 @pytest.fixture(scope="module")
-def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return small_policy(tmp_path_factory.mktemp("policy"))
+def made(tmp_path_factory: pytest.TempPathFactory) -> SmallRun:
+    """A finished run, and its bundle."""
+    folder = tmp_path_factory.mktemp("made")
+    run = begin_run(folder / "runs", small_policy(folder / "policy"))
+    run.commit(finished=True)
+    done = run.bundle()
+    assert done.exit_code == 0, done.output
+    return run
 
 
 @pytest.fixture
-def small(tmp_path: Path, policy: Path) -> SmallRun:
-    """A finished run, and its bundle."""
-    made = begin_run(tmp_path / "runs", policy)
-    made.commit(finished=True)
-    done = made.bundle()
-    assert done.exit_code == 0, done.output
-    return made
+def small(tmp_path: Path, made: SmallRun) -> SmallRun:
+    return copy_of(made, tmp_path / "runs")
 
 
 @pytest.fixture
@@ -84,6 +85,22 @@ def test_a_run_may_get_another_name_and_its_model_another_place(small: SmallRun,
     assert "changed" not in state.extra, "nothing of the experiment has changed"
 
 
+def test_a_bundle_is_reported_and_published_where_its_model_is_not(small: SmallRun, tmp_path: Path) -> None:
+    of_run = warpsmith("report", str(small.path), "--publish", str(tmp_path / "of_run"))
+    (small.policy / "config.json").rename(small.policy / "away")
+    before = sorted(tmp_path.iterdir())
+    try:
+        of_bundle = warpsmith("report", str(small.folder), "--publish", str(tmp_path / "of_bundle"))
+    finally:
+        (small.policy / "away").rename(small.policy / "config.json")
+    assert of_bundle.exit_code == 0, of_bundle.output
+    tables = [one.output.split("\n", 1)[1].split(str(tmp_path))[0] for one in (of_run, of_bundle)]
+    assert tables[0] == tables[1]
+    assert str(small.folder) in of_bundle.output.splitlines()[0]
+    assert (tmp_path / "of_bundle" / "README.md").is_file()
+    assert sorted(tmp_path.iterdir()) == sorted([*before, tmp_path / "of_bundle"])
+
+
 def test_a_dry_run_prints_the_plan_and_writes_nothing(small: SmallRun, root: Path) -> None:
     done = warpsmith("run", "--from-bundle", str(small.folder), f"root={root}", "--dry-run")
     assert done.exit_code == 0, done.output
@@ -123,20 +140,19 @@ def test_a_damaged_bundle_is_refused_and_nothing_is_written(small: SmallRun, roo
     assert not root.exists()
 
 
-def test_a_run_directory_of_another_run_or_of_an_earlier_step_is_left_alone(
-    small: SmallRun, root: Path, policy: Path
-) -> None:
-    other = begin_run(root, policy)
+def test_a_run_directory_of_another_run_or_of_an_earlier_step_is_left_alone(small: SmallRun, root: Path) -> None:
+    other = copy_of(small, root)
+    other.run.write_identity("0" * 32)
     before = {path: path.stat().st_mtime_ns for path in other.path.rglob("*")}
     line = refused("run", "--from-bundle", str(small.folder), f"root={root}")
     assert f"{root}/demo holds another run than {small.folder}; choose another name=..." in line
+    assert {path: path.stat().st_mtime_ns for path in other.path.rglob("*")} == before
     shutil.rmtree(root)
     assert warpsmith("run", "--from-bundle", str(small.folder), f"root={root}").exit_code == 0
     small.commit(policy_version=9)
     assert small.bundle().exit_code == 0
     line = refused("run", "--from-bundle", str(small.folder), f"root={root}")
     assert f"{root}/demo stands at policy version 4, before {small.folder} with 9" in line
-    assert before
 
 
 def test_what_cannot_be_bundled_is_refused(small: SmallRun, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,16 @@ class SmallRun:
         state = RunState(**{**vars(self.run.read_state() or RunState()), **changes})
         self.run.write_state(state)
         return state
+
+
+def copy_of(made: SmallRun, root: Path) -> SmallRun:
+    """A copy of a run and of its bundle, if there is one, that a test may change. To make a run takes a second."""
+    run = RunDirectory(str(root), made.run.name)
+    shutil.copytree(made.path, root / made.run.name)
+    copy = SmallRun(run, made.policy, root.parent / "bundle")
+    if made.folder.is_dir() and not copy.folder.exists():
+        shutil.copytree(made.folder, copy.folder)
+    return copy
 
 
 def warpsmith(*arguments: str) -> Result:

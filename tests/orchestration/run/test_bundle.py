@@ -24,7 +24,7 @@ from orchestration.run.bundle_folder import MIB, read_bundle, read_manifest
 from orchestration.run.directory import RunDirectory
 from orchestration.run.errors import BundleError
 from orchestration.setup.continuation import Continuation
-from tests.orchestration.run.bundled import COMMITTED, SmallRun, begin_run, small_policy
+from tests.orchestration.run.bundled import COMMITTED, SmallRun, begin_run, copy_of, small_policy
 
 TEXTS = ["prompt", "response", "prompt_ids", "response_ids", "logprobs"]
 
@@ -34,9 +34,14 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return small_policy(tmp_path_factory.mktemp("policy"))
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory, policy: Path) -> SmallRun:
+    return begin_run(tmp_path_factory.mktemp("made") / "runs", policy)
+
+
 @pytest.fixture
-def small(tmp_path: Path, policy: Path) -> SmallRun:
-    return begin_run(tmp_path / "runs", policy)
+def small(tmp_path: Path, made: SmallRun) -> SmallRun:
+    return copy_of(made, tmp_path / "runs")
 
 
 def elsewhere(small: SmallRun, root: str = "elsewhere") -> RunDirectory:
@@ -80,20 +85,19 @@ def test_the_committed_run_comes_back_whole(small: SmallRun) -> None:
     assert HackCases(theirs / "hacks.parquet").all() == HackCases(ours / "hacks.parquet").all()
 
 
-def test_training_goes_on_from_a_bundle_to_the_last_bit(tmp_path: Path, policy: Path) -> None:
+def test_training_goes_on_from_a_bundle_to_the_last_bit(small: SmallRun) -> None:
     """Adapters, moments, reference and random states: the losses of the next two steps are the undisturbed ones."""
     samples = [Sample((1, 2, 3), tuple(range(4, 9 + index)), 1.0 - index) for index in range(3)]
     config = LearnerConfig(autocast=False, threads=1, lora=LoraConfig(rank=2))
     contrastive = ContrastiveConfig(kl=0.1)
 
     def engine() -> closing[LearnerEngine]:
-        return closing(LearnerEngine(config, policy, max_length=128, seed=1))
+        return closing(LearnerEngine(config, small.policy, max_length=128, seed=1))
 
     def two_steps(learner: LearnerEngine) -> list[dict[str, float]]:
         made = [learner.train_cross_entropy(samples, 5e-3), learner.train_grpo(samples, 5e-3, contrastive)]
         return [{name: value for name, value in one.items() if not name.endswith("seconds")} for one in made]
 
-    small = begin_run(tmp_path / "runs", policy)
     with engine() as learner:
         learner.train_cross_entropy(samples, 1e-2)
         learner.set_reference()
