@@ -37,8 +37,8 @@ def bundle(
     run = RunDirectory(str(directory.parent), directory.name)
     limits = Limits(int(max_mib * MIB), int(max_file_mib * MIB))
     try:
-        requirements = requirements_of(run, run.read_config())
-        written = write_bundle(run, output, limits, requirements)
+        config = run.read_config()
+        written = write_bundle(run, config, output, limits, requirements_of(run, config))
     except (RunDirectoryError, ConfigError, TaskError, BundleError) as error:
         raise refuse(error) from None
     except OSError as error:

@@ -63,13 +63,14 @@ class Written:
     left_out: list[LeftOut] = field(default_factory=list)
 
 
-def write_bundle(run: RunDirectory, folder: Path, limits: Limits, requirements: Mapping[str, Any]) -> Written:
+def write_bundle(
+    run: RunDirectory, config: RunConfig, folder: Path, limits: Limits, requirements: Mapping[str, Any]
+) -> Written:
     """Writes a bundle of the last commit; the run may go on meanwhile.
 
-    `requirements`: plain JSON for the manifest, on what the other machine must have. Raises BundleError if what must
-    travel does not fit, and RunDirectoryError or ConfigError if there is no run.
+    `config`: the run's. `requirements`: plain JSON for the manifest, on what the other machine must have. Raises
+    BundleError if what must travel does not fit, and RunDirectoryError if the run directory is not whole.
     """
-    config = run.read_config()
     state, learner, buffer = _read_last_commit(run, limits)
     writer = BundleWriter(limits.total, limits.file)
     _require(writer, "learner", learner, "weights, moments, reference, random states")

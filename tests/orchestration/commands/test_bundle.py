@@ -86,7 +86,7 @@ def test_a_run_may_get_another_name_and_its_model_another_place(small: SmallRun,
 
 
 def test_a_bundle_is_reported_and_published_where_its_model_is_not(small: SmallRun, tmp_path: Path) -> None:
-    of_run = warpsmith("report", str(small.path), "--publish", str(tmp_path / "of_run"))
+    of_run = warpsmith("report", str(small.path))
     (small.policy / "config.json").rename(small.policy / "away")
     before = sorted(tmp_path.iterdir())
     try:
