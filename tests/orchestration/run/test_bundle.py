@@ -211,17 +211,20 @@ def test_a_run_that_commits_all_the_while_is_bundled_at_one_of_its_commits(small
     """State, checkpoint and buffer belong together, and no checkpoint is read that is being removed."""
     stop = threading.Event()
 
-    def go_on() -> None:
-        version = 4
-        while not stop.is_set():
-            version += 1
-            name = f"step-{version:06d}"
-            local = small.run.checkpoints.new_folder(name)
-            for number in range(8):
-                (local / f"{number}").write_text(f"{version}")
-            small.commit(checkpoint=small.run.checkpoints.publish(local, name), policy_version=version)
-            small.run.checkpoints.prune(1)
+    def commit(version: int) -> None:
+        name = f"step-{version:06d}"
+        local = small.run.checkpoints.new_folder(name)
+        for number in range(8):
+            (local / f"{number}").write_text(f"{version}")
+        small.commit(checkpoint=small.run.checkpoints.publish(local, name), policy_version=version)
+        small.run.checkpoints.prune(1)
 
+    def go_on() -> None:
+        version = 5
+        while not stop.is_set():
+            commit(version := version + 1)
+
+    commit(5)
     thread = threading.Thread(target=go_on)
     thread.start()
     try:
