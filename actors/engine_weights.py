@@ -32,10 +32,12 @@ class WeightReceipt:
 class EngineWeights:
     """Changes the weights of one vLLM engine while its gate is shut, and knows their version."""
 
-    def __init__(self, engine: Any, gate: EngineGate, names: frozenset[str], version: int, timeout: float) -> None:
-        """`names`: the tensors of the engine's checkpoint. `timeout`: of one change, in seconds."""
+    def __init__(
+        self, engine: Any, gate: EngineGate, names: frozenset[str], version: int, timeout: float, seed: int
+    ) -> None:
+        """`names`: the tensors of the engine's checkpoint. `timeout`: of one change, in seconds. `seed`: of samples."""
         self._engine, self._gate = engine, gate
-        self._names, self._timeout = names, timeout
+        self._names, self._timeout, self._seed = names, timeout, seed
         self._missing = frozenset[str]()  # tensors that further parts of a push have to bring
         self._change = asyncio.Lock()
         self._expiry: asyncio.TimerHandle | None = None  # set while a push is half loaded
@@ -65,6 +67,7 @@ class EngineWeights:
             self._missing = missing
             if manifest.last:
                 await self._empty_prefix_cache()
+                await self.call_workers("seed_sampling", _seed_of(self._seed, manifest.version))
                 self.version = manifest.version
                 self._gate.open()
             else:
@@ -167,3 +170,11 @@ class EngineWeights:
         """Drops the cached prompts, which the old weights computed."""
         if not await self._engine.reset_prefix_cache():
             end_actor(self._engine, "the prefix cache could not be emptied after a change of weights")
+
+
+def _seed_of(seed: int, version: int) -> int:
+    """The seed of an engine's samples under one policy version.
+
+    So a run that goes on in new processes draws what it would have drawn, and not what its first steps drew.
+    """
+    return int(np.random.SeedSequence([seed, version]).generate_state(1, np.uint64)[0] >> 1)

@@ -54,7 +54,7 @@ class RolloutEngine:
         self._tokenizer = self._engine.get_tokenizer()
         self._code_stop = CodeStop(self._tokenizer, policy.max_length)
         self._gate = EngineGate()
-        self._weights = EngineWeights(self._engine, self._gate, names, version, rollout.timeout)
+        self._weights = EngineWeights(self._engine, self._gate, names, version, rollout.timeout, seed)
         self._requests = 0
 
     def ping(self) -> str:

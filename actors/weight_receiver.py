@@ -71,6 +71,10 @@ class WeightReceiver:
         self._channel.broadcast(data)
         return self._receive(data, expected)
 
+    def seed_sampling(self, seed: int) -> None:
+        """Seeds the generators that responses are sampled with."""
+        torch.manual_seed(seed)
+
     def _receive(self, buffer: Any, expected: WeightManifest) -> tuple[bool, str]:
         try:
             verify(expected, buffer)

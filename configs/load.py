@@ -102,14 +102,16 @@ class StoredConfig:
     losses: tuple[Loss, ...]
 
 
-def parse_config(text: str, origin: str) -> StoredConfig:
-    """The checked configuration of a run's `config.yaml`, which an earlier version may have written.
+def parse_config(text: str, origin: str, overrides: Sequence[str] = ()) -> StoredConfig:
+    """The checked configuration of a run's `config.yaml`, which an earlier version may have written, changed by
+    `key=value` overrides.
 
     `origin` names it in errors. Raises ConfigError.
     """
     settings: Any = OmegaConf.to_container(_parse(text, origin))
     losses = translate(settings)
-    config = _merge([_Layer(origin, OmegaConf.create(settings))], origin, default_name="")
+    layers = [_Layer(origin, OmegaConf.create(settings)), *(_override_layer(text) for text in overrides)]
+    config = _merge(layers, origin, default_name="")
     return StoredConfig(config, tuple(losses))
 
 

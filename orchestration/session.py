@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from configs.load import ConfigError, changed_keys, may_change
+from configs.load import ConfigError
 from configs.schema import RunConfig
 from evaluators.guard.cases import HackCases
 from evaluators.records import Outcome, Task, Verdict
@@ -25,7 +25,13 @@ from orchestration.run.commits import Commits, Snapshot
 from orchestration.run.directory import RunDirectory
 from orchestration.run.errors import RunDirectoryError
 from orchestration.run.interrupt import EarlyEnd
-from orchestration.run.state import RunState, extend_schedule, record_changes, split_phase_key
+from orchestration.run.state import (
+    RunState,
+    extend_schedule,
+    record_changes,
+    refuse_fixed_changes,
+    split_phase_key,
+)
 from orchestration.run.tracking import Tracker
 from orchestration.setup.earlier_verdicts import check_verdicts_of
 from orchestration.setup.pipeline import open_pipeline
@@ -82,12 +88,7 @@ class Session:
                 f"version, or choose another name=..."
             )
         before = stored.config
-        fixed = [key for key in changed_keys(before, self.config) if not may_change(key)]
-        if fixed:
-            raise ConfigError(
-                f"{self.run}: the run was started with another {fixed[0]}; "
-                f"choose another name=... or remove the folder to start anew"
-            )
+        refuse_fixed_changes(str(self.run), before, self.config)
         state = self.run.read_state() or RunState()
         return record_changes(extend_schedule(state, before, self.config), before, self.config)
 
@@ -101,8 +102,7 @@ class Session:
             self.commits = Commits(self.run, state, keep, lambda: self.tracker.ids)
             self.commits.write()  # before the config: a longer schedule is recognised by comparing with the old one
             self.run.write_config(self.config)
-            folder = (self.run.local_path or Path("runs") / self.config.name) / "policy"
-            policy = prepare_policy(self.config, self.tasks.training, folder.absolute())
+            policy = prepare_policy(self.config, self.tasks.training, self.run.local_folder / "policy")
             self.prompts = PromptWriter(self.config, self.tasks.assessed, load_tokenizer(policy), self._empty_buffer())
             for task in self.tasks.assessed:
                 self.prompts.one_shot(task.id)  # raises before any actor starts if a prompt leaves no room
@@ -123,6 +123,7 @@ class Session:
         if not self.run.exists():
             self.run.write_marks(self.tasks.marks)
             self.run.write_held_out([task.id for task in self.tasks.held_out])
+            self.run.identity()
             self.run.write_config(self.config)
         if marked := describe_marked(self.tasks.marks, self.config.tasks):
             _log.warning("%s", marked)

@@ -14,6 +14,7 @@ from typing import NoReturn
 import typer
 
 from orchestration.commands.baseline import baseline
+from orchestration.commands.bundle import bundle
 from orchestration.commands.evaluate import evaluate
 from orchestration.commands.guard import audit, gauntlet, hacks
 from orchestration.commands.refusal import INTERRUPTED
@@ -27,7 +28,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (run, evaluate, baseline, tasks, report, gauntlet, audit):
+for command in (run, bundle, evaluate, baseline, tasks, report, gauntlet, audit):
     app.command()(command)
 app.add_typer(hacks, name="hacks")
 

@@ -11,7 +11,7 @@ from orchestration.commands.refusal import STOPPED, refuse
 
 
 def report(
-    directory: Annotated[Path, typer.Argument(metavar="RUN", help="A run's directory.")],
+    directory: Annotated[Path, typer.Argument(metavar="RUN", help="A run's directory, or a bundle of a run.")],
     publish: Annotated[
         Path | None,
         typer.Option(
@@ -19,24 +19,35 @@ def report(
         ),
     ] = None,
 ) -> None:
-    """Show a run's tables and write report/index.html."""
+    """Show a run's tables and write report/index.html (not of a bundle)."""
+    from contextlib import ExitStack
+    from dataclasses import replace
+
     from rich.console import Console
 
     from configs.load import ConfigError
     from orchestration.report import build_report, print_report, render_html
     from orchestration.report.publish import publish as publish_page
+    from orchestration.run.bundle_folder import is_bundle
+    from orchestration.run.bundle_restore import unpacked
     from orchestration.run.directory import RunDirectory
-    from orchestration.run.errors import RunDirectoryError
+    from orchestration.run.errors import BundleError, RunDirectoryError
 
-    run_directory = RunDirectory(str(directory.parent), directory.name)
-    try:
-        built = build_report(run_directory)
-    except (RunDirectoryError, ConfigError) as error:
-        raise refuse(error) from None
-    print_report(built, Console())
-    print(run_directory.write_report(render_html(built)))
-    if publish is not None:
+    with ExitStack() as stack:
         try:
-            print(publish_page(built, run_directory, publish))
-        except OSError as error:
-            raise refuse(f"--publish {publish}: {error}", STOPPED) from None
+            if is_bundle(directory):
+                run_directory = stack.enter_context(unpacked(directory))
+                built = replace(build_report(run_directory), place=str(directory))
+            else:
+                run_directory = RunDirectory(str(directory.parent), directory.name)
+                built = build_report(run_directory)
+        except (RunDirectoryError, ConfigError, BundleError) as error:
+            raise refuse(error) from None
+        print_report(built, Console())
+        if not is_bundle(directory):
+            print(run_directory.write_report(render_html(built)))
+        if publish is not None:
+            try:
+                print(publish_page(built, run_directory, publish))
+            except OSError as error:
+                raise refuse(f"--publish {publish}: {error}", STOPPED) from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,26 +13,46 @@ from orchestration.commands.refusal import INTERRUPTED, STOPPED, refuse
 
 if TYPE_CHECKING:
     from configs.schema import RunConfig
+    from orchestration.setup.continuation import Continuation
 
 _log = logging.getLogger(__name__)
 _RESUME = "the same command again goes on after the last committed step"
 
 
 def run(
-    config: Annotated[str, typer.Argument(help="A configuration file, or the name of one of ours (`local`).")],
+    config: Annotated[
+        str, typer.Argument(help="A configuration file, or the name of one of ours (`local`).", show_default=False)
+    ] = "",
     overrides: Annotated[list[str] | None, typer.Argument(help="key=value ...", show_default=False)] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check everything, print the plan, start nothing.")
     ] = False,
+    from_bundle: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Go on with the run that `warpsmith bundle` put there, in its own configuration.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Train: SFT, self-supervised learning and contrastive RL, as configured. The same command again resumes it."""
     from configs.load import ConfigError, load_config
     from evaluators.tasks import TaskError
+    from learners.policy import PolicyError
     from orchestration.commands.machine import machine_arch
+    from orchestration.run.errors import BundleError, RunDirectoryError
 
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    continuation = None
     try:
-        settings = load_config(config, overrides or [])
+        if from_bundle is not None:
+            continuation = _continuation(from_bundle, [config, *(overrides or [])])
+            settings = continuation.config
+        elif config:
+            settings = load_config(config, overrides or [])
+        else:
+            raise ConfigError("give a configuration (`warpsmith run local`), or --from-bundle FOLDER")
         if settings.evaluator.arch == "auto":
             settings.evaluator.arch = machine_arch()
         if dry_run:
@@ -41,9 +62,22 @@ def run(
 
             print_plan(settings, Console())
             return
-    except (ConfigError, TaskError) as error:
+        if continuation is not None:
+            continuation.unpack()
+    except (ConfigError, TaskError, PolicyError, BundleError, RunDirectoryError) as error:
         raise refuse(error) from None
     _train(settings)
+
+
+def _continuation(folder: Path, words: list[str]) -> Continuation:
+    """The bundled run, with the overrides among the command's words. Raises ConfigError for any other word."""
+    from configs.load import ConfigError
+    from orchestration.setup.continuation import Continuation
+
+    overrides = [word for word in words if word]
+    if other := [word for word in overrides if "=" not in word]:
+        raise ConfigError(f"--from-bundle takes the run's own configuration, not {other[0]}; give key=value alone")
+    return Continuation.read(folder, overrides)
 
 
 def _train(config: RunConfig) -> None:

@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import ray
@@ -38,8 +37,7 @@ class Roles:
         """`policy`: the folder of the policy that the run begins with."""
         self._config = config
         self._policy = policy
-        local = run.local_path or Path("runs") / config.name
-        self.store = str(Path(config.evaluator.store or local / "store").absolute())
+        self.store = str(run.store_of(config))
         earlier = [
             folder if "://" in folder else os.path.abspath(os.path.expanduser(folder))
             for folder in config.evaluator.verdicts_of

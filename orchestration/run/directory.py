@@ -8,6 +8,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, fields
@@ -66,6 +67,15 @@ class RunDirectory:
         """The folder's path if it is on a local file system, else None."""
         return self.storage.local_path
 
+    @property
+    def local_folder(self) -> Path:
+        """The folder of what must lie on a local disk: the run's own, or `runs/NAME` for a run on a remote one."""
+        return (self.local_path or Path("runs") / self.name).absolute()
+
+    def store_of(self, config: RunConfig) -> Path:
+        """The folder that all builders and evaluators of the run share, with its baselines and hack cases."""
+        return Path(config.evaluator.store or self.local_folder / "store").absolute()
+
     def exists(self) -> bool:
         """Whether a run has been started here."""
         return self.storage.is_file("config.yaml") or self.storage.is_file("state.json")
@@ -111,6 +121,22 @@ class RunDirectory:
         if not self.storage.is_file("config.yaml"):
             raise RunDirectoryError(f"{self}: not a run directory (no config.yaml); give the folder that holds one")
         return parse_config(self.storage.read("config.yaml").decode(), f"{self}/config.yaml")
+
+    def identity(self) -> str:
+        """What tells this run from every other one, also of its name, on whatever machine it goes on: 32 hexadecimal
+        digits in `run.json`, drawn when they are first asked for."""
+        if not self.storage.is_file("run.json"):
+            self.write_identity(uuid.uuid4().hex)
+        try:
+            return str(json.loads(self.storage.read("run.json"))["id"])
+        except (ValueError, TypeError, KeyError) as error:
+            raise RunDirectoryError(
+                f"{self}/run.json: not a run's identity ({error}); restore the run's own"
+            ) from error
+
+    def write_identity(self, identity: str) -> None:
+        """Writes `run.json`."""
+        self.storage.write("run.json", json.dumps({"id": identity}).encode())
 
     def write_marks(self, marks: Mapping[str, Mark]) -> None:
         """Writes to `marked.json`, by task id, which of the run's tasks cannot tell a good program from a cheat."""
@@ -163,9 +189,14 @@ class RunDirectory:
 
     def write_state(self, state: RunState) -> None:
         """Replaces the state atomically: a kill at any moment leaves the whole old state or the whole new one."""
-        self.storage.write("state.json", json.dumps(asdict(state), indent=2).encode())
+        self.storage.write("state.json", state_bytes(state))
 
     def write_report(self, html: str) -> str:
         """Writes `report/index.html` and returns its place."""
         self.storage.write("report/index.html", html.encode("utf-8", "replace"))
         return f"{self}/report/index.html"
+
+
+def state_bytes(state: RunState) -> bytes:
+    """The content of `state.json`."""
+    return json.dumps(asdict(state), indent=2).encode()

@@ -1,7 +1,11 @@
-"""The error that every part of a run directory raises."""
+"""The errors of run directories and of their bundles. Each is one line that names the file and the remedy."""
 
 from __future__ import annotations
 
 
 class RunDirectoryError(Exception):
-    """A run directory cannot be used. One line that names the file and the remedy."""
+    """A run directory cannot be used."""
+
+
+class BundleError(Exception):
+    """A bundle cannot be made or continued from."""

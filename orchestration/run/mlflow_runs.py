@@ -53,6 +53,7 @@ class MlflowRuns:
         self._client: Any = None
         self._monitor: Any = None
         self._running: set[str] = set()
+        self._earlier: dict[str, str] = {}  # a tag that names the parent run in another store, if it began there
 
     def connect(self) -> None:
         """Opens the parent run, if it is not open yet.
@@ -72,7 +73,7 @@ class MlflowRuns:
         if self._resumed and self.ids["parent"] is None:
             self._find_runs_of_key(client, experiment)
         if not self._reopen_parent(client):
-            tags = {"warpsmith.key": self.ids["key"], "mlflow.source.name": "warpsmith"}
+            tags = {"warpsmith.key": self.ids["key"], "mlflow.source.name": "warpsmith", **self._earlier}
             self.ids["parent"] = client.create_run(experiment, tags=tags, run_name=self._config.name).info.run_id
         self._send_parameters(client, self.ids["parent"])
         self._client = client
@@ -139,7 +140,8 @@ class MlflowRuns:
     def _reopen_parent(self, client: Any) -> bool:
         """Sets the parent run in `ids` to running again. False if `ids` names none.
 
-        If this store does not have the run (it was moved or cleared), `ids` forgets it.
+        If this store does not have the run (it was moved or cleared, or the run goes on from a bundle), `ids` forgets
+        it, and the run that takes its place names it in a tag.
         """
         from mlflow.exceptions import MlflowException
 
@@ -150,6 +152,7 @@ class MlflowRuns:
         except MlflowException as error:
             if error.error_code != "RESOURCE_DOES_NOT_EXIST":
                 raise
+            self._earlier = {"warpsmith.continues": self.ids["parent"]}
             self.ids.update(parent=None, phases={})
         return self.ids["parent"] is not None
 

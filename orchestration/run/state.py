@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from configs.checks import leaves
-from configs.load import changed_keys
+from configs.load import ConfigError, changed_keys, may_change
 from configs.schema import RunConfig
 
 # The keys that make a phase longer.
@@ -48,6 +48,16 @@ def split_phase_key(key: str) -> tuple[int, str]:
     """Cycle and phase of a `phase_key`."""
     cycle, _, name = key.partition("-")
     return int(cycle), name
+
+
+def refuse_fixed_changes(place: str, before: RunConfig, now: RunConfig) -> None:
+    """Raises ConfigError if a key differs that a resume must not change. `place`: of the run, for the message."""
+    fixed = [key for key in changed_keys(before, now) if not may_change(key)]
+    if fixed:
+        raise ConfigError(
+            f"{place}: the run was started with another {fixed[0]}; choose another name=... or remove the folder to "
+            f"start anew"
+        )
 
 
 def extend_schedule(state: RunState, before: RunConfig, now: RunConfig) -> RunState:

@@ -34,8 +34,25 @@ class StepTable(Generic[Records]):
 
     def write(self, phase: str, step: int, records: Records) -> None:
         """Stores the records of a step. Replaces the records that the step stored before."""
-        path = f"{self._name}/phase={path_segment(phase)}/step={step:06d}/{self._name}.parquet"
-        self._storage.write(path, parquet_bytes(self._to_table(records)))
+        self.write_rows(phase, step, self._to_table(records))
+
+    def write_rows(self, phase: str, step: int, rows: pa.Table) -> None:
+        """As `write`, with an Arrow table. Columns that it lacks are null when they are read."""
+        self._storage.write(self._path(phase, step), parquet_bytes(rows))
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of a step, without `phase` and `step`."""
+        return self._schema
+
+    def steps(self) -> list[tuple[str, int]]:
+        """Phase and step of every file, ordered by their names."""
+        return [_step_of(path) for path in self._storage.files(self._name, f"/{self._name}.parquet")]
+
+    def read_step(self, phase: str, step: int, columns: Sequence[str] | None = None) -> pa.Table:
+        """The rows of one step, as `read` gives those of all. Raises FileNotFoundError."""
+        schema = self._schema if columns is None else pa.schema([self._schema.field(name) for name in columns])
+        return self._read_file(self._path(phase, step), schema)
 
     def read(self, phase: str | None = None, columns: Sequence[str] | None = None) -> pa.Table:
         """The rows of one phase, or of all phases, with the columns `phase` and `step` first.
@@ -49,14 +66,22 @@ class StepTable(Generic[Records]):
         full = pa.schema([("phase", pa.string()), ("step", pa.int64()), *schema])
         return pa.concat_tables(tables) if tables else full.empty_table()
 
+    def _path(self, phase: str, step: int) -> str:
+        return f"{self._name}/phase={path_segment(phase)}/step={step:06d}/{self._name}.parquet"
+
     def _read_file(self, path: str, schema: pa.Schema) -> pa.Table:
-        phase_part, step_part = path.split("/")[-3:-1]
         file = pq.ParquetFile(pa.BufferReader(self._storage.read(path)))
         stored = file.read([name for name in schema.names if name in file.schema_arrow.names])
         table = pa.concat_tables([schema.empty_table(), stored], promote_options="default").select(schema.names)
-        phase, step = unquote(phase_part.removeprefix("phase=")), int(step_part.removeprefix("step="))
+        phase, step = _step_of(path)
         table = table.add_column(0, "phase", pa.array([phase] * len(table), pa.string()))
         return table.add_column(1, "step", pa.array([step] * len(table), pa.int64()))
+
+
+def _step_of(path: str) -> tuple[str, int]:
+    """Phase and step of a file."""
+    phase, step = path.split("/")[-3:-1]
+    return unquote(phase.removeprefix("phase=")), int(step.removeprefix("step="))
 
 
 def metric_table(metrics: Mapping[str, float]) -> pa.Table:

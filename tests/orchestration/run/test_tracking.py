@@ -84,7 +84,9 @@ def test_runs_made_after_the_last_commit_are_found_again(config, client):
 def test_a_run_that_the_store_no_longer_has_starts_anew(config, client):
     with Tracker(config, {"key": "k", "parent": "0" * 32, "phases": {"1-sft": "1" * 32}}) as tracker:
         tracker.log_metrics("1-sft", {"loss": 1.0}, step=2)
-    assert {run.info.run_name for run in runs_of(client, tracker)} == {"demo", "1-sft"}
+    runs = {run.info.run_name: run for run in runs_of(client, tracker)}
+    assert set(runs) == {"demo", "1-sft"}
+    assert runs["demo"].data.tags["warpsmith.continues"] == "0" * 32
 
 
 @pytest.mark.parametrize(("error", "status"), [(KeyboardInterrupt, "KILLED"), (ValueError, "FAILED")])
