@@ -20,8 +20,9 @@ import pyarrow.parquet as pq
 from omegaconf import OmegaConf
 
 from configs.schema import RunConfig
-from orchestration.report.assemble import ASSESSMENT, build_report
+from orchestration.report.assemble import build_report
 from orchestration.report.html import render_html
+from orchestration.report.keys import ASSESSMENT
 from orchestration.run.directory import RunDirectory
 from orchestration.run.state import RunState
 

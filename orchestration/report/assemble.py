@@ -7,22 +7,22 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from configs.load import dump_config
 from configs.schema import RunConfig
 from evaluators.audit.marks import Mark
-from orchestration.report.constants import LESSON, constant_rows
+from orchestration.report.constants import Speedups, constant_rows
 from orchestration.report.draws import DrawSummary, summarise_draws
-from orchestration.report.keys import ASSESSMENT, CONSTANT, is_training, label_of, phase_order, split_key
+from orchestration.report.keys import ASSESSMENT, is_training, label_of, phase_order, split_key
 from orchestration.report.observed import Metrics, Reading, Variety, readings_of, variety_of
 from orchestration.report.rows import RunRows
 from orchestration.report.statistics import AssessmentRow, StageSummary, TaskSummary, summarise, summarise_tasks
 from orchestration.run.directory import RunDirectory
 from orchestration.run.kernels import Kernel
-from orchestration.run.state import RunState
+from orchestration.run.state import CONSTANT, RunState
+from orchestration.step.constants import NEAREST_LESSONS
 
 _KL_NAME = re.compile(r"(^|[/_.])kl($|[/_.])")
 
@@ -129,8 +129,11 @@ class Report:
         )
 
 
-def build_report(run: RunDirectory) -> Report:
-    """The report of a run. Raises RunDirectoryError if the folder holds none."""
+def build_report(run: RunDirectory, baselines: Speedups | None = None) -> Report:
+    """The report of a run. Raises RunDirectoryError if the folder holds none.
+
+    `baselines`: their speed-ups over eager by task, for tasks on which the run itself did not measure them.
+    """
     stored = run.read_stored_config()
     config, known, marks = stored.config, RunRows(run, stored.config), run.read_marks()
     rows: dict[str, list[AssessmentRow]] = defaultdict(list)
@@ -145,38 +148,31 @@ def build_report(run: RunDirectory) -> Report:
     phases = sorted(filter(is_training, {phase for phase, _ in rollouts} | metrics.phases), key=phase_order)
     keys = sorted((key.removeprefix(ASSESSMENT) for key in rows if key.startswith(ASSESSMENT)), key=phase_order)
     is_numbered = config.schedule.cycles > 1 or any(split_key(key)[0] > 1 for key in [*keys, *phases])
-    held_out = set(run.read_held_out())
-
-    def group(title: str, *, of_held_out: bool) -> Group:
-        """The stages of one group of tasks. Variety is of all tasks of a group, also of marked ones."""
-
-        def belongs(row: AssessmentRow) -> bool:
-            return (row.task_id in held_out) is of_held_out
-
+    known_baselines = {**(baselines or {}), **known.baselines}
+    groups = []
+    for title, of_held_out, tasks in _divide(rows, set(run.read_held_out())):
         stages = tuple(
             _build_stage(
                 key,
                 label_of(key, is_numbered),
-                [row for row in rows[f"{ASSESSMENT}{key}"] if belongs(row)],
+                [row for row in rows[f"{ASSESSMENT}{key}"] if row.task_id in tasks],
                 marks,
+                # Metrics are of all tasks, also of marked ones.
                 None if marks else variety_of(metrics, f"{ASSESSMENT}{key}", of_held_out=of_held_out),
             )
             for key in keys
         )
-        tasks = sorted({row.task_id for stage in stages for row in stage.rows})
-        constants = constant_rows(tasks, known.baselines, rows.get(LESSON, ()), config.evaluator.baselines)
-        return Group(
-            title, stages, tuple(_build_stage(name, name, own, marks, None) for name, own in constants.items())
+        constants = constant_rows(tasks, known_baselines, rows.get(NEAREST_LESSONS, ()), config.evaluator.baselines)
+        groups.append(
+            Group(title, stages, tuple(_build_stage(name, name, own, marks) for name, own in constants.items()))
         )
-
-    groups = [group("Training tasks" if held_out else "", of_held_out=False)]
     return Report(
         name=config.name,
         place=str(run),
         config=config,
         config_text="".join(f"# {loss}\n" for loss in stored.losses) + dump_config(config),
         state=run.read_state(),
-        groups=(*groups, group("Held-out tasks", of_held_out=True)) if held_out else tuple(groups),
+        groups=tuple(groups),
         phases=tuple((phase, label_of(phase, is_numbered)) for phase in phases),
         steps=tuple(_build_steps(rollouts, metrics)),
         findings={
@@ -189,12 +185,24 @@ def build_report(run: RunDirectory) -> Report:
     )
 
 
+_Rows = Mapping[str, Sequence[AssessmentRow]]
+"""Assessed samples, by phase key."""
+
+
+def _divide(rows: _Rows, held_out: set[str]) -> Iterator[tuple[str, bool, list[str]]]:
+    """The groups of tasks: title, whether they are held out, and the ids of the assessed tasks."""
+    tasks = {row.task_id for key, of_key in rows.items() if key.startswith(ASSESSMENT) for row in of_key}
+    yield "Training tasks" if held_out else "", False, sorted(tasks - held_out)
+    if held_out:
+        yield "Held-out tasks", True, sorted(tasks & held_out)
+
+
 _Rollouts = dict[tuple[str, int], list[tuple[AssessmentRow, float | None]]]
 """Rollouts with their rewards, by phase and step."""
 
 
 def _build_stage(
-    key: str, label: str, rows: Sequence[AssessmentRow], marks: Mapping[str, Mark], variety: Variety | None
+    key: str, label: str, rows: Sequence[AssessmentRow], marks: Mapping[str, Mark], variety: Variety | None = None
 ) -> Stage:
     unmarked = [row for row in rows if row.task_id not in marks]
     return Stage(

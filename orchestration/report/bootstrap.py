@@ -51,7 +51,8 @@ def draw_with_replacement(n: int, generator: np.random.Generator, draws: int = 0
     if n < 2:
         return np.ones((RESAMPLES, n))
     draws = draws or n - 1
-    return generator.multinomial(draws, np.full(n, 1 / n), size=RESAMPLES) * (n / draws)
+    counts = generator.multinomial(draws, np.full(n, 1 / n), size=RESAMPLES)
+    return cast(Floats, counts * (n / draws))
 
 
 def student(freedom: float) -> float:

@@ -11,12 +11,11 @@ from collections.abc import Mapping, Sequence
 
 from evaluators.records import Outcome
 from learners.records import REFERENCE
-from orchestration.report.keys import CONSTANT
 from orchestration.report.statistics import AssessmentRow
 
+ITSELF, UNDER_COMPILE, NEAREST = "reference", "torch.compile", "nearest lesson"
+"""The names of the policies."""
 COMPILED = "torch_compile"
-LESSON = f"{CONSTANT}nearest_lesson"
-"""The phase key under which the verdicts on nearest lessons are stored."""
 
 Speedups = Mapping[str, Mapping[str, float]]
 """Of baselines over eager, by task."""
@@ -28,22 +27,23 @@ def constant_rows(
     """A row per task for each constant policy, by its name. A policy without any row is left out.
 
     A task without a right program in the whole run has no known baselines, and then no row but the reference's, which
-    says nothing of the best baseline. `names`: the baselines of the run.
+    says nothing of the best baseline. `names`: the baselines of the run. Whether a compiled reference is a copy is not
+    asked.
     """
     known = [task for task in tasks if len(baselines.get(task, {})) > 1]
     reference = [_row(task, 1.0, baselines.get(task, {}), names, copy_of=REFERENCE) for task in tasks]
     compiled = [
-        _row(task, baselines[task][COMPILED], baselines[task], names, copy_of="")
+        _row(task, baselines[task][COMPILED], baselines[task], names, copy_of=None)
         for task in known
         if COMPILED in baselines[task]
     ]
     of_tasks = [row for row in lessons if row.task_id in set(tasks)]
-    policies = {"reference": reference, "torch.compile": compiled, "nearest lesson": of_tasks}
+    policies = {ITSELF: reference, UNDER_COMPILE: compiled, NEAREST: of_tasks}
     return {name: rows for name, rows in policies.items() if rows}
 
 
 def _row(
-    task: str, over_eager: float, baselines: Mapping[str, float], names: Sequence[str], *, copy_of: str
+    task: str, over_eager: float, baselines: Mapping[str, float], names: Sequence[str], *, copy_of: str | None
 ) -> AssessmentRow:
     """The row of a program that is right on a task, from its speed-up over eager and that of the baselines."""
     speedups = {name: over_eager / value for name, value in baselines.items()} or {"eager": over_eager}

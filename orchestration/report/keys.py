@@ -7,9 +7,6 @@ from configs.schema import PHASES
 ASSESSMENT = "assess/"
 """Prefix of an assessment's phase key: `assess/base`, `assess/1-sft`. Training phases have none: `1-sft`, ..."""
 
-CONSTANT = "constant/"
-"""Prefix of the key of a constant policy's programs."""
-
 _UNKNOWN = 1_000_000
 """Sorts unknown keys after every cycle."""
 

@@ -33,7 +33,7 @@ class AssessmentRow:
     `speedups`: over each of the run's baselines, if the outcome is `ok`. `findings`: the kinds of the guard's findings
     that decided. `copy_of`: the program of its prompt that it copies (`Rollout.copy_of`); None if that is unknown.
     `is_lesson`: whether the program was taught before. `has_own_kernel`: whether it launched a kernel of its own; None
-    if no GPU was watched. `program`: its digest. `has_best`: whether the baselines of its task are known. `has_best`: whether the speed-ups over all baselines are known.
+    if no GPU was watched. `program`: its digest. `has_best`: whether the baselines of its task are known.
 
     Every other outcome counts as a failure, also `infra`: a sample that could not be measured never flatters.
     """
