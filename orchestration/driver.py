@@ -15,13 +15,7 @@ from orchestration.phases import Phase, schedule
 from orchestration.report import build_report, render_html
 from orchestration.report.progress import Progress
 from orchestration.session import Session
-from orchestration.step.constants import (
-    NEAREST_LESSONS,
-    REFERENCES,
-    as_step,
-    nearest_lessons,
-    references_handed_back,
-)
+from orchestration.step.constants import as_step, constant_policies
 from orchestration.step.figures import separate_held_out
 from orchestration.step.gathering import Gathering
 from orchestration.step.learning import learn_beside
@@ -130,17 +124,12 @@ def assess_constant_policies(session: Session) -> None:
     """
     references, preset = session.prompts.references, session.config.assessment.preset
     tasks = [task.id for task in session.tasks.assessed]
-    policies = {
-        NEAREST_LESSONS: nearest_lessons(tasks, references, session.taught()),
-        REFERENCES: references_handed_back(tasks, references),
-    }
-    for stage, candidates in policies.items():
-        if session.commits.has_assessed(stage):
-            continue
-        session.progress.stage(stage)
-        verdicts = session.pipeline.evaluate(candidates, preset)
-        session.archive.keep(stage, as_step(candidates, verdicts, references))
-        session.commits.record_assessment(stage)
+    for stage, candidates in constant_policies(tasks, references, session.taught()).items():
+        if not session.commits.has_assessed(stage):
+            session.progress.stage(stage)
+            verdicts = session.pipeline.evaluate(candidates, preset)
+            session.archive.keep(stage, as_step(candidates, verdicts, references))
+            session.commits.record_assessment(stage)
 
 
 def report(session: Session) -> None:

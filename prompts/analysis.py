@@ -13,7 +13,8 @@ from collections.abc import Iterable, Sequence
 WORDS = 8
 """Words in a row that an analysis shares with a lesson by more than chance."""
 
-_LABELS = re.compile(r"\bimplementations?\s+(#?\d{1,2}(?:\s*(?:,|and|or|&)\s*#?\d{1,2})*)\b", re.IGNORECASE)
+_LABEL = r"#?\d{1,2}(?!\d|\.\d|\s?x\b|\u00d7)"  # and no speed-up, which may stand behind a label
+_LABELS = re.compile(rf"\bimplementations?\s+({_LABEL}(?:\s*(?:,|and|or|&)\s*{_LABEL})*)", re.IGNORECASE)
 _NUMBER = re.compile(r"\d+")
 _SPEEDUP = re.compile(r"(?<![\w.])(\d{1,4})(\.\d{1,3})?\s?(?:x\b|\u00d7|times\b)", re.IGNORECASE)
 _WORD = re.compile(r"\w+")

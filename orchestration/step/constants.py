@@ -18,6 +18,19 @@ REFERENCES, NEAREST_LESSONS = f"{CONSTANT}reference", f"{CONSTANT}nearest_lesson
 _MODEL = re.compile(r"\bModel\b")
 
 
+def constant_policies(
+    tasks: Sequence[str], references: Mapping[str, str], lessons: Iterable[Mapping[str, Any]]
+) -> dict[str, list[Candidate]]:
+    """The programs of each policy, one for each task, by the phase key under which their rows are stored.
+
+    `references`: by task id. `lessons`: as SFT keeps them in its memory.
+    """
+    return {
+        NEAREST_LESSONS: nearest_lessons(tasks, references, lessons),
+        REFERENCES: references_handed_back(tasks, references),
+    }
+
+
 def nearest_lessons(
     tasks: Sequence[str], references: Mapping[str, str], lessons: Iterable[Mapping[str, Any]]
 ) -> list[Candidate]:
@@ -37,7 +50,9 @@ def nearest_lessons(
         return []
 
     def nearest(task: str) -> str:
-        return max(taught, key=lambda other: (other == task, similarity(references[task], references[other])))
+        if task in best:
+            return task
+        return max(taught, key=lambda other: similarity(references[task], references[other]))
 
     return [Candidate.propose(task, best[nearest(task)]["source"], "constant:nearest_lesson") for task in tasks]
 
@@ -61,6 +76,7 @@ def as_step(
             Rollout(
                 candidate.task_id, candidate.task_id, "", "", (), (), (), 0,
                 candidate_digest=candidate.digest, outcome=str(verdict.outcome), copy_of=copy_of,
+                fastest_shown=1.0, shown_speedups=(),
             )
         )  # fmt: skip
     return result

@@ -1,6 +1,7 @@
 """The whole system end to end, with the real Ray, vLLM, DeepSpeed and MLflow: killed in the middle, and resumed."""
 
 import json
+import math
 import os
 import re
 import shutil
@@ -19,6 +20,7 @@ import pytest
 from evaluators.audit.records import AuditFinding, FindingKind, TaskAudit
 from evaluators.audit.run import write_audits
 from evaluators.tasks import find_task
+from orchestration.report import build_report
 from orchestration.run.directory import RunDirectory
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -46,6 +48,7 @@ SMALL = [
     "contrastive_rl.max_staleness=1",
     "checkpoint_every=1",
     "assessment.samples=2",
+    "assessment.constant_policies=true",
     "tracking.system_metrics=false",
 ]
 
@@ -175,7 +178,8 @@ def test_a_held_out_task_is_assessed_and_nothing_else(finished: Finished) -> Non
     assert run.read_held_out() == [HELD_OUT]
     seen: dict[bool, Counter[str]] = {True: Counter(), False: Counter()}  # by whether it was in an assessment
     for row in run.samples.read().to_pylist():
-        seen[row["phase"].startswith("assess/")][row["task_id"]] += 1
+        if not row["phase"].startswith("constant/"):
+            seen[row["phase"].startswith("assess/")][row["task_id"]] += 1
     assert seen[True][HELD_OUT] == 8  # two samples in four stages
     assert HELD_OUT not in seen[False]
     taught = {row["task_id"] for row in run.candidates.read("1-sft").to_pylist()}
@@ -188,6 +192,33 @@ def test_a_held_out_task_is_assessed_and_nothing_else(finished: Finished) -> Non
     for stage in ("base", "1-contrastive_rl"):
         metrics = {row["name"]: row["value"] for row in run.metrics.read(f"assess/{stage}").to_pylist()}
         assert (metrics["rollouts"], metrics["held_out/rollouts"]) == (4, 2)
+
+
+@pytest.mark.slow
+def test_entropy_is_measured_on_the_held_out_task_before_sft_and_after_each_epoch(finished: Finished) -> None:
+    rows = finished.run.metrics.read("1-sft").to_pylist()
+    entropies = {row["step"]: row["value"] for row in rows if row["name"] == "held_out/token_entropy"}
+    assert list(entropies) == [0, 1, 2]
+    uniform = math.log(finished.run.read_config().policy.scratch.vocab_size)
+    assert 0.0 < entropies[2] < entropies[0] < 1.05 * uniform, "lessons take entropy from a policy made from scratch"
+    assert HELD_OUT not in finished.run.samples.read("1-sft")["task_id"].to_pylist(), "nothing of it is kept"
+
+
+@pytest.mark.slow
+def test_constant_policies_were_judged_once_and_stand_beside_the_stages(finished: Finished) -> None:
+    run = finished.run
+    references = run.verdicts.read("constant/reference").to_pylist()
+    assert {row["task"]: row["outcome"] for row in references} == {
+        "level1/softmax": "ok", "level1/gelu_tanh": "ok", HELD_OUT: "ok",
+    }  # fmt: skip
+    lessons = {row["task_id"]: row for row in run.samples.read("constant/nearest_lesson").to_pylist()}
+    assert set(lessons) == {"level1/softmax", "level1/gelu_tanh", HELD_OUT}
+    assert lessons["level1/softmax"]["outcome"] == "ok", "its own lesson"
+    assert lessons[HELD_OUT]["outcome"] != "ok", "another task's program"
+    for group, rows in zip(build_report(run).groups, (2, 1), strict=True):
+        assert [(stage.label, stage.summary.samples) for stage in group.constants] == [
+            ("reference", rows), ("nearest lesson", rows),
+        ]  # fmt: skip
 
 
 @pytest.mark.slow
