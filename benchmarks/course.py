@@ -25,15 +25,14 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.published_report import restore
-from evaluators.records import Estimate, Outcome, Verdict
+from benchmarks.published_report import published_baselines, restore
+from evaluators.records import Estimate, Outcome
 from evaluators.reward import FASTER
 from evaluators.tasks import load_tasks
 from evaluators.tasks.loader import load_variants
 from orchestration.report.assemble import Group, Stage, build_report
 from orchestration.report.comparison import overall, overall_gain
 from orchestration.report.format import share, speed, speed_interval, value_of
-from orchestration.report.rows import baselines_of
 from prompts.analysis import KnownTexts, exemplars_named, speedups_named
 from prompts.parse import parse_response
 
@@ -180,13 +179,6 @@ def by_answer(folder: Path) -> Table:
     return table
 
 
-def all_baselines(folders: Sequence[Path]) -> dict[str, dict[str, float]]:
-    """The speed-ups of the baselines over eager by task, from the right programs of published runs."""
-    columns = ["candidate", "task", "arch", "outcome", "speedups"]
-    tables = (pq.read_table(folder / "verdicts.parquet", columns=columns) for folder in folders)
-    return baselines_of(Verdict.from_row(row) for table in tables for row in table.to_pylist())
-
-
 def _with_interval(estimate: Estimate | None) -> str:
     return "" if estimate is None else f"{speed(estimate.value)} ({speed_interval(estimate)})"
 
@@ -223,7 +215,7 @@ def main() -> None:
     console.print(by_signal(given.folder))
     if "fastest_shown" in pq.read_schema(given.folder / "samples.parquet").names:
         console.print(by_answer(given.folder))
-    baselines = all_baselines([folder for folder in given.baselines if folder.is_dir()])
+    baselines = published_baselines([folder for folder in given.baselines if folder.is_dir()])
     with TemporaryDirectory() as root:
         report = build_report(restore(given.folder, Path(root)), baselines)
     for group in report.groups:

@@ -73,18 +73,7 @@ def _page(report: Report, introduction: Sequence[str], plot_names: Sequence[str]
     parts = [f"# {report.name}", *introduction]
     if not report.stages:
         return "\n\n".join([*parts, "No stage has been assessed yet."]) + "\n"
-    for group in report.groups:
-        parts.append(f"## {group.title or 'Stages'}")
-        for table in stage_tables(group):
-            parts += [f"### {table.title}", _figures(table)]
-            if group is report.groups[0]:
-                parts.append(table.note)
-        if gain := _describe_gain(group):
-            parts.append(gain)
-        if group is report.groups[0]:
-            parts.append(intervals_note(group))
-    if reading := reading_table(report):
-        parts += [f"## {reading.title}", _figures(reading), reading.note]
+    parts += stage_sections(report)
     parts += [
         "## Over the steps",
         *(f"![{name}]({name}.svg)" for name in plot_names),
@@ -97,6 +86,24 @@ def _page(report: Report, introduction: Sequence[str], plot_names: Sequence[str]
         *_file_list(),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def stage_sections(report: Report) -> list[str]:
+    """The parts of a page with the figures of the stages, by group of tasks, and of the answers of training."""
+    parts: list[str] = []
+    for group in report.groups:
+        parts.append(f"## {group.title or 'Stages'}")
+        for table in stage_tables(group):
+            parts += [f"### {table.title}", _figures(table)]
+            if group is report.groups[0]:
+                parts.append(table.note)
+        if gain := _describe_gain(group):
+            parts.append(gain)
+        if group is report.groups[0]:
+            parts.append(intervals_note(group))
+    if reading := reading_table(report):
+        parts += [f"## {reading.title}", _figures(reading), reading.note]
+    return parts
 
 
 def _setting(report: Report, evaluator_facts: Mapping[str, str], metrics: pa.Table) -> list[str]:

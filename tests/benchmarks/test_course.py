@@ -10,8 +10,8 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.course import all_baselines, by_answer, by_stage
-from benchmarks.published_report import restore
+from benchmarks.course import by_answer, by_stage
+from benchmarks.published_report import published_baselines, restore
 from configs.schema import RunConfig
 from evaluators.records import Candidate, Estimate, Outcome, Verdict
 from evaluators.tasks.loader import load_variants
@@ -95,7 +95,7 @@ def test_baselines_of_other_runs_fill_what_a_run_did_not_measure(published: Path
     for phase in ("1-sft", "assess/1-sft", "assess/1-contrastive_rl", "1-self_supervised"):
         run.verdicts.write(phase, 0, [])
     assert [stage.label for stage in build_report(run).groups[0].constants] == ["reference"]
-    constants = build_report(run, all_baselines([published])).groups[0].constants
+    constants = build_report(run, published_baselines([published])).groups[0].constants
     assert [stage.label for stage in constants] == ["reference", "torch.compile"]
     assert constants[1].summary.over_eager.mean.value == pytest.approx(3.0)
 

@@ -147,7 +147,9 @@ def test_own_kernels_are_read_from_the_traces_of_verdicts(run):
     kernel = KernelUse("mine", True, 7, 1, 1e-6)
     traces = [Trace((kernel,), 1e-6, share, 1) for share in (0.4, 0.0, 0.0, 0.0)]
     run.verdicts.write(
-        "assess/1-contrastive_rl", 0, [replace(verdict, trace=trace) for verdict, trace in zip(verdicts, traces)]
+        "assess/1-contrastive_rl",
+        0,
+        [replace(verdict, trace=trace) for verdict, trace in zip(verdicts, traces, strict=True)],
     )
     assert build_report(run).stages[-1].summary.own_kernel.value == pytest.approx(1 / 3)
     assert build_report(run).stages[1].summary.own_kernel is None
