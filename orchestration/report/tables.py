@@ -5,6 +5,7 @@ Each table answers one question. Terminal, page and published page differ only i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
@@ -214,6 +215,6 @@ def _share(estimate: Estimate | None) -> Cell:
 
 def _speed(estimate: Estimate | None) -> Cell:
     """Without an interval if it has no width: the figure is of one task, or the same on all."""
-    if estimate is None or estimate.low == estimate.high:
+    if estimate is None or math.isclose(estimate.low, estimate.high):
         return Cell(fmt.speed(fmt.value_of(estimate)))
     return Cell(fmt.speed(estimate.value), fmt.speed_interval(estimate))
