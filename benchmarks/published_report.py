@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from omegaconf import OmegaConf
 
 from configs.schema import RunConfig
-from evaluators.records import Verdict
+from evaluators.records import Outcome, Verdict
 from orchestration.report.assemble import Report, build_report
 from orchestration.report.html import render_html
 from orchestration.report.keys import ASSESSMENT
@@ -82,7 +82,8 @@ def restore(folder: Path, root: Path) -> RunDirectory:
 def published_baselines(folders: Sequence[Path]) -> dict[str, dict[str, float]]:
     """The speed-ups of the baselines over eager by task, from the right programs of published runs."""
     columns = ["candidate", "task", "arch", "outcome", "speedups"]
-    tables = (pq.read_table(folder / "verdicts.parquet", columns=columns) for folder in folders)
+    right = pc.field("outcome") == Outcome.OK
+    tables = (pq.read_table(folder / "verdicts.parquet", columns=columns, filters=right) for folder in folders)
     return baselines_of(Verdict.from_row(row) for table in tables for row in table.to_pylist())
 
 

@@ -201,38 +201,26 @@ def test_entropy_is_measured_on_the_held_out_task_before_sft_and_after_each_epoc
     assert list(entropies) == [0, 1, 2]
     uniform = math.log(finished.run.read_config().policy.scratch.vocab_size)
     assert 0.0 < entropies[2] < entropies[0] < 1.05 * uniform, "lessons take entropy from a policy made from scratch"
-    assert HELD_OUT not in finished.run.samples.read("1-sft")["task_id"].to_pylist(), "nothing of it is kept"
 
 
 @pytest.mark.slow
 def test_constant_policies_were_judged_once_and_stand_beside_the_stages(finished: Finished) -> None:
-    run = finished.run
-    references = run.verdicts.read("constant/reference").to_pylist()
-    assert {row["task"]: row["outcome"] for row in references} == {
-        "level1/softmax": "ok", "level1/gelu_tanh": "ok", HELD_OUT: "ok",
-    }  # fmt: skip
-    lessons = {row["task_id"]: row for row in run.samples.read("constant/nearest_lesson").to_pylist()}
-    assert set(lessons) == {"level1/softmax", "level1/gelu_tanh", HELD_OUT}
-    assert lessons["level1/softmax"]["outcome"] == "ok", "its own lesson"
-    assert lessons[HELD_OUT]["outcome"] != "ok", "another task's program"
-    for group, rows in zip(build_report(run).groups, (2, 1), strict=True):
-        assert [(stage.label, stage.summary.samples) for stage in group.constants] == [
-            ("reference", rows), ("nearest lesson", rows),
-        ]  # fmt: skip
+    references = finished.run.verdicts.read("constant/reference").to_pylist()
+    assert Counter(row["task"] for row in references) == Counter(["level1/softmax", "level1/gelu_tanh", HELD_OUT])
+    assert {row["outcome"] for row in references} == {"ok"}
+    lessons = finished.run.samples.read("constant/nearest_lesson").to_pylist()
+    outcomes = {row["task_id"]: row["outcome"] for row in lessons}
+    assert outcomes.pop(HELD_OUT) != "ok", "another task's program"
+    assert outcomes == {"level1/softmax": "ok", "level1/gelu_tanh": "ok"}, "their own lessons"
+    for group in build_report(finished.run).groups:
+        assert [stage.label for stage in group.constants] == ["reference", "nearest lesson"]
 
 
 @pytest.mark.slow
 def test_a_finished_run_becomes_a_page(finished: Finished, tmp_path: Path) -> None:
     assert finished.run.local_path is not None
-    command = [
-        sys.executable,
-        "-m",
-        "orchestration.commands.main",
-        "report",
-        str(finished.run.local_path),
-        "--publish",
-        "page",
-    ]
+    main, folder = "orchestration.commands.main", str(finished.run.local_path)
+    command = [sys.executable, "-m", main, "report", folder, "--publish", "page"]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
