@@ -148,6 +148,7 @@ def build_report(run: RunDirectory, baselines: Speedups | None = None) -> Report
     phases = sorted(filter(is_training, {phase for phase, _ in rollouts} | metrics.phases), key=phase_order)
     keys = sorted((key.removeprefix(ASSESSMENT) for key in rows if key.startswith(ASSESSMENT)), key=phase_order)
     is_numbered = config.schedule.cycles > 1 or any(split_key(key)[0] > 1 for key in [*keys, *phases])
+    has_marked = bool(marks) and config.tasks.marked == "keep"  # metrics are of all tasks, also of these
     known_baselines = {**(baselines or {}), **known.baselines}
     groups = []
     for title, of_held_out, tasks in _divide(rows, set(run.read_held_out())):
@@ -157,8 +158,7 @@ def build_report(run: RunDirectory, baselines: Speedups | None = None) -> Report
                 label_of(key, is_numbered),
                 [row for row in rows[f"{ASSESSMENT}{key}"] if row.task_id in tasks],
                 marks,
-                # Metrics are of all tasks, also of marked ones.
-                None if marks else variety_of(metrics, f"{ASSESSMENT}{key}", of_held_out=of_held_out),
+                None if has_marked else variety_of(metrics, f"{ASSESSMENT}{key}", of_held_out=of_held_out),
             )
             for key in keys
         )

@@ -14,8 +14,8 @@ from rich.text import Text
 from orchestration.report import format as fmt
 from orchestration.report.assemble import Group, Report, Stage
 from orchestration.report.statistics import TaskSummary
+from orchestration.report.tables import Cell, intervals_note, reading_table, stage_tables
 from orchestration.report.tables import Table as Described
-from orchestration.report.tables import intervals_note, reading_table, stage_tables
 
 WIDTH = 120
 TASK_WIDTH = 30
@@ -75,10 +75,14 @@ def _print_table(described: Described, console: Console, *, has_note: bool = Tru
     for index, (name, cells) in enumerate([*described.rows, *described.others]):
         if described.others and index == len(described.rows):
             table.add_section()
-        table.add_row(name, *(Text.assemble((cell.value, "bold"), "\n", (cell.below, "dim")) for cell in cells))
+        table.add_row(name, *map(_cell, cells))
     console.print(f"\n[bold]{described.title}[/bold]", table, sep="\n", highlight=False)
     if has_note:
         console.print(described.note, style="dim", highlight=False)
+
+
+def _cell(cell: Cell) -> Text:
+    return Text.assemble((cell.value, "bold"), *(("\n", (cell.below, "dim")) if cell.below else ()))
 
 
 def _task_table(stages: Sequence[Stage], width: int, *, marked: bool = False) -> Table:

@@ -177,6 +177,7 @@ def test_what_a_run_observed_of_its_samples_is_shown(run):
     answers = {"contrastive/names_exemplar": 0.5, "contrastive/names_speed": 0.0, "contrastive/lesson_text": 0.75}
     run.metrics.write("1-contrastive_rl", 1, {"contrastive/answers": 6.0, **answers})
     run.metrics.write("1-contrastive_rl", 2, {"contrastive/answers": 2.0, "contrastive/names_exemplar": 0.0})
+    run.write_marks({"t9": MARK})
     report = build_report(run)
     assert [stage.variety for stage in report.stages] == [None, Variety(0.25, 0.3, 0.05), None]
     assert report.readings == {"1-contrastive_rl": Reading(8, 0.375, 0.0, 0.75)}
@@ -184,3 +185,5 @@ def test_what_a_run_observed_of_its_samples_is_shown(run):
         assert "Variety of the samples" in shown
         assert "Answers to contrastive prompts" in shown
         assert "37.5%" in shown
+    run.write_config(RunConfig(name="demo", tasks=TasksConfig(marked="keep")))
+    assert build_report(run).stages[1].variety is None, "metrics are of marked tasks, too"
