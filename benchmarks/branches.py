@@ -4,7 +4,7 @@ For each seed the script trains up to self-supervised learning once, and each br
 Prints for each branch, over all seeds: the last assessment; how many groups carried a signal, of prompts that show a
 program faster than the reference and of other prompts; the entropy per token in the first and in the last five steps;
 and how often a step brought a program faster than all before it. Then it prints how each further branch differs from
-the first. Finished runs are read and not repeated.
+the first. Intervals are over samples of these very tasks. Finished runs are read and not repeated.
 
 Runs on any machine that can train `--config`: the default, `local`, needs a CPU alone.
 
@@ -96,7 +96,7 @@ def table_of(branches: Mapping[str, Sequence[RunDirectory]], assessed: Assessed)
     head = ("branch", "right", "mean over eager", "signal, shown faster", "signal, others", "entropy", "improved")
     table = Table(*head, box=box.SIMPLE_HEAD, pad_edge=False)
     for name, runs in branches.items():
-        pooled = compare_seeds(assessed[name], assessed[name]).first
+        pooled = compare_seeds(assessed[name], assessed[name], "samples").first
         row = [name, shown(pooled.success, ".1%"), shown(pooled.mean_over_eager, ".2f")]
         table.add_row(*row, *(("",) * 4 if name == START else (*signals(runs), entropies(runs), improvements(runs))))
     return table
@@ -106,7 +106,7 @@ def differences(assessed: Assessed) -> Iterator[str]:
     """A line for each further branch: how it differs from the first, compared seed by seed."""
     first, *others = [name for name in assessed if name != START]
     for name in others:
-        difference = compare_seeds(assessed[first], assessed[name]).difference
+        difference = compare_seeds(assessed[first], assessed[name], "samples").difference
         right, mean = shown(difference.success, "+.1%"), shown(difference.mean_over_eager, "+.2f")
         yield f"{name} minus {first}: right {right}, mean over eager {mean}"
 

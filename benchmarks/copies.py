@@ -25,7 +25,7 @@ from rich.table import Table
 
 from evaluators.records import Estimate, Outcome
 from learners.records import EXEMPLAR, REFERENCE
-from orchestration.report.assemble import ASSESSMENT
+from orchestration.report.keys import ASSESSMENT
 
 
 def copies(folder: Path) -> dict[str, Estimate]:

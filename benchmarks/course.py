@@ -2,9 +2,13 @@
 
     python -m benchmarks.course docs/results/coder
 
-Prints three tables: the rollouts of contrastive RL by blocks of steps; the tasks whose groups carried a signal beside
-the others, before and after that phase; and how fast fresh samples are after each phase, failures included. Reads the
-rows of a published run, on any machine.
+Prints tables: the rollouts of contrastive RL by blocks of steps; the tasks whose groups carried a signal beside the
+others, before and after that phase; how the answers to contrastive prompts use them; and how right, how new and how
+fast fresh samples are after each phase, beside constant policies. Reads the rows of a published run, on any machine.
+
+    python -m benchmarks.course docs/results/rehearsed --baselines docs/results/*
+
+takes the baselines on tasks without a right program from other published runs on the same GPU.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -20,12 +25,16 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.published_report import published_baselines, restore
 from evaluators.records import Estimate, Outcome
 from evaluators.reward import FASTER
-from orchestration.report.assemble import ASSESSMENT, phase_order
+from evaluators.tasks import load_tasks
+from evaluators.tasks.loader import load_variants
+from orchestration.report.assemble import Group, Stage, build_report
 from orchestration.report.comparison import overall, overall_gain
 from orchestration.report.format import share, speed, speed_interval, value_of
-from orchestration.report.statistics import AssessmentRow, summarise
+from prompts.analysis import KnownTexts, exemplars_named, speedups_named
+from prompts.parse import parse_response
 
 PHASE = "-contrastive_rl"  # follows the number of its cycle
 COLUMNS = ["phase", "step", "candidate_digest", "outcome", "copy_of", "response", "advantage"]
@@ -118,31 +127,55 @@ def by_signal(folder: Path) -> Table:
     return table
 
 
-def by_stage(folder: Path) -> Table:
-    """A table with a row for each stage: its fresh samples on the trained tasks; the shares of them that are right and
-    that are faster than eager; the speed of all of them, where a sample that is not right counts as the reference; and
-    that speed as a multiple of the stage before."""
-    rows = pq.read_table(folder / "samples.parquet", columns=[*COLUMNS, "task_id"]).to_pylist()
-    speeds = speedups(folder)
-    trained = {row["task_id"] for row in rows if not row["phase"].startswith(ASSESSMENT)}
-    stages: dict[str, list[AssessmentRow]] = {}
-    for row in rows:
-        if row["phase"].startswith(ASSESSMENT) and row["task_id"] in trained:
-            right = row["outcome"] == Outcome.OK
-            over = {"eager": speeds[row["candidate_digest"]][0]} if right else {}
-            sample = AssessmentRow(row["task_id"], row["outcome"], over)
-            stages.setdefault(row["phase"].removeprefix(ASSESSMENT), []).append(sample)
-    head = ("fresh samples after", "", "right", "faster", "all, failures as 1x", "times the stage before")
-    table = Table(*head, box=box.SIMPLE_HEAD, pad_edge=False)
-    before: list[AssessmentRow] = []
-    for stage in sorted(stages, key=phase_order):
-        own = stages[stage]
-        summary = summarise(own, stage)
-        shares = (share(value_of(estimate)) for estimate in (summary.success, summary.faster))
-        table.add_row(
-            stage, str(len(own)), *shares, _with_interval(overall(own)), _with_interval(overall_gain(before, own))
+def by_stage(group: Group) -> Table:
+    """A table with a row for each stage, and for each constant policy: its fresh samples; the shares of them that are
+    right, right copies, right lessons, lessons among the right ones, and new; the shares that are faster than eager,
+    and new and faster; the speed of all of them, where a sample that is not right counts as the reference; and that
+    speed as a multiple of the stage before, with its interval over tasks and over samples."""
+    head = (group.title or "stage", "samples", "right", "copies", "lessons", "of right", "new", "faster", "new, faster")
+    speeds = ("all, failures as 1x", "times before", "over samples")
+    table = Table(*head, *speeds, box=box.SIMPLE_HEAD, pad_edge=False)
+    before: Stage | None = None
+    for stage in (*group.stages, *group.constants):
+        own, s = stage.rows, stage.summary
+        gain = before if stage in group.stages else None
+        over_tasks, over_samples = (
+            overall_gain(gain.rows, own, over) if gain else None for over in ("tasks", "samples")
         )
-        before = own
+        table.add_row(
+            stage.label,
+            str(len(own)),
+            *(share(value_of(estimate)) for estimate in (s.success, s.copies, s.lessons)),
+            share(s.lessons_of_correct),
+            *(share(value_of(estimate)) for estimate in (s.new, s.faster, s.new_faster)),
+            _with_interval(overall(own)),
+            _with_interval(over_tasks),
+            f"({speed_interval(over_samples)})" if over_samples else "",
+        )
+        before = stage
+    return table
+
+
+def by_answer(folder: Path) -> Table:
+    """A table of the answers to contrastive prompts, by phase, as far as their text is published.
+
+    Columns: the number of answers whose prompt shows a program faster than the reference; how many of their analyses
+    name any implementation by a number, and any speed-up with decimals, whether or not the prompt shows it; and the
+    mean share of an analysis that stands word by word in the analysis of a bundled program."""
+    rows = pq.read_table(folder / "samples.parquet").to_pylist()
+    known = KnownTexts(variant.analysis for task in load_tasks("bundled") for variant in load_variants(task.id))
+    table = Table("answers to", "", "name one", "name a speed-up", "lesson text", box=box.SIMPLE_HEAD, pad_edge=False)
+    analyses: dict[str, list[str]] = {}
+    for row in rows:
+        if row["response"] and (row.get("fastest_shown") or 1.0) > 1.0:
+            analysis = parse_response(row["response"], row["finish_reason"]).analysis
+            if analysis:
+                analyses.setdefault(row["phase"], []).append(analysis)
+    for phase, texts in analyses.items():
+        shares = [value for text in texts if (value := known.share_of(text)) is not None]
+        speeds = (any(decimals for _, decimals in speedups_named(text)) for text in texts)
+        named = sum(bool(exemplars_named(text)) for text in texts)
+        table.add_row(phase, str(len(texts)), str(named), str(sum(speeds)), f"{np.mean(shares):.0%}" if shares else "")
     return table
 
 
@@ -175,11 +208,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help="folder that `warpsmith report RUN --publish FOLDER` wrote")
     parser.add_argument("--every", type=int, default=5, help="steps a row")
+    parser.add_argument("--baselines", type=Path, nargs="+", default=[], help="further published runs on the same GPU")
     given = parser.parse_args()
     console = Console(width=160)
     console.print(by_steps(given.folder, given.every))
     console.print(by_signal(given.folder))
-    console.print(by_stage(given.folder))
+    if "fastest_shown" in pq.read_schema(given.folder / "samples.parquet").names:
+        console.print(by_answer(given.folder))
+    baselines = published_baselines([folder for folder in given.baselines if folder.is_dir()])
+    with TemporaryDirectory() as root:
+        report = build_report(restore(given.folder, Path(root)), baselines)
+    for group in report.groups:
+        console.print(by_stage(group))
 
 
 if __name__ == "__main__":

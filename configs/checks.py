@@ -285,6 +285,13 @@ def _agreement(config: RunConfig) -> Violations:
             f"buffer.exemplars must be at most buffer.capacity ({config.buffer.capacity}), "
             f"got {config.buffer.exemplars}",
         )
+    held_out, sft = config.tasks.held_out, config.sft
+    if sft.min_entropy and not (sft.entropy_samples and (held_out.share or held_out.tasks)):
+        yield (
+            ("sft.min_entropy", "sft.entropy_samples", "tasks.held_out.share"),
+            f"sft.min_entropy needs held-out prompts to measure on: set tasks.held_out and a positive "
+            f"sft.entropy_samples, or sft.min_entropy=0, got {sft.min_entropy}",
+        )
     rl = config.contrastive_rl
     if rl.minibatches > rl.tasks_per_step * rl.group_size:
         yield (

@@ -27,6 +27,8 @@ CHANGEABLE: Mapping[str, str] = {
     "keep_checkpoints": "only how many old checkpoints are kept",
     "schedule.cycles": "more cycles extend the run",
     "sft.epochs": "more epochs extend the phase",
+    "sft.min_entropy": "when the phase ends; the metrics of each epoch have its entropy",
+    "sft.entropy_samples": "how precisely a metric is measured",
     "self_supervised.max_rounds": "more rounds extend the phase",
     "contrastive_rl.steps": "more steps extend the phase",
     "contrastive_rl.minutes": "more minutes extend the phase",

@@ -90,8 +90,9 @@ class SftConfig:
     tries: int = bounded(20, 1)  # programs that a teacher may propose for a task (CUDA-L1 section 2.2: 20)
     successes: int = bounded(2, 1)  # successful programs after which a task is done (CUDA-L1 section 2.2: 2)
     contrastive_share: float = bounded(0.0, 0.0, 1.0)  # share of the tasks that are learnt under a contrastive prompt
-    # The lowest speed-up of a lesson, over `reward.baseline` (CUDA-L1 section 2.1: 0).
-    min_speedup: float = bounded(0.0, 0.0)
+    min_speedup: float = bounded(0.0, 0.0)  # the lowest of a lesson, over `reward.baseline` (CUDA-L1 section 2.1: 0)
+    min_entropy: float = bounded(0.0, 0.0)  # nats per token on held-out prompts; an epoch with less is the last. 0: off
+    entropy_samples: int = bounded(16, 0)  # responses sampled after each epoch to measure that, at temperature 1
 
 
 @dataclass
@@ -349,6 +350,7 @@ class AssessmentConfig:
     samples: int = bounded(4, 1)  # responses per task
     preset: str = one_of("fast", "fast", "thorough")  # how precisely to time
     temperature: float = bounded(1.0, 0.0, 5.0)  # of these samples
+    constant_policies: bool = False  # at the end, also judge the reference and the nearest lesson (docs/guides/runs.md)
 
 
 @dataclass

@@ -22,7 +22,8 @@ class Rollout:
     same `group`. `reward` and `advantage` are None until they are computed. `copy_of` says whether the prompt shows the
     same program: `REFERENCE`, `EXEMPLAR`, or empty for neither; None if this was not checked or there is no program.
     `fastest_shown` is the speed-up of the fastest program that the prompt shows, where the reference counts as 1; None
-    in rows of older runs.
+    in rows of older runs. `shown_speedups`: of the exemplars, in the order of the prompt; empty for a prompt without
+    any, None in rows of older runs.
     """
 
     task_id: str
@@ -40,6 +41,7 @@ class Rollout:
     advantage: float | None = None
     copy_of: str | None = None
     fastest_shown: float | None = None
+    shown_speedups: tuple[float, ...] | None = None
 
 
 ROLLOUT_SCHEMA = pa.schema(
@@ -59,6 +61,7 @@ ROLLOUT_SCHEMA = pa.schema(
         ("advantage", pa.float64()),
         ("copy_of", pa.string()),
         ("fastest_shown", pa.float64()),
+        ("shown_speedups", pa.list_(pa.float64())),
     ]
 )
 

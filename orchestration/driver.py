@@ -15,9 +15,11 @@ from orchestration.phases import Phase, schedule
 from orchestration.report import build_report, render_html
 from orchestration.report.progress import Progress
 from orchestration.session import Session
+from orchestration.step.constants import as_step, constant_policies
 from orchestration.step.figures import separate_held_out
 from orchestration.step.gathering import Gathering
 from orchestration.step.learning import learn_beside
+from orchestration.step.reading import Lessons
 
 _log = logging.getLogger(__name__)
 _MAX_RECOVERIES = 3
@@ -60,6 +62,8 @@ def train(session: Session) -> None:
             session.progress.note(f"ends early; the same command goes on with {phase.key}")
             return
         assess(session, phase.key)
+    if session.config.assessment.constant_policies:
+        assess_constant_policies(session)
     session.commits.finish()
 
 
@@ -76,10 +80,12 @@ def take_steps(session: Session, phase: Phase) -> None:
         started = time.monotonic()
         result = phase.gather(step)
         result.rollouts = phase.credit(result)
+        result.metrics |= phase.describe(result)
         session.archive.remember(result, session.roles.version)
         with session.archive.storing(phase.key, step, result):
             learned = learn_beside(session.pipeline, session.roles, phase.learn, step, result.rollouts)
         learned["sync_seconds"] = session.roles.push_weights(session.roles.version + 1, session.pipeline)
+        learned |= phase.examine(step)
         learned["step_seconds"] = time.monotonic() - started
         session.log_step(phase.key, step, phase.steps, {**result.metrics, **learned})
         done = step + 1
@@ -106,9 +112,24 @@ def assess(session: Session, stage: str) -> None:
         preset=settings.preset,
     )
     result = session.pipeline.run(wanted)
-    metrics = separate_held_out(result, {task.id for task in session.tasks.held_out})
+    metrics = separate_held_out(result, {task.id for task in session.tasks.held_out}, Lessons(session.taught()))
     session.archive.store(f"assess/{stage}", 0, result)
     session.commit_assessment(stage, metrics)
+
+
+def assess_constant_policies(session: Session) -> None:
+    """Judges once what a policy would hand over that only looks lessons up, and the reference of every task.
+
+    The verdict on the reference says how fast the baselines are, also on tasks without any other right program.
+    """
+    references, preset = session.prompts.references, session.config.assessment.preset
+    tasks = [task.id for task in session.tasks.assessed]
+    for stage, candidates in constant_policies(tasks, references, session.taught()).items():
+        if not session.commits.has_assessed(stage):
+            session.progress.stage(stage)
+            verdicts = session.pipeline.evaluate(candidates, preset)
+            session.archive.keep(stage, as_step(candidates, verdicts, references))
+            session.commits.record_assessment(stage)
 
 
 def report(session: Session) -> None:

@@ -28,6 +28,7 @@ from orchestration.run.interrupt import EarlyEnd
 from orchestration.run.state import (
     RunState,
     extend_schedule,
+    phase_key,
     record_changes,
     refuse_fixed_changes,
     split_phase_key,
@@ -173,7 +174,14 @@ class Session:
             self.archive,
             self.roles.learner,
             self.commits.memory_of,
+            self.tasks.held_out,
         )
+
+    def taught(self) -> list[Mapping[str, Any]]:
+        """The lessons that the SFT of all cycles has taught so far."""
+        cycles = range(1, self.config.schedule.cycles + 1)
+        memories = (self.commits.memory_of(phase_key(cycle, "sft")) for cycle in cycles)
+        return [lesson for memory in memories for lesson in memory.get("lessons", ())]
 
     # Committing
 

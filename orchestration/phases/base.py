@@ -13,6 +13,7 @@ from learners.records import Rollout, Sample
 from orchestration.phases.context import PhaseContext
 from orchestration.run.state import phase_key
 from orchestration.step.gathering import Gathering
+from orchestration.step.reading import Lessons, lessons_of, reading
 from orchestration.step.records import Prompt, StepResult
 
 
@@ -27,6 +28,7 @@ class Phase(ABC):
         self.context = context
         self.cycle = cycle
         self.memory: dict[str, Any] = {}
+        self._lessons: Lessons | None = None
 
     @property
     def key(self) -> str:
@@ -80,6 +82,19 @@ class Phase(ABC):
     def credit(self, result: StepResult) -> list[Rollout]:
         """The rollouts with rewards and advantages."""
         return result.rollouts
+
+    def describe(self, result: StepResult) -> dict[str, float]:
+        """Metrics of how the step's responses use what they were shown and taught."""
+        if not result.rollouts:
+            return {}
+        if self._lessons is None:
+            keys = [phase_key(cycle, "sft") for cycle in range(1, self.cycle + 1)]
+            self._lessons = lessons_of(self.context.memory_of, keys)
+        return reading(result.rollouts, self._lessons)
+
+    def examine(self, step: int) -> dict[str, float]:
+        """Metrics of the policy that a step has made, once the engines have it."""
+        return {}
 
     @abstractmethod
     def learn(self, step: int, rollouts: Sequence[Rollout]) -> dict[str, float]:

@@ -17,8 +17,9 @@ from orchestration.step.prompts import PromptWriter
 class PhaseContext:
     """One run as its phases see it.
 
-    `tasks` are those that the run trains on. `learner` drives the learner's ranks together. `memory_of` gives what a
-    phase of this run has committed so far, by the phase's key; an empty mapping for a phase that has not begun.
+    `tasks` are those that the run trains on, `held_out` the others. `learner` drives the learner's ranks together.
+    `memory_of` gives what a phase of this run has committed so far, by the phase's key; an empty mapping for a phase
+    that has not begun.
     """
 
     config: RunConfig
@@ -28,3 +29,4 @@ class PhaseContext:
     archive: Archive
     learner: Any
     memory_of: Callable[[str], Mapping[str, Any]]
+    held_out: Sequence[Task] = ()

@@ -19,11 +19,11 @@ from learners.advantages import RunningStatistics, advantages_of
 from learners.records import Rollout, Sample
 from orchestration.phases.base import Phase
 from orchestration.phases.context import PhaseContext
-from orchestration.phases.rehearsal import Rehearsal
 from orchestration.phases.task_draw import TaskDraw
 from orchestration.run.state import phase_key
 from orchestration.step.gathering import Gathering
 from orchestration.step.records import Prompt, StepResult
+from orchestration.step.rehearsal import Rehearsal
 
 
 class _Replacement:

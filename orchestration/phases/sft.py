@@ -1,15 +1,18 @@
 """Supervised fine-tuning on programs that teachers proposed and the evaluator verified (CUDA-L1 section 2.2).
 
-Step 0 gathers the lessons; every further step is one epoch over them.
+Step 0 gathers the lessons; every further step is one epoch over them. A policy that learns lessons by heart loses
+its entropy, so the phase measures that on held-out prompts and may end early.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
+
+import numpy as np
 
 from evaluators.records import Candidate, Verdict
 from evaluators.reward import is_success, worth_of
@@ -18,6 +21,7 @@ from orchestration.phases.base import Phase, train_in_batches
 from orchestration.step.figures import remeasured
 from orchestration.step.records import Prompt, StepResult
 from orchestration.step.teachers import Proposal, TeacherRounds, make_teachers
+from orchestration.step.variety import token_entropy
 
 _log = logging.getLogger(__name__)
 _FINAL_SHARE = 0.1  # of the learning rate, with which the last epoch ends
@@ -108,6 +112,33 @@ class Sft(Phase):
         )
         self.memory["optimiser_steps"] = done + metrics.get("optimiser_steps", 0.0)
         return metrics
+
+    def examine(self, step: int) -> dict[str, float]:
+        """The policy's entropy on held-out prompts, by a few responses of its own that nobody judges.
+
+        They are sampled at temperature 1 from the same prompts after each epoch. Step 0 measures the policy before it
+        is taught.
+        """
+        context, wanted = self.context, self.context.config.sft.entropy_samples
+        if not context.held_out or not wanted:
+            return {}
+        order = np.random.default_rng([context.config.seed, *f"{self.key}entropy".encode()])
+        chosen = [context.held_out[index].id for index in order.permutation(len(context.held_out))[:wanted]]
+        prompts = [context.prompts.one_shot(task_id) for task_id in chosen]
+        entropy = token_entropy(context.pipeline.sample(prompts, -(-wanted // len(prompts)), 1.0))
+        if entropy is None:
+            return {}
+        self.memory["entropy"] = entropy
+        return {"held_out/token_entropy": entropy}
+
+    def remaining(self, done: int) -> Iterator[int]:
+        """Ends early if an epoch left the policy less entropy than `sft.min_entropy`."""
+        for step in range(done, self.steps):
+            entropy: float = self.memory.get("entropy", math.inf)
+            if step > 1 and entropy < self.context.config.sft.min_entropy:
+                _log.info("%s: ends after epoch %d with %.2f nats per token", self.key, step - 1, entropy)
+                return
+            yield step
 
     def _share_of_rate(self, epoch: int, optimiser_step: int) -> float:
         """The learning rate of an optimiser step, as a share of the configured one.

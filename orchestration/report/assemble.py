@@ -7,34 +7,33 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from configs.load import dump_config
-from configs.schema import PHASES, RunConfig
+from configs.schema import RunConfig
 from evaluators.audit.marks import Mark
-from evaluators.records import HINT, Outcome
+from orchestration.report.constants import Speedups, constant_rows
+from orchestration.report.draws import DrawSummary, summarise_draws
+from orchestration.report.keys import ASSESSMENT, is_training, label_of, phase_order, split_key
+from orchestration.report.observed import Metrics, Reading, Variety, readings_of, variety_of
+from orchestration.report.rows import RunRows
 from orchestration.report.statistics import AssessmentRow, StageSummary, TaskSummary, summarise, summarise_tasks
 from orchestration.run.directory import RunDirectory
 from orchestration.run.kernels import Kernel
-from orchestration.run.state import RunState
-
-ASSESSMENT = "assess/"
-"""Prefix of an assessment's phase key: `assess/base`, `assess/1-sft`. Training phases have none: `1-sft`, ..."""
-
-NO_CODE = "no_code"
-"""The outcome of a sample whose response contains no program."""
+from orchestration.run.state import CONSTANT, RunState
+from orchestration.step.constants import NEAREST_LESSONS
 
 _KL_NAME = re.compile(r"(^|[/_.])kl($|[/_.])")
 
 
 @dataclass(frozen=True)
 class Stage:
-    """One assessment of the policy: before training (`base`), or after a phase.
+    """One assessment of the policy: before training (`base`), or after a phase. Or a constant policy.
 
     Figures cover only the tasks that can tell a good program from a cheat. `marked` summarises the other tasks.
-    `findings` counts the samples by kind of the guard's findings.
+    `findings` counts the samples by kind of the guard's findings. `draws`: what several samples of a task are worth.
+    `variety`: how much the samples differ; None if the run did not record it.
     """
 
     key: str
@@ -46,14 +45,20 @@ class Stage:
     findings: Mapping[str, int]
     speedups: tuple[float, ...]
     marked: tuple[TaskSummary, ...]
+    draws: tuple[DrawSummary, ...]
+    variety: Variety | None = None
 
 
 @dataclass(frozen=True)
 class Group:
-    """The stages of one group of tasks: those trained on, or those held out. `title` is empty if none are held out."""
+    """The stages of one group of tasks: those trained on, or those held out. `title` is empty if none are held out.
+
+    `constants`: policies that give one program for each task, whatever is sampled (`orchestration.report.constants`).
+    """
 
     title: str
     stages: tuple[Stage, ...]
+    constants: tuple[Stage, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -78,10 +83,10 @@ class StepPoint:
 class Report:
     """Everything that is shown of a run.
 
-    `stages`: of the tasks that the run trains on. `held_out`: the same stages of the held-out tasks, empty if there are
-    none. `phases`: key and label of each training phase, in order. `findings`: for each phase, the number of its
+    `phases`: key and label of each training phase, in order. `findings`: for each phase, the number of its
     rollouts by kind of the guard's findings. `marks`: by id, those of the run's tasks that cannot tell a good program
-    from a cheat. The run left them out, or kept them in no figure but their own.
+    from a cheat. The run left them out, or kept them in no figure but their own. `readings`: by the key of a training
+    phase, how its answers use the exemplars that they were shown. `groups`: the stages by group of tasks.
     """
 
     name: str
@@ -89,20 +94,23 @@ class Report:
     config: RunConfig
     config_text: str
     state: RunState | None
-    stages: tuple[Stage, ...]
+    groups: tuple[Group, ...]
     phases: tuple[tuple[str, str], ...]
     steps: tuple[StepPoint, ...]
     findings: Mapping[str, Mapping[str, int]]
     kernels: tuple[Kernel, ...]
     marks: Mapping[str, Mark]
-    held_out: tuple[Stage, ...]
+    readings: Mapping[str, Reading]
 
     @property
-    def groups(self) -> tuple[Group, ...]:
-        """The stages by group of tasks."""
-        if not self.held_out:
-            return (Group("", self.stages),)
-        return Group("Training tasks", self.stages), Group("Held-out tasks", self.held_out)
+    def stages(self) -> tuple[Stage, ...]:
+        """The stages of the tasks that the run trains on."""
+        return self.groups[0].stages
+
+    @property
+    def held_out(self) -> tuple[Stage, ...]:
+        """The same stages of the held-out tasks, empty if there are none."""
+        return self.groups[1].stages if len(self.groups) > 1 else ()
 
     @property
     def status(self) -> str:
@@ -121,46 +129,51 @@ class Report:
         )
 
 
-def build_report(run: RunDirectory) -> Report:
-    """The report of a run. Raises RunDirectoryError if the folder holds none."""
+def build_report(run: RunDirectory, baselines: Speedups | None = None) -> Report:
+    """The report of a run. Raises RunDirectoryError if the folder holds none.
+
+    `baselines`: their speed-ups over eager by task, for tasks on which the run itself did not measure them.
+    """
     stored = run.read_stored_config()
-    config = stored.config
-    columns = ["task_id", "candidate_digest", "outcome", "reward", "copy_of"]
-    samples = run.samples.read(columns=columns).to_pylist()
-    verdicts, marks = _read_verdicts(run, config), run.read_marks()
+    config, known, marks = stored.config, RunRows(run, stored.config), run.read_marks()
     rows: dict[str, list[AssessmentRow]] = defaultdict(list)
     rollouts: _Rollouts = defaultdict(list)
-    for sample in samples:
-        row = _to_row(sample, verdicts)
-        if sample["phase"].startswith(ASSESSMENT):
-            rows[sample["phase"].removeprefix(ASSESSMENT)].append(row)
+    for sample in known.samples:
+        row = known.row_of(sample)
+        if sample["phase"].startswith((ASSESSMENT, CONSTANT)):
+            rows[sample["phase"]].append(row)
         elif row.task_id not in marks:
             rollouts[sample["phase"], sample["step"]].append((row, sample["reward"]))
-    metrics = run.metrics.read().to_pylist()
-    phases = _training_phases(rollouts, metrics)
-    keys = sorted(rows, key=phase_order)
-    is_numbered = config.schedule.cycles > 1 or any(_cycle(key) > 1 for key in [*keys, *phases])
-    held_out = set(run.read_held_out())
-
-    def stages(*, of_held_out: bool) -> tuple[Stage, ...]:
-        return tuple(
+    metrics = Metrics(run.metrics.read().to_pylist())
+    phases = sorted(filter(is_training, {phase for phase, _ in rollouts} | metrics.phases), key=phase_order)
+    keys = sorted((key.removeprefix(ASSESSMENT) for key in rows if key.startswith(ASSESSMENT)), key=phase_order)
+    is_numbered = config.schedule.cycles > 1 or any(split_key(key)[0] > 1 for key in [*keys, *phases])
+    has_marked = bool(marks) and config.tasks.marked == "keep"  # metrics are of all tasks, also of these
+    known_baselines = {**(baselines or {}), **known.baselines}
+    groups = []
+    for title, of_held_out, tasks in _divide(rows, set(run.read_held_out())):
+        stages = tuple(
             _build_stage(
                 key,
-                _label(key, is_numbered),
-                [row for row in rows[key] if (row.task_id in held_out) is of_held_out],
+                label_of(key, is_numbered),
+                [row for row in rows[f"{ASSESSMENT}{key}"] if row.task_id in tasks],
                 marks,
+                None if has_marked else variety_of(metrics, f"{ASSESSMENT}{key}", of_held_out=of_held_out),
             )
             for key in keys
         )
-
+        constants = constant_rows(tasks, known_baselines, rows.get(NEAREST_LESSONS, ()), config.evaluator.baselines)
+        groups.append(
+            Group(title, stages, tuple(_build_stage(name, name, own, marks) for name, own in constants.items()))
+        )
     return Report(
         name=config.name,
         place=str(run),
         config=config,
         config_text="".join(f"# {loss}\n" for loss in stored.losses) + dump_config(config),
         state=run.read_state(),
-        stages=stages(of_held_out=False),
-        phases=tuple((phase, _label(phase, is_numbered)) for phase in phases),
+        groups=tuple(groups),
+        phases=tuple((phase, label_of(phase, is_numbered)) for phase in phases),
         steps=tuple(_build_steps(rollouts, metrics)),
         findings={
             phase: _count_findings(row for (key, _), pairs in rollouts.items() if key == phase for row, _ in pairs)
@@ -168,52 +181,29 @@ def build_report(run: RunDirectory) -> Report:
         },
         kernels=tuple(run.kernels.read()),
         marks=marks,
-        held_out=stages(of_held_out=True) if held_out else (),
+        readings=readings_of(metrics, phases),
     )
+
+
+_Rows = Mapping[str, Sequence[AssessmentRow]]
+"""Assessed samples, by phase key."""
+
+
+def _divide(rows: _Rows, held_out: set[str]) -> Iterator[tuple[str, bool, list[str]]]:
+    """The groups of tasks: title, whether they are held out, and the ids of the assessed tasks."""
+    tasks = {row.task_id for key, of_key in rows.items() if key.startswith(ASSESSMENT) for row in of_key}
+    yield "Training tasks" if held_out else "", False, sorted(tasks - held_out)
+    if held_out:
+        yield "Held-out tasks", True, sorted(tasks & held_out)
 
 
 _Rollouts = dict[tuple[str, int], list[tuple[AssessmentRow, float | None]]]
 """Rollouts with their rewards, by phase and step."""
 
-_Verdicts = dict[tuple[str | None, str], tuple[str, dict[str, float], tuple[str, ...]]]
-"""Outcome, speed-ups and kinds of deciding findings, by phase and candidate."""
 
-
-def _read_verdicts(run: RunDirectory, config: RunConfig) -> _Verdicts:
-    """The verdict of every candidate by (phase, digest), and by (None, digest) for other phases: a program is not
-    evaluated again if an earlier phase proposed it."""
-    verdicts: _Verdicts = {}
-    for row in run.verdicts.read(columns=["candidate", "arch", "outcome", "speedups", "guard"]).to_pylist():
-        if row["arch"] == config.evaluator.arch:
-            speedups = {
-                name: estimate["value"]
-                for name, estimate in dict(row["speedups"]).items()
-                if name in config.evaluator.baselines
-            }
-            kinds = tuple(dict.fromkeys(finding["kind"] for finding in row["guard"] if finding["severity"] != HINT))
-            verdict = (row["outcome"], speedups, kinds)
-            verdicts[row["phase"], row["candidate"]] = verdicts[None, row["candidate"]] = verdict
-    return verdicts
-
-
-def _to_row(sample: Mapping[str, Any], verdicts: _Verdicts) -> AssessmentRow:
-    """The sample with its verdict: that of its own phase, else that of another phase."""
-    digest = sample["candidate_digest"]
-    verdict = verdicts.get((sample["phase"], digest)) or verdicts.get((None, digest))
-    if digest is None or verdict is None:
-        return AssessmentRow(sample["task_id"], sample["outcome"] or (Outcome.INFRA if digest else NO_CODE))
-    return AssessmentRow(sample["task_id"], *verdict, sample["copy_of"])
-
-
-def _training_phases(rollouts: _Rollouts, metrics: Iterable[Mapping[str, Any]]) -> list[str]:
-    """The keys of the training phases that have rollouts or metrics, in order."""
-    keys = {phase for phase, _ in rollouts} | {
-        row["phase"] for row in metrics if not row["phase"].startswith(ASSESSMENT)
-    }
-    return sorted((key for key in keys if phase_order(key)[0] < _UNKNOWN), key=phase_order)
-
-
-def _build_stage(key: str, label: str, rows: list[AssessmentRow], marks: Mapping[str, Mark]) -> Stage:
+def _build_stage(
+    key: str, label: str, rows: Sequence[AssessmentRow], marks: Mapping[str, Mark], variety: Variety | None = None
+) -> Stage:
     unmarked = [row for row in rows if row.task_id not in marks]
     return Stage(
         key=key,
@@ -225,6 +215,8 @@ def _build_stage(key: str, label: str, rows: list[AssessmentRow], marks: Mapping
         findings=_count_findings(unmarked),
         speedups=tuple(speed for row in unmarked if (speed := row.over_eager) is not None),
         marked=tuple(summarise_tasks(row for row in rows if row.task_id in marks)),
+        draws=tuple(summarise_draws(unmarked)),
+        variety=variety,
     )
 
 
@@ -233,9 +225,9 @@ def _count_findings(rows: Iterable[AssessmentRow]) -> Counter[str]:
     return Counter(kind for row in rows for kind in row.findings)
 
 
-def _build_steps(rollouts: _Rollouts, metrics: Iterable[Mapping[str, Any]]) -> list[StepPoint]:
+def _build_steps(rollouts: _Rollouts, metrics: Metrics) -> list[StepPoint]:
     """One point per training step that sampled. A step that only fits given programs (SFT) has none."""
-    kl = {(row["phase"], row["step"]): row["value"] for row in metrics if _KL_NAME.search(row["name"])}
+    kl = {(row["phase"], row["step"]): row["value"] for row in metrics.rows if _KL_NAME.search(row["name"])}
     points = []
     for (phase, step), pairs in sorted(rollouts.items(), key=lambda item: (phase_order(item[0][0]), item[0][1])):
         points.append(
@@ -262,31 +254,3 @@ def _share_of_copies(rows: Sequence[AssessmentRow]) -> float | None:
 
 def _mean(values: list[float]) -> float | None:
     return sum(values) / len(values) if values else None
-
-
-_UNKNOWN = 1_000_000
-"""Sorts unknown keys after every cycle."""
-
-
-def _cycle(key: str) -> int:
-    """The cycle of a phase's key, 0 if the key has none."""
-    number, dash, _ = key.partition("-")
-    return int(number) if dash and number.isdecimal() else 0
-
-
-def phase_order(key: str) -> tuple[int, int, str]:
-    """Sorts keys: `base`, then by cycle and phase, then all others by name."""
-    phase = key.partition("-")[2]
-    if key == "base":
-        return 0, 0, key
-    if _cycle(key) and phase in PHASES:
-        return _cycle(key), PHASES.index(phase), key
-    return _UNKNOWN, 0, key
-
-
-def _label(key: str, is_numbered: bool) -> str:
-    """`1-sft` becomes `sft`, or `sft (1)` in a run of several cycles."""
-    if not _cycle(key):
-        return key
-    phase = key.partition("-")[2]
-    return f"{phase} ({_cycle(key)})" if is_numbered else phase

@@ -1,16 +1,20 @@
 """Bootstrap intervals for figures of a stage. Pure functions over arrays.
 
-The bootstrap draws samples anew within each task, because the tasks are fixed and the samples vary.
+An interval over tasks says what other tasks of the same kind would have shown. It draws tasks, each with its samples.
+An interval over samples says what other samples of these very tasks would have shown. Tasks differ far more than the
+samples of a task, so the second is much narrower, and says nothing about other tasks.
 """
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import cast
+from typing import Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import t
 
 from evaluators.records import Estimate
 
@@ -18,6 +22,8 @@ RESAMPLES = 2000
 CONFIDENCE = 0.95
 
 Floats = NDArray[np.float64]
+Level = Literal["tasks", "samples"]
+"""What is drawn anew: tasks, or samples within each task."""
 
 
 def as_array(values: Iterable[float | None]) -> Floats:
@@ -25,12 +31,55 @@ def as_array(values: Iterable[float | None]) -> Floats:
     return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
 
 
-def resample(task_ids: Sequence[str], seed: int) -> Floats:
-    """The weight of each sample in each resample: [RESAMPLES, samples]. `task_ids`: of each sample.
+def resample(sides: Sequence[Sequence[str]], seed: int, over: Level = "tasks") -> list[Floats]:
+    """The weight of each sample in each resample, for each side of a comparison: [RESAMPLES, samples].
 
-    Within a task of n samples, n - 1 are drawn with replacement and weigh n / (n - 1). Drawing n would understate the
-    variance by that factor, which is a quarter of it at four samples per task (Rao and Wu 1988). A task of one sample
-    says nothing about its own spread. So the samples of all such tasks are drawn together, which overstates it.
+    `sides`: the task of each sample. Over tasks, all sides get the same draws, so that they are compared task by task.
+    A single task says nothing about others: its interval is over its samples.
+    """
+    if over == "samples" or len({task_id for side in sides for task_id in side}) < 2:
+        return [_draw_samples(side, [seed, index]) for index, side in enumerate(sides)]
+    return _draw_tasks(sides, seed)
+
+
+def draw_with_replacement(n: int, generator: np.random.Generator, draws: int = 0) -> Floats:
+    """The weight of each of `n` units in each resample: [RESAMPLES, n].
+
+    `draws` units are drawn, by default n - 1, and weigh n / draws. To draw n would understate the variance by the
+    factor (n - 1) / n, which is a quarter of it for four units (Rao and Wu 1988). A single unit always weighs 1.
+    """
+    if n < 2:
+        return np.ones((RESAMPLES, n))
+    draws = draws or n - 1
+    counts = generator.multinomial(draws, np.full(n, 1 / n), size=RESAMPLES)
+    return cast(Floats, counts * (n / draws))
+
+
+def student(freedom: float) -> float:
+    """The half width of an interval in deviations, by Student's t with these degrees of freedom (inf: the normal)."""
+    return float(t.ppf((1 + CONFIDENCE) / 2, freedom))
+
+
+def _draw_tasks(sides: Sequence[Sequence[str]], seed: int) -> list[Floats]:
+    """Tasks are drawn. A drawn task keeps all its samples.
+
+    The samples of a drawn task are not drawn again: the spread between tasks already contains their own spread, which
+    would count twice (Davison and Hinkley 1997, section 3.8). In Rao and Wu's bootstrap for two stages, the weight of
+    the second stage is the share of all possible tasks that were taken, which is nothing here.
+    """
+    names = sorted({task_id for side in sides for task_id in side})
+    place = {name: index for index, name in enumerate(names)}
+    few = (student(len(names) - 1) / student(math.inf)) ** 2
+    draws = max(round((len(names) - 1) / few), 1)
+    weights = draw_with_replacement(len(names), np.random.default_rng(seed), draws)
+    return [weights[:, [place[task_id] for task_id in side]] for side in sides]
+
+
+def _draw_samples(task_ids: Sequence[str], seed: Sequence[int]) -> Floats:
+    """Samples are drawn within each task.
+
+    A task of one sample says nothing about its own spread. So the samples of all such tasks are drawn together, which
+    overstates it.
     """
     groups: dict[str, list[int]] = defaultdict(list)
     for index, task_id in enumerate(task_ids):
@@ -40,10 +89,7 @@ def resample(task_ids: Sequence[str], seed: int) -> Floats:
     generator = np.random.default_rng(seed)
     weights = np.ones((RESAMPLES, len(task_ids)))
     for members in strata:
-        n = len(members)
-        if n > 1:
-            counts = generator.multinomial(n - 1, np.full(n, 1 / n), size=RESAMPLES)
-            weights[:, members] = counts * (n / (n - 1))
+        weights[:, members] = draw_with_replacement(len(members), generator)
     return weights
 
 

@@ -1,18 +1,23 @@
-"""How one policy's samples compare with another's, each figure with its 95 % bootstrap interval. Pure functions."""
+"""How one policy's samples compare with another's, each figure with its 95 % bootstrap interval. Pure functions.
+
+Intervals are over tasks, unless `over` says samples (`orchestration.report.bootstrap`). Both sides then get the same
+draws of tasks: what is compared is what the two policies make of one task.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from evaluators.records import Estimate
 from orchestration.report.bootstrap import (
     RESAMPLES,
     Floats,
+    Level,
     as_array,
     estimate_from,
     mean_without_nan,
@@ -20,6 +25,9 @@ from orchestration.report.bootstrap import (
     weighted_mean,
 )
 from orchestration.report.statistics import AssessmentRow
+
+Rows = Sequence[AssessmentRow]
+Side = TypeVar("Side")
 
 
 @dataclass(frozen=True)
@@ -41,12 +49,13 @@ class PooledComparison:
     per_seed: tuple[Comparison, ...]
 
 
-def compare(first: Sequence[AssessmentRow], second: Sequence[AssessmentRow]) -> Comparison:
+def compare(first: Rows, second: Rows, over: Level = "tasks") -> Comparison:
     """Second minus first: success rate and mean speed-ups. An interval above 0 is a gain."""
-    return _difference(_draws(first, 0), _draws(second, 1))
+    one, other = _weighted(first, second, over=over)
+    return _difference(_draws(*one), _draws(*other))
 
 
-def overall(rows: Sequence[AssessmentRow]) -> Estimate | None:
+def overall(rows: Rows, over: Level = "tasks") -> Estimate | None:
     """The geometric mean of the speed-up over eager of all samples. A sample that is not correct counts as 1, because
     the reference is kept in its place.
 
@@ -54,35 +63,45 @@ def overall(rows: Sequence[AssessmentRow]) -> Estimate | None:
     """
     if not rows:
         return None
-    value, draws = _mean_logarithm(rows, 0)
+    value, draws = _mean_logarithm(*_weighted(rows, over=over)[0])
     return estimate_from(math.exp(value), np.exp(draws), len(rows))
 
 
-def overall_gain(first: Sequence[AssessmentRow], second: Sequence[AssessmentRow]) -> Estimate | None:
+def overall_gain(first: Rows, second: Rows, over: Level = "tasks") -> Estimate | None:
     """The second's `overall` divided by the first's. None if one side has no samples."""
-    if not first or not second:
+    return pooled_gain([first], [second], over)
+
+
+def pooled_gain(first: Sequence[Rows], second: Sequence[Rows], over: Level = "tasks") -> Estimate | None:
+    """`overall_gain` over several training seeds. `first[i]` and `second[i]` must have the same training seed.
+
+    The value is the geometric mean of the seeds' gains. Every resample draws seeds, and tasks or samples. Seeds share
+    their tasks, so a drawn task is drawn for all of them. None if a side of a seed has no samples. Raises ValueError as
+    `compare_seeds` does.
+    """
+    _check_seeds(first, second)
+    if not all([*first, *second]):
         return None
-    (a, draws_a), (b, draws_b) = _mean_logarithm(first, 0), _mean_logarithm(second, 1)
-    return estimate_from(math.exp(b - a), np.exp(draws_b - draws_a), min(len(first), len(second)))
+    sides = [_mean_logarithm(*side) for side in _weighted(*first, *second, over=over)]
+    gains = [(b - a, draws_b - draws_a) for (a, draws_a), (b, draws_b) in _pairs(sides)]
+    value = float(np.mean([gain for gain, _ in gains]))
+    pooled = mean_without_nan(_chosen([draws for _, draws in gains]))
+    return estimate_from(math.exp(value), np.exp(pooled), min(map(len, [*first, *second])))
 
 
-def compare_seeds(
-    first: Sequence[Sequence[AssessmentRow]], second: Sequence[Sequence[AssessmentRow]]
-) -> PooledComparison:
+def compare_seeds(first: Sequence[Rows], second: Sequence[Rows], over: Level = "tasks") -> PooledComparison:
     """Second minus first over several training seeds. `first[i]` and `second[i]` must have the same training seed.
 
-    The means over seeds and their difference have intervals from a hierarchical bootstrap. Every resample draws seeds
-    anew (the same seeds for both sides, which are paired), and samples anew within each seed's tasks. With few seeds,
-    this is the honest interval for another set of seeds. Each seed's own difference is given, too. Raises ValueError if
-    there are no seeds, or not as many on both sides.
+    The means over seeds and their difference have intervals from a bootstrap over seeds, and over tasks or samples.
+    Every resample draws seeds (the same for both sides, which are paired). A drawn task is drawn for all seeds, which
+    share their tasks; samples are drawn within each seed's tasks. With few seeds, this is the honest interval for
+    another set of seeds. Each seed's own difference is given, too. Raises ValueError if there are no seeds, or not as
+    many on both sides.
     """
-    if len(first) != len(second) or not first:
-        raise ValueError(f"both sides must have the same seeds, at least one; got {len(first)} and {len(second)}")
-    of_first = [_draws(rows, 2000 * index) for index, rows in enumerate(first)]
-    of_second = [_draws(rows, 2000 * index + 1) for index, rows in enumerate(second)]
-    per_seed = tuple(_difference(a, b) for a, b in zip(of_first, of_second, strict=True))
-    chosen = np.random.default_rng(0).integers(len(first), size=(RESAMPLES, len(first)))
-    a, b = _pool_seeds(of_first, chosen), _pool_seeds(of_second, chosen)
+    _check_seeds(first, second)
+    sides = [_draws(*side) for side in _weighted(*first, *second, over=over)]
+    per_seed = tuple(_difference(a, b) for a, b in _pairs(sides))
+    a, b = _pool_seeds(sides[: len(first)]), _pool_seeds(sides[len(first) :])
     zeros = tuple((0.0, np.zeros(RESAMPLES), n) for _, _, n in a)
     return PooledComparison(_difference(zeros, a), _difference(zeros, b), _difference(a, b), per_seed)
 
@@ -92,8 +111,23 @@ Draws = tuple[tuple[float | None, Floats, int], ...]
 correct sample), and the number of samples behind it."""
 
 
-def _draws(rows: Sequence[AssessmentRow], seed: int) -> Draws:
-    weights = resample([row.task_id for row in rows], seed)
+def _check_seeds(first: Sequence[Rows], second: Sequence[Rows]) -> None:
+    if len(first) != len(second) or not first:
+        raise ValueError(f"both sides must have the same seeds, at least one; got {len(first)} and {len(second)}")
+
+
+def _weighted(*sides: Rows, over: Level) -> list[tuple[Rows, Floats]]:
+    """Each side with its weights [RESAMPLES, samples]. Over tasks, all sides have the same draws."""
+    return list(zip(sides, resample([[row.task_id for row in rows] for rows in sides], 0, over), strict=True))
+
+
+def _pairs(sides: Sequence[Side]) -> list[tuple[Side, Side]]:
+    """Of the first sides of all seeds, followed by the second ones: both sides of each seed."""
+    half = len(sides) // 2
+    return list(zip(sides[:half], sides[half:], strict=True))
+
+
+def _draws(rows: Rows, weights: Floats) -> Draws:
     columns = [
         np.array([float(row.is_correct) for row in rows]),
         as_array(row.over_eager for row in rows),
@@ -107,20 +141,30 @@ def _draws(rows: Sequence[AssessmentRow], seed: int) -> Draws:
     return tuple(draws)
 
 
-def _mean_logarithm(rows: Sequence[AssessmentRow], seed: int) -> tuple[float, Floats]:
+def _mean_logarithm(rows: Rows, weights: Floats) -> tuple[float, Floats]:
     """The mean logarithm of the speed-ups that `overall` averages, and its resamples [RESAMPLES]."""
     logs = np.log([row.over_eager or 1.0 for row in rows])
-    return float(logs.mean()), weighted_mean(logs, resample([row.task_id for row in rows], seed))
+    return float(logs.mean()), weighted_mean(logs, weights)
 
 
-def _pool_seeds(sides: Sequence[Draws], chosen: NDArray[np.int64]) -> Draws:
-    """The mean over the seeds that have a value, and in each resample over the seeds `chosen` [RESAMPLES, seeds]."""
+def _chosen(draws: Sequence[Floats]) -> Floats:
+    """The resamples of the seeds that each resample draws: [drawn seeds, RESAMPLES], of [RESAMPLES] for each seed.
+
+    One seed less is drawn than there are, which makes the variance of the mean right (Rao and Wu 1988).
+    """
+    seeds = len(draws)
+    chosen = np.random.default_rng(0).integers(seeds, size=(RESAMPLES, max(seeds - 1, 1)))
+    return np.stack(draws)[chosen.T, np.arange(RESAMPLES)]
+
+
+def _pool_seeds(sides: Sequence[Draws]) -> Draws:
+    """The mean over the seeds that have a value, and in each resample over the seeds that it draws."""
     pooled = []
     for column in zip(*sides, strict=True):
         values = [value for value, _, _ in column if value is not None]
-        resamples = np.stack([draws for _, draws, _ in column])[chosen.T, np.arange(RESAMPLES)]  # [seeds, resamples]
         value = sum(values) / len(values) if values else None
-        pooled.append((value, mean_without_nan(resamples), sum(n for _, _, n in column)))
+        resamples = mean_without_nan(_chosen([draws for _, draws, _ in column]))
+        pooled.append((value, resamples, sum(n for _, _, n in column)))
     return tuple(pooled)
 
 

@@ -14,8 +14,10 @@ from markupsafe import Markup
 from evaluators.records import Outcome, Verdict
 from orchestration.report import format as fmt
 from orchestration.report import plots
-from orchestration.report.assemble import NO_CODE, Report
+from orchestration.report.assemble import Report
+from orchestration.report.rows import NO_CODE
 from orchestration.report.statistics import TaskSummary
+from orchestration.report.tables import intervals_note, reading_table, stage_tables
 from orchestration.run.kernels import Kernel
 
 FOLDER = Path(__file__).resolve().parent
@@ -40,6 +42,9 @@ def render_html(report: Report) -> str:
         outcome_names=_outcome_names(report),
         known_outcomes=OUTCOMES,
         groups=[(group, _task_rows([stage.tasks for stage in group.stages])) for group in report.groups],
+        tables=[(group, stage_tables(group)) for group in report.groups],
+        intervals=intervals_note(report.groups[0]),
+        reading=reading_table(report),
         marked=_task_rows([stage.marked for stage in report.stages]),
         programs=[
             _describe_program(kernel)

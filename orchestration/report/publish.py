@@ -17,21 +17,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from evaluators.records import VERDICT_SCHEMA, Estimate
+from evaluators.records import VERDICT_SCHEMA
 from evaluators.stored.verdicts import REUSED_FROM
 from evaluators.tasks import load_tasks
 from orchestration.report import format as fmt
 from orchestration.report import plots
-from orchestration.report.assemble import ASSESSMENT, Group, Report
-from orchestration.report.comparison import compare
+from orchestration.report.assemble import Group, Report
+from orchestration.report.comparison import compare, overall_gain
 from orchestration.report.html import findings_by_kind, light_colours
-from orchestration.report.statistics import StageSummary
+from orchestration.report.keys import ASSESSMENT
+from orchestration.report.tables import Table as Described
+from orchestration.report.tables import intervals_note, reading_table, stage_tables
 from orchestration.run.directory import RunDirectory
 
 FONT = "system-ui, sans-serif"
 SAMPLE_COLUMNS = [
     "task_id", "group", "response", "policy_version", "finish_reason", "candidate_digest", "outcome", "reward",
-    "advantage", "copy_of", "fastest_shown",
+    "advantage", "copy_of", "fastest_shown", "shown_speedups",
 ]  # fmt: skip
 _EVALUATOR_FACTS = ("gpu", "processor", "torch", "cuda", "driver", "preset", "containment")
 
@@ -71,15 +73,8 @@ def _page(report: Report, introduction: Sequence[str], plot_names: Sequence[str]
     parts = [f"# {report.name}", *introduction]
     if not report.stages:
         return "\n\n".join([*parts, "No stage has been assessed yet."]) + "\n"
-    for group in report.groups:
-        parts += [f"## {group.title or 'Stages'}", _stage_table([stage.summary for stage in group.stages])]
-        if gain := _describe_gain(group):
-            parts.append(gain)
+    parts += stage_sections(report)
     parts += [
-        "Ranges are 95 % confidence intervals. *Correct* counts the tasks with at least one correct sample. Speed-ups "
-        "are of the correct samples. The other columns are shares of all samples: *copies* are correct and copy the "
-        "reference, *faster* are correct and more than 1.01x as fast as eager, *improved* are correct and more than "
-        "1.01x as fast as the best baseline.",
         "## Over the steps",
         *(f"![{name}]({name}.svg)" for name in plot_names),
         "The same figures, one line per step: [steps.csv](steps.csv).",
@@ -91,6 +86,24 @@ def _page(report: Report, introduction: Sequence[str], plot_names: Sequence[str]
         *_file_list(),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def stage_sections(report: Report) -> list[str]:
+    """The parts of a page with the figures of the stages, by group of tasks, and of the answers of training."""
+    parts: list[str] = []
+    for group in report.groups:
+        parts.append(f"## {group.title or 'Stages'}")
+        for table in stage_tables(group):
+            parts += [f"### {table.title}", _figures(table)]
+            if group is report.groups[0]:
+                parts.append(table.note)
+        if gain := _describe_gain(group):
+            parts.append(gain)
+        if group is report.groups[0]:
+            parts.append(intervals_note(group))
+    if reading := reading_table(report):
+        parts += [f"## {reading.title}", _figures(reading), reading.note]
+    return parts
 
 
 def _setting(report: Report, evaluator_facts: Mapping[str, str], metrics: pa.Table) -> list[str]:
@@ -133,25 +146,19 @@ def _seconds_by_phase(metrics: pa.Table) -> dict[str, float]:
     return seconds
 
 
-def _stage_table(stages: Sequence[StageSummary]) -> str:
-    head = ["stage", "tasks", "samples", "success", "correct", "copies", "faster", "improved"]
-    head += [f"{name} vs {over}" for over in ("eager", "best") for name in ("mean", "median", "geo-mean")]
-    rows = []
-    for stage in stages:
-        speeds = [
-            _speed(estimate)
-            for speed_summary in (stage.over_eager, stage.over_best)
-            for estimate in (speed_summary.mean, speed_summary.median, speed_summary.geometric_mean)
-        ]
-        correct = f"{stage.correct}/{stage.tasks}"
-        counts = [str(stage.tasks), str(stage.samples), _share(stage.success), correct]
-        shares = [_share(estimate) for estimate in (stage.copies, stage.faster, stage.improved)]
-        rows.append([stage.stage, *counts, *shares, *speeds])
-    return _table(head, rows)
+def _figures(table: Described) -> str:
+    """A table as Markdown, with intervals in brackets behind their figures."""
+    return _table(
+        [table.first, *(column.replace("\n", " ") for column in table.columns)],
+        [
+            [name, *(f"{cell.value} ({cell.below})" if cell.below else cell.value for cell in cells)]
+            for name, cells in (*table.rows, *table.others)
+        ],
+    )
 
 
 def _describe_gain(group: Group) -> str:
-    """How the last stage compares with the first, in one sentence. Empty for a single stage."""
+    """How the last stage compares with the first, in sentences. Empty for a single stage."""
     if len(group.stages) < 2:
         return ""
     first, last = group.stages[0], group.stages[-1]
@@ -163,6 +170,12 @@ def _describe_gain(group: Group) -> str:
     for name, speed in (("eager", comparison.mean_over_eager), ("the best baseline", comparison.mean_over_best)):
         if speed:
             gains.append(f"mean speed-up over {name} {speed.value:+.2f} ({speed.low:+.2f} to {speed.high:+.2f})")
+    over_tasks, over_samples = (overall_gain(first.rows, last.rows, over) for over in ("tasks", "samples"))
+    if over_tasks and over_samples:
+        gains.append(
+            f"all samples {fmt.speed(over_tasks.value)} as fast ({fmt.speed_interval(over_tasks)}; over samples of "
+            f"these very tasks {fmt.speed_interval(over_samples)})"
+        )
     return f"{last.label} against {first.label}: {'; '.join(gains)}." if gains else ""
 
 
@@ -285,13 +298,3 @@ def _table(head: Row, rows: Iterable[Row]) -> str:
 
 def _fenced(language: str, *lines: str) -> str:
     return "\n".join([f"```{language}", *lines, "```"])
-
-
-def _speed(estimate: Estimate | None) -> str:
-    bounds = fmt.speed_interval(estimate)
-    return f"{fmt.speed(fmt.value_of(estimate))} ({bounds})" if bounds else fmt.NOTHING
-
-
-def _share(estimate: Estimate | None) -> str:
-    bounds = fmt.share_interval(estimate)
-    return f"{fmt.share(fmt.value_of(estimate))} ({bounds})" if bounds else fmt.NOTHING

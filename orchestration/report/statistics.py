@@ -1,23 +1,21 @@
-"""Figures of a stage's samples, with 95 % confidence intervals. Pure functions over rows.
+"""Figures of a stage's samples, with 95 % confidence intervals over tasks. Pure functions over rows.
 
-Success rates have Wilson intervals. Speed-ups are described over the correct samples and have bootstrap intervals. No
-figure here is ever NaN: a figure that does not exist is None.
+Shares have Wilson intervals, speed-ups bootstrap intervals. No figure here is ever NaN: a figure that does not exist is
+None.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from scipy.stats import binomtest
 
 from evaluators.records import Estimate, Outcome
 from evaluators.reward import FASTER
 from learners.records import REFERENCE
 from orchestration.report.bootstrap import (
-    CONFIDENCE,
     Floats,
     as_array,
     estimate_from,
@@ -25,6 +23,7 @@ from orchestration.report.bootstrap import (
     weighted_mean,
     weighted_median,
 )
+from orchestration.report.shares import share_of
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,9 @@ class AssessmentRow:
     """One sample of an assessment.
 
     `speedups`: over each of the run's baselines, if the outcome is `ok`. `findings`: the kinds of the guard's findings
-    that decided. `copy_of`: the program of its prompt that it copies (`Rollout.copy_of`).
+    that decided. `copy_of`: the program of its prompt that it copies (`Rollout.copy_of`); None if that is unknown.
+    `is_lesson`: whether the program was taught before. `has_own_kernel`: whether it launched a kernel of its own; None
+    if no GPU was watched. `program`: its digest. `has_best`: whether the baselines of its task are known.
 
     Every other outcome counts as a failure, also `infra`: a sample that could not be measured never flatters.
     """
@@ -42,6 +43,10 @@ class AssessmentRow:
     speedups: Mapping[str, float] = field(default_factory=dict)
     findings: tuple[str, ...] = ()
     copy_of: str | None = None
+    is_lesson: bool = False
+    has_own_kernel: bool | None = None
+    program: str | None = None
+    has_best: bool = True
 
     @property
     def is_correct(self) -> bool:
@@ -54,8 +59,20 @@ class AssessmentRow:
 
     @property
     def over_best(self) -> float | None:
-        """Speed-up over the fastest baseline; None if the sample is not correct."""
-        return min(self.speedups.values()) if self.is_correct and self.speedups else None
+        """Speed-up over the fastest baseline; None if the sample is not correct, or if that is unknown."""
+        return min(self.speedups.values()) if self.is_correct and self.speedups and self.has_best else None
+
+    @property
+    def is_faster(self) -> bool:
+        """Whether it is correct and more than 1.01x as fast as eager."""
+        return (self.over_eager or 0.0) > FASTER
+
+    @property
+    def is_new(self) -> bool | None:
+        """Whether it is correct, and neither a copy nor a program that was taught; None if that is unknown."""
+        if not self.is_correct or self.is_lesson:
+            return False
+        return None if self.copy_of is None else not self.copy_of
 
 
 @dataclass(frozen=True)
@@ -71,8 +88,11 @@ class SpeedSummary:
 class StageSummary:
     """One stage of a run. `correct` counts the tasks with at least one correct sample.
 
-    Shares of all samples: `copies` are correct and copy the reference (None if samples were not checked for that);
-    `faster` and `improved` are correct and more than 1.01x as fast as eager and as the best baseline.
+    Shares of all samples: `copies` are correct and copy the reference, `lessons` are correct and programs that were
+    taught, `new` are correct and neither of these; `faster` and `improved` are correct and more than 1.01x as fast as
+    eager and as the best baseline, `new_faster` are new and faster. `own_kernel` is a share of the correct samples.
+    Those that need to know of copies are None if a correct sample was not checked for that, and so is `own_kernel` if
+    no GPU was watched.
     """
 
     stage: str
@@ -85,11 +105,22 @@ class StageSummary:
     improved: Estimate | None
     faster: Estimate | None
     copies: Estimate | None
+    lessons: Estimate | None
+    new: Estimate | None
+    new_faster: Estimate | None
+    own_kernel: Estimate | None
 
     @property
     def correct_share(self) -> float | None:
         """The share of tasks with at least one correct sample; None without tasks."""
         return self.correct / self.tasks if self.tasks else None
+
+    @property
+    def lessons_of_correct(self) -> float | None:
+        """The share of programs that were taught among the correct samples; None without any."""
+        if not self.lessons or not self.success or not self.success.value:
+            return None
+        return self.lessons.value / self.success.value
 
 
 @dataclass(frozen=True)
@@ -103,30 +134,42 @@ class TaskSummary:
     best: float | None
 
 
-def wilson(successes: int, samples: int) -> Estimate | None:
-    """A share with its Wilson score interval (Wilson 1927); None without samples."""
-    if samples == 0:
-        return None
-    interval = binomtest(successes, samples).proportion_ci(CONFIDENCE, method="wilson")
-    return Estimate(successes / samples, float(interval.low), float(interval.high), samples)
-
-
 def summarise(rows: Iterable[AssessmentRow], stage: str) -> StageSummary:
     """The summary of a stage's samples. The same rows always give the same intervals."""
     rows = list(rows)
-    weights = resample([row.task_id for row in rows], seed=0)
+    correct = [row for row in rows if row.is_correct]
+    (weights,) = resample([[row.task_id for row in rows]], seed=0)
     return StageSummary(
         stage=stage,
         tasks=len({row.task_id for row in rows}),
         samples=len(rows),
-        success=wilson(sum(row.is_correct for row in rows), len(rows)),
-        correct=len({row.task_id for row in rows if row.is_correct}),
+        success=share(rows, lambda row: row.is_correct),
+        correct=len({row.task_id for row in correct}),
         over_eager=_summarise_speeds(as_array(row.over_eager for row in rows), weights),
         over_best=_summarise_speeds(as_array(row.over_best for row in rows), weights),
-        improved=wilson(sum((row.over_best or 0.0) > FASTER for row in rows), len(rows)),
-        faster=wilson(sum((row.over_eager or 0.0) > FASTER for row in rows), len(rows)),
-        copies=_share_of_copies(rows),
+        improved=share(rows, lambda row: (row.over_best or 0.0) > FASTER),
+        faster=share(rows, lambda row: row.is_faster),
+        copies=share(rows, _is_copy),
+        lessons=share(rows, lambda row: row.is_correct and row.is_lesson),
+        new=share(rows, lambda row: row.is_new),
+        new_faster=share(rows, lambda row: row.is_new and row.is_faster),
+        own_kernel=share(correct, lambda row: row.has_own_kernel),
     )
+
+
+def share(rows: Sequence[AssessmentRow], flag: Callable[[AssessmentRow], bool | None]) -> Estimate | None:
+    """The share of the rows that are flagged, with its interval over tasks; None without rows, or if the flag of one is
+    unknown."""
+    flags = [flag(row) for row in rows]
+    known = [value for value in flags if value is not None]
+    return share_of(known, [row.task_id for row in rows]) if len(known) == len(flags) else None
+
+
+def _is_copy(row: AssessmentRow) -> bool | None:
+    """Whether a sample is correct and copies the reference; None if a correct one was not checked for that."""
+    if not row.is_correct:
+        return False
+    return None if row.copy_of is None else row.copy_of == REFERENCE
 
 
 def summarise_tasks(rows: Iterable[AssessmentRow]) -> list[TaskSummary]:
@@ -141,13 +184,6 @@ def summarise_tasks(rows: Iterable[AssessmentRow]) -> list[TaskSummary]:
         correct = sum(row.is_correct for row in samples)
         summaries.append(TaskSummary(task_id, len(samples), correct, mean, max(speeds, default=None)))
     return summaries
-
-
-def _share_of_copies(rows: Sequence[AssessmentRow]) -> Estimate | None:
-    """The share that is correct and copies the reference; None if a correct sample was not checked for that."""
-    if any(row.is_correct and row.copy_of is None for row in rows):
-        return None
-    return wilson(sum(row.is_correct and row.copy_of == REFERENCE for row in rows), len(rows))
 
 
 def _summarise_speeds(values: Floats, weights: Floats) -> SpeedSummary:

@@ -11,15 +11,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from evaluators.records import Estimate
 from orchestration.report import format as fmt
 from orchestration.report.assemble import Group, Report, Stage
-from orchestration.report.statistics import StageSummary, TaskSummary
+from orchestration.report.statistics import TaskSummary
+from orchestration.report.tables import Cell, intervals_note, reading_table, stage_tables
+from orchestration.report.tables import Table as Described
 
 WIDTH = 120
 TASK_WIDTH = 30
 CELL_WIDTH = 19
-_ONE_TABLE = 136  # columns of a table with all figures of a stage
 
 
 def print_report(report: Report, console: Console) -> None:
@@ -32,15 +32,11 @@ def print_report(report: Report, console: Console) -> None:
         return
     for group in report.groups:
         _print_title(group, console)
-        for table in _stage_tables([stage.summary for stage in group.stages], console.width):
-            console.print("", table, sep="\n")
-    console.print(
-        f"\n{report.measurement}.\nSecond lines are 95 % confidence intervals. Speed-ups are of the correct samples. "
-        "Shares of all samples: copies are correct and copy the reference; faster are correct and more than 1.01x as "
-        "fast as eager; improved are correct and more than 1.01x as fast as the best baseline.",
-        style="dim",
-        highlight=False,
-    )
+        for table in stage_tables(group):
+            _print_table(table, console, has_note=group is report.groups[0])
+    if reading := reading_table(report):
+        _print_table(reading, console)
+    console.print(f"\n{report.measurement}. {intervals_note(report.groups[0])}", style="dim", highlight=False)
     for group in report.groups:
         _print_title(group, console)
         console.print("", _task_table(group.stages, console.width), sep="\n")
@@ -69,56 +65,24 @@ def _print_marked(report: Report, console: Console) -> None:
         console.print(textwrap.fill(line, console.width, subsequent_indent="    "), markup=False, highlight=False)
 
 
-def _stage_tables(stages: Sequence[StageSummary], width: int) -> list[Table]:
-    """One table of all figures if the width allows it, else one of outcomes and one of speed-ups."""
-    outcomes = ["tasks", "samples", "success", "correct", "copies", "faster", "improved"]
-    speeds = ["mean\nvs eager", "median\nvs eager", "geo-mean\nvs eager", "mean\nvs best", "median\nvs best"]
-    speeds.append("geo-mean\nvs best")
-    if width >= _ONE_TABLE:
-        return [_stage_table(stages, [*outcomes[:-2], *speeds, *outcomes[-2:]])]
-    return [_stage_table(stages, outcomes), _stage_table(stages, speeds)]
-
-
-def _stage_table(stages: Sequence[StageSummary], columns: Sequence[str]) -> Table:
+def _print_table(described: Described, console: Console, *, has_note: bool = True) -> None:
+    """A table with its title above and, if wanted, its note below. A cell's interval stands in a line of its own."""
     # Without padding, one blank separates the columns.
     table = Table(box=box.SIMPLE_HEAD, padding=0, show_edge=False)
-    table.add_column("stage", no_wrap=True)
-    for column in columns:
+    table.add_column(described.first, no_wrap=True)
+    for column in described.columns:
         table.add_column(column, justify="right", no_wrap=True)
-    for stage in stages:
-        cells = _cells(stage)
-        table.add_row(stage.stage, *(cells[column] for column in columns))
-    return table
+    for index, (name, cells) in enumerate([*described.rows, *described.others]):
+        if described.others and index == len(described.rows):
+            table.add_section()
+        table.add_row(name, *map(_cell, cells))
+    console.print(f"\n[bold]{described.title}[/bold]", table, sep="\n", highlight=False)
+    if has_note:
+        console.print(described.note, style="dim", highlight=False)
 
 
-def _cells(stage: StageSummary) -> dict[str, Text]:
-    """Every figure of a stage, by its column's heading."""
-    cells = {
-        "tasks": Text(str(stage.tasks)),
-        "samples": Text(str(stage.samples)),
-        "success": _share(stage.success),
-        "correct": _two_lines(f"{stage.correct}/{stage.tasks}", f"{fmt.share(stage.correct_share)}"),
-        "copies": _share(stage.copies),
-        "faster": _share(stage.faster),
-        "improved": _share(stage.improved),
-    }
-    for over, speeds in [("eager", stage.over_eager), ("best", stage.over_best)]:
-        cells[f"mean\nvs {over}"] = _speed(speeds.mean)
-        cells[f"median\nvs {over}"] = _speed(speeds.median)
-        cells[f"geo-mean\nvs {over}"] = _speed(speeds.geometric_mean)
-    return cells
-
-
-def _two_lines(value: str, below: str) -> Text:
-    return Text.assemble((value, "bold"), "\n", (below, "dim"))
-
-
-def _share(estimate: Estimate | None) -> Text:
-    return _two_lines(fmt.share(fmt.value_of(estimate)), fmt.share_interval(estimate))
-
-
-def _speed(estimate: Estimate | None) -> Text:
-    return _two_lines(fmt.speed(fmt.value_of(estimate)), fmt.speed_interval(estimate))
+def _cell(cell: Cell) -> Text:
+    return Text.assemble((cell.value, "bold"), *(("\n", (cell.below, "dim")) if cell.below else ()))
 
 
 def _task_table(stages: Sequence[Stage], width: int, *, marked: bool = False) -> Table:

@@ -11,6 +11,9 @@ from configs.checks import leaves
 from configs.load import ConfigError, changed_keys, may_change
 from configs.schema import RunConfig
 
+CONSTANT = "constant/"
+"""Prefix of the phase key of a constant policy's programs, which no phase proposed."""
+
 # The keys that make a phase longer.
 _LENGTHS = {
     "sft": ("sft.epochs",),

@@ -37,6 +37,12 @@ class Archive:
         )
         self._run.kernels.save_best_of(self._config.evaluator.arch, judged)
 
+    def keep(self, key: str, result: StepResult) -> None:
+        """Writes the rows of programs that nobody proposed to be rewarded; they enter nothing else."""
+        self._run.samples.write(key, 0, result.rollouts)
+        self._run.candidates.write(key, 0, result.candidates.values())
+        self._run.verdicts.write(key, 0, result.verdicts.values())
+
     @contextmanager
     def storing(self, key: str, step: int, result: StepResult) -> Iterator[None]:
         """Stores in the background. The block's end waits for it and raises what went wrong."""

@@ -10,23 +10,27 @@ from evaluators.records import Outcome, Verdict
 from evaluators.reward import FASTER
 from evaluators.stored.verdicts import REUSED_FROM
 from learners.records import EXEMPLAR, REFERENCE, Rollout
+from orchestration.step.reading import Lessons, reading
 from orchestration.step.records import StepResult
+from orchestration.step.variety import variety
 
 
-def separate_held_out(result: StepResult, held_out: Container[str]) -> dict[str, float]:
-    """The metrics of a step, with those of the held-out tasks under names of their own, `held_out/...`.
+def separate_held_out(result: StepResult, held_out: Container[str], lessons: Lessons) -> dict[str, float]:
+    """The metrics of an assessment, with those of the held-out tasks under names of their own, `held_out/...`.
 
     The other metrics are then of the training tasks alone, except for rates and counts of the whole step.
     """
     held_out_rollouts = [rollout for rollout in result.rollouts if rollout.task_id in held_out]
-    if not held_out_rollouts:
-        return result.metrics
     others = [rollout for rollout in result.rollouts if rollout.task_id not in held_out]
-    of_all = summarise(result.rollouts, result.verdicts)
+
+    def figures(rollouts: Sequence[Rollout]) -> dict[str, float]:
+        return {**summarise(rollouts, result.verdicts), **variety(rollouts), **reading(rollouts, lessons)}
+
+    of_all = figures(result.rollouts)
     return {
         **{name: value for name, value in result.metrics.items() if name not in of_all},
-        **summarise(others, result.verdicts),
-        **{f"held_out/{name}": value for name, value in summarise(held_out_rollouts, result.verdicts).items()},
+        **figures(others),
+        **{f"held_out/{name}": value for name, value in figures(held_out_rollouts).items()},
     }
 
 

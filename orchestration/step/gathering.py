@@ -16,6 +16,7 @@ from evaluators.records import Candidate, Outcome, Verdict
 from learners.records import EXEMPLAR, REFERENCE, Rollout
 from orchestration.step.figures import remeasured, summarise
 from orchestration.step.records import Prompt, StepResult
+from orchestration.step.variety import variety
 from prompts.parse import parse_response
 
 OnGroup = Callable[[Sequence[Rollout], Mapping[str, Verdict]], Prompt | None]
@@ -35,8 +36,9 @@ class _Group:
 class Gathering:
     """What one step asks for and has received so far.
 
-    It asks for `samples` responses to each prompt, judged at `preset`, and to each further prompt that `on_group`
-    gives. After `deadline` seconds (0: never) from the first request, everything that is missing is given up.
+    It asks for `samples` responses to each prompt, judged at `preset` (not at all if that is empty), and to each
+    further prompt that `on_group` gives. After `deadline` seconds (0: never) from the first request, everything that is
+    missing is given up.
     """
 
     def __init__(
@@ -98,7 +100,7 @@ class Gathering:
             rollout, candidate = rollout_of(group.prompt, completion)
             group.rollouts.append(rollout)
             self.result.rollouts.append(rollout)
-            if candidate is not None and candidate.digest not in self.result.candidates:
+            if candidate is not None and self.preset and candidate.digest not in self.result.candidates:
                 yield candidate
 
     def record_candidate(self, candidate: Candidate, verdict: Verdict | None = None) -> None:
@@ -157,13 +159,14 @@ class Gathering:
         verdicts, begun = self.result.verdicts, self._started or self._created
         self.result.rollouts = [
             replace(rollout, outcome=str(verdicts[rollout.candidate_digest].outcome))
-            if rollout.candidate_digest
+            if rollout.candidate_digest in verdicts
             else rollout
             for rollout in self.result.rollouts
         ]
         self.result.metrics = {
             **self.rates(),
-            **summarise(self.result.rollouts, verdicts),
+            **(summarise(self.result.rollouts, verdicts) if self.preset else {}),
+            **variety(self.result.rollouts),
             "generated_tokens": float(self._tokens),
             "generate_seconds": max(self._generated - begun, 0.0),
             "pipeline_seconds": time.monotonic() - begun,
@@ -189,6 +192,7 @@ def rollout_of(prompt: Prompt, completion: Completion) -> tuple[Rollout, Candida
         policy_version=completion.policy_version,
         finish_reason=completion.finish_reason,
         fastest_shown=prompt.fastest,
+        shown_speedups=prompt.speedups,
     )
     if parsed.code is None:
         return replace(rollout, outcome=str(Outcome.BUILD_ERROR)), None

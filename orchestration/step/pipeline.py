@@ -18,6 +18,7 @@ from actors.pool import ActorPool, wait_any
 from actors.pool_records import PoolExhausted
 from configs.schema import RolloutConfig
 from evaluators.records import Candidate, Task, Verdict
+from learners.records import Rollout
 from orchestration.fleet.placement import EVALUATOR
 from orchestration.fleet.turns import Turns
 from orchestration.step.gathering import Gathering
@@ -81,6 +82,10 @@ class Pipeline:
         for candidate in {candidate.digest: candidate for candidate in candidates}.values():
             self.judging.propose(candidate, gathering)
         return self.finish(gathering).verdicts
+
+    def sample(self, prompts: Sequence[Prompt], samples: int, temperature: float) -> list[Rollout]:
+        """Responses to prompts, whose programs nobody judges. Raises PoolExhausted (see `run`)."""
+        return self.run(Gathering(prompts, samples=samples, temperature=temperature, preset="")).rollouts
 
     def begin(self, gathering: Gathering) -> Gathering:
         """Begins a step, behind those begun before: `finish` waits for it, `meanwhile` goes on with it."""

@@ -56,7 +56,8 @@ class PromptWriter:
             prompt = self._encode(task_id, text)
             if self._fits(prompt):
                 shown = frozenset(Candidate.propose(task_id, shown.source, "").digest for shown in exemplars)
-                return replace(prompt, shown=shown, fastest=max(1.0, *(shown.speedup for shown in exemplars)))
+                speedups = tuple(exemplar.speedup for exemplar in exemplars)
+                return replace(prompt, shown=shown, fastest=max(1.0, *speedups), speedups=speedups)
             # The reference is not printed twice, so to leave it out would win nothing.
             exemplars.remove(max(exemplars, key=lambda shown: (shown.source != reference, len(shown.source))))
         return self.one_shot(task_id)

@@ -13,7 +13,8 @@ class Prompt:
     """One prompt on a task. Its responses form the group of that name.
 
     `ids`: token ids. `reference`: the program that is to be rewritten. `shown`: the digests of the exemplars.
-    `fastest`: the speed-up of the fastest exemplar, or of the reference, which is 1.
+    `fastest`: the speed-up of the fastest exemplar, or of the reference, which is 1. `speedups`: of the exemplars, in
+    their order.
     """
 
     task_id: str
@@ -23,6 +24,7 @@ class Prompt:
     reference: str = ""
     shown: frozenset[str] = frozenset()
     fastest: float = 1.0
+    speedups: tuple[float, ...] = ()
 
 
 @dataclass

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from configs.schema import AssessmentConfig
 from orchestration import driver
 from orchestration.run.interrupt import EarlyEnd
 from orchestration.step.records import StepResult
@@ -44,6 +45,12 @@ class Phase:
     def learn(self, step: int, rollouts: list[Any]) -> dict[str, float]:
         return {}
 
+    def describe(self, result: StepResult) -> dict[str, float]:
+        return {}
+
+    def examine(self, step: int) -> dict[str, float]:
+        return {}
+
     def to_commit(self) -> dict[str, Any]:
         return {}
 
@@ -58,7 +65,7 @@ class Session:
         self.early_end = EarlyEnd()
         self.done: list[str] = []
         self.pipeline = self.roles = self.progress = self.commits = self.archive = self.config = self
-        self.schedule = None
+        self.schedule, self.assessment = None, AssessmentConfig()
         self.version = 0
 
     def context(self) -> Session:

@@ -23,6 +23,7 @@ from orchestration.session import Session
 from orchestration.setup.policy import corpus
 from orchestration.setup.tasks import draw_held_out
 from orchestration.step.figures import separate_held_out
+from orchestration.step.reading import Lessons
 from orchestration.step.records import StepResult
 
 PROGRAM = "class Model: pass\ndef get_inputs(): pass\ndef get_init_inputs(): pass\n"
@@ -218,8 +219,12 @@ def test_figures_of_held_out_tasks_stand_apart() -> None:
     result = StepResult(metrics={"tokens_per_second": 7.0, "success_rate": 0.5, "outcome/wrong": 2.0})
     for task, speed in (("a", 2.0), ("a", None), ("b", 4.0), ("b", None)):
         rollout_of(task, speed, result)
-    metrics = separate_held_out(result, {"b"})
+    metrics = separate_held_out(result, {"b"}, Lessons())
     assert metrics["tokens_per_second"] == 7.0
     assert (metrics["success_rate"], metrics["mean_speedup"], metrics["outcome/wrong"]) == (0.5, 2.0, 1.0)
     assert (metrics["held_out/success_rate"], metrics["held_out/mean_speedup"]) == (0.5, 4.0)
-    assert separate_held_out(result, set()) is result.metrics
+    assert (metrics["distinct_programs"], metrics["held_out/distinct_programs"]) == (1.0, 1.0)
+    assert (metrics["token_entropy"], metrics["held_out/lesson_rate"]) == (0.0, 0.0)
+    together = separate_held_out(result, set(), Lessons())
+    assert (together["success_rate"], together["tokens_per_second"], together["rollouts"]) == (0.5, 7.0, 4.0)
+    assert not [name for name in together if name.startswith("held_out/")]

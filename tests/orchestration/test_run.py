@@ -19,6 +19,7 @@ import pytest
 from evaluators.audit.records import AuditFinding, FindingKind, TaskAudit
 from evaluators.audit.run import write_audits
 from evaluators.tasks import find_task
+from orchestration.report import build_report
 from orchestration.run.directory import RunDirectory
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -46,6 +47,7 @@ SMALL = [
     "contrastive_rl.max_staleness=1",
     "checkpoint_every=1",
     "assessment.samples=2",
+    "assessment.constant_policies=true",
     "tracking.system_metrics=false",
 ]
 
@@ -175,7 +177,8 @@ def test_a_held_out_task_is_assessed_and_nothing_else(finished: Finished) -> Non
     assert run.read_held_out() == [HELD_OUT]
     seen: dict[bool, Counter[str]] = {True: Counter(), False: Counter()}  # by whether it was in an assessment
     for row in run.samples.read().to_pylist():
-        seen[row["phase"].startswith("assess/")][row["task_id"]] += 1
+        if not row["phase"].startswith("constant/"):
+            seen[row["phase"].startswith("assess/")][row["task_id"]] += 1
     assert seen[True][HELD_OUT] == 8  # two samples in four stages
     assert HELD_OUT not in seen[False]
     taught = {row["task_id"] for row in run.candidates.read("1-sft").to_pylist()}
@@ -191,17 +194,33 @@ def test_a_held_out_task_is_assessed_and_nothing_else(finished: Finished) -> Non
 
 
 @pytest.mark.slow
+def test_entropy_is_measured_on_the_held_out_task_before_sft_and_after_each_epoch(finished: Finished) -> None:
+    rows = finished.run.metrics.read("1-sft").to_pylist()
+    entropies = {row["step"]: row["value"] for row in rows if row["name"] == "held_out/token_entropy"}
+    assert list(entropies) == [0, 1, 2]
+    base = {row["name"]: row["value"] for row in finished.run.metrics.read("assess/base").to_pylist()}
+    assert entropies[0] == pytest.approx(base["held_out/token_entropy"], rel=0.1), "the same policy, also at 1"
+    assert all(0.0 < entropy < 1.1 * entropies[0] for entropy in entropies.values())
+
+
+@pytest.mark.slow
+def test_constant_policies_were_judged_once_and_stand_beside_the_stages(finished: Finished) -> None:
+    references = finished.run.verdicts.read("constant/reference").to_pylist()
+    assert Counter(row["task"] for row in references) == Counter(["level1/softmax", "level1/gelu_tanh", HELD_OUT])
+    assert {row["outcome"] for row in references} == {"ok"}
+    lessons = finished.run.samples.read("constant/nearest_lesson").to_pylist()
+    outcomes = {row["task_id"]: row["outcome"] for row in lessons}
+    assert outcomes.pop(HELD_OUT) != "ok", "another task's program"
+    assert outcomes == {"level1/softmax": "ok", "level1/gelu_tanh": "ok"}, "their own lessons"
+    for group in build_report(finished.run).groups:
+        assert [stage.label for stage in group.constants] == ["reference", "nearest lesson"]
+
+
+@pytest.mark.slow
 def test_a_finished_run_becomes_a_page(finished: Finished, tmp_path: Path) -> None:
     assert finished.run.local_path is not None
-    command = [
-        sys.executable,
-        "-m",
-        "orchestration.commands.main",
-        "report",
-        str(finished.run.local_path),
-        "--publish",
-        "page",
-    ]
+    main, folder = "orchestration.commands.main", str(finished.run.local_path)
+    command = [sys.executable, "-m", main, "report", folder, "--publish", "page"]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from configs.schema import RunConfig
-from evaluators.records import Candidate, Outcome, Verdict
-from learners.records import Sample
+from evaluators.records import Candidate, Outcome, Task, Verdict
+from learners.records import Rollout, Sample
 from orchestration import driver
 from orchestration.phases import SelfSupervised, Sft
 from orchestration.phases.base import train_in_batches
@@ -124,6 +124,72 @@ def test_an_epoch_after_a_restart_is_the_epoch_that_would_have_come() -> None:
     assert interrupted.learner.steps == straight.learner.steps
     rates = [rate for rate, _ in straight.learner.steps]
     assert rates[0] < max(rates)
+
+
+class Sampler:
+    """Stands in for the pipeline: samples responses whose tokens have the entropies given, one after the other."""
+
+    def __init__(self, *entropies: float) -> None:
+        self._entropies = iter(entropies)
+        self.asked: list[tuple[list[str], int, float]] = []
+
+    def sample(self, prompts: list[Prompt], samples: int, temperature: float) -> list[Rollout]:
+        self.asked.append(([prompt.task_id for prompt in prompts], samples, temperature))
+        entropy = next(self._entropies)
+        return [
+            Rollout(prompt.task_id, prompt.group, "", "", (1,), (2, 3), (-entropy / 2, -1.5 * entropy), 0)
+            for prompt in prompts
+            for _ in range(samples)
+        ]
+
+
+def watched(entropies: list[float], held_out: int = 3, **settings: Any) -> Sft:
+    config = RunConfig(name="test")
+    config.sft.epochs = 4
+    for name, value in settings.items():
+        setattr(config.sft, name, value)
+    context = Context(config)
+    context.pipeline = Sampler(*entropies)  # type: ignore[attr-defined]
+    context.held_out = [Task(f"level2/{index}", 2, str(index), "") for index in range(held_out)]  # type: ignore[attr-defined]
+    return Sft(context, 1)  # type: ignore[arg-type]
+
+
+def epochs_taken(phase: Sft) -> list[int]:
+    taken = []
+    for step in phase.remaining(0):
+        taken.append(step)
+        phase.examine(step)
+    return taken
+
+
+@pytest.mark.parametrize(
+    ("bound", "steps"),
+    [
+        (0.0, [0, 1, 2, 3, 4]),
+        (0.2, [0, 1, 2]),  # the second epoch leaves 0.15
+        (0.9, [0, 1]),  # also a policy that begins below the bound learns for one epoch
+    ],
+)
+def test_sft_ends_with_the_epoch_that_leaves_too_little_entropy(bound: float, steps: list[int]) -> None:
+    phase = watched([0.8, 0.4, 0.15, 0.1, 0.05], min_entropy=bound)
+    assert epochs_taken(phase) == steps
+    resumed = Sft(phase.context, 1)
+    resumed.restore(json.loads(json.dumps(phase.memory)))
+    assert list(resumed.remaining(steps[-1] + 1)) == [], "a resume does not take it up again"
+
+
+def test_entropy_is_that_of_responses_to_the_same_held_out_prompts_after_each_epoch() -> None:
+    phase = watched([0.8, 0.4], entropy_samples=5)
+    assert phase.examine(0) == {"held_out/token_entropy": pytest.approx(0.8)}
+    assert phase.examine(1) == {"held_out/token_entropy": pytest.approx(0.4)}
+    (tasks, samples, temperature), again = phase.context.pipeline.asked  # type: ignore[attr-defined]
+    assert (sorted(tasks), samples, temperature) == (["level2/0", "level2/1", "level2/2"], 2, 1.0)
+    assert again == (tasks, samples, temperature)
+    few = watched([0.8], entropy_samples=2)
+    few.examine(0)
+    assert few.context.pipeline.asked[0][1] == 1  # type: ignore[attr-defined]
+    for nothing in (watched([], held_out=0), watched([], entropy_samples=0)):
+        assert nothing.examine(1) == {}
 
 
 @pytest.mark.parametrize("worth", ["speedup", "gain", "beat_shown"])
@@ -278,6 +344,7 @@ def test_a_phase_that_was_completed_but_not_assessed_is_assessed_and_not_repeate
         commits=commits,
         commit_assessment=lambda stage, _: measured.append(stage),
         early_end=EarlyEnd(),
+        taught=lambda: [],
     )
     commits.finish = lambda: measured.append("finished")
     driver.train(session)

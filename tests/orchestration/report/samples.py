@@ -34,6 +34,18 @@ def synthetic(seed: int, samples: int = 4, gain: float = 1.0) -> list[Assessment
     return rows
 
 
+def drawn(seed: int, tasks: int, samples: int, *, spread: float, gain: float = 1.0) -> list[AssessmentRow]:
+    """Right samples of tasks that are drawn anew with each seed. `spread`: the deviation of the logarithms of the
+    tasks' own speed-ups, of which the geometric mean is `gain`; that of the samples of a task is 0.3."""
+    generator = np.random.default_rng([seed, tasks])
+    of_tasks = generator.normal(np.log(gain), spread, tasks)
+    return [
+        row(f"t{index}", float(np.exp(generator.normal(of_tasks[index], 0.3))))
+        for index in range(tasks)
+        for _ in range(samples)
+    ]
+
+
 def write_step(
     run: RunDirectory,
     phase: str,

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from configs.schema import RunConfig, ScheduleConfig, TasksConfig
 from evaluators.audit.marks import Mark
 from evaluators.audit.records import FindingKind
-from evaluators.records import Finding
+from evaluators.records import Finding, KernelUse, Trace, Verdict
 from learners.records import Rollout
 from orchestration.report import build_report, render_html
+from orchestration.report.observed import Reading, Variety
 from orchestration.run.directory import RunDirectory
 from orchestration.run.errors import RunDirectoryError
+from orchestration.step.constants import NEAREST_LESSONS
 from tests.orchestration.report.samples import terminal_text, write_step
 
 
@@ -108,3 +112,78 @@ def test_a_run_without_assessments_or_steps_still_gives_a_page(tmp_path):
     assert "No stage has been assessed yet" in render_html(report)
     assert "No stage has been assessed yet" in terminal_text(report)
     assert report.status == "not started"
+
+
+def test_programs_are_lessons_from_the_phase_on_that_taught_them(run):
+    """The programs of `write_step` differ by speed-up and position: the samples of a step repeat those of another."""
+    config = RunConfig(name="demo")
+    config.sft.min_speedup = 1.3
+    run.write_config(config)
+    write_step(run, "1-sft", 0, {"t1": [1.5, 1.2, None]})
+    write_step(run, "assess/base", 0, {"t1": [1.5]})
+    write_step(run, "assess/1-sft", 0, {"t1": [1.5, 1.2, None], "t2": [1.5]})
+    stages = {stage.label: stage.summary for stage in build_report(run).stages}
+    assert stages["base"].lessons.value == 0.0, "it was not taught yet"
+    assert stages["sft"].lessons.value == pytest.approx(1 / 6), "too slow a program is no lesson, nor another task's"
+    assert stages["sft"].lessons_of_correct == pytest.approx(1 / 3)
+    assert stages["contrastive_rl"].lessons.value == pytest.approx(1 / 6), "1.5x of t1, as in SFT"
+    assert "lessons" in terminal_text(build_report(run))
+
+
+def test_what_contrastive_rl_might_rehearse_counts_as_taught_after_it(run):
+    config = RunConfig(name="demo")
+    config.contrastive_rl.rehearsal, config.reward.resolution = 1, 0.05
+    run.write_config(config)
+    write_step(run, "assess/1-contrastive_rl", 0, {"t1": [1.5, 1.4], "t2": [2.2, None]})
+    last = build_report(run).stages[-1].summary
+    # Of t1 the best rollout of the phase is 1.5x; of t2 they were 2.2x, then 3.2x, then 4.2x.
+    assert last.lessons.value == pytest.approx(2 / 6)
+    before = next(stage for stage in build_report(run).stages if stage.label == "sft").summary
+    assert before.lessons.value == 0.0
+
+
+def test_own_kernels_are_read_from_the_traces_of_verdicts(run):
+    verdicts = [Verdict.from_row(row) for row in run.verdicts.read("assess/1-contrastive_rl").to_pylist()]
+    kernel = KernelUse("mine", True, 7, 1, 1e-6)
+    traces = [Trace((kernel,), 1e-6, share, 1) for share in (0.4, 0.0, 0.0, 0.0)]
+    run.verdicts.write(
+        "assess/1-contrastive_rl",
+        0,
+        [replace(verdict, trace=trace) for verdict, trace in zip(verdicts, traces, strict=True)],
+    )
+    assert build_report(run).stages[-1].summary.own_kernel.value == pytest.approx(1 / 3)
+    assert build_report(run).stages[1].summary.own_kernel is None
+    assert "33.3%" in terminal_text(build_report(run)).split("What is faster")[1].split("How fast")[0]
+
+
+def test_the_nearest_lesson_stands_beside_the_stages_once_it_was_judged(run):
+    assert [stage.label for stage in build_report(run).groups[0].constants] == ["reference"]
+    write_step(run, NEAREST_LESSONS, 0, {"t1": [1.7], "t2": [None], "t7": [9.0]})
+    group = build_report(run).groups[0]
+    assert [stage.label for stage in group.constants] == ["reference", "nearest lesson"]
+    assert {row.task_id for row in group.constants[1].rows} == {"t1", "t2"}, "of the tasks that stages have"
+    assert group.constants[1].summary.over_eager.mean.value == 1.7
+    assert [stage.label for stage in group.stages] == ["base", "sft", "contrastive_rl"]
+    assert not any(phase.startswith("constant") for phase, _ in build_report(run).phases)
+    for shown in (terminal_text(build_report(run)), render_html(build_report(run))):
+        assert "nearest lesson" in shown
+
+
+def test_what_a_run_observed_of_its_samples_is_shown(run):
+    plain = build_report(run)
+    assert "Variety" not in terminal_text(plain)
+    assert "contrastive prompts" not in terminal_text(plain)
+    run.metrics.write("assess/1-sft", 0, {"token_entropy": 0.05, "distinct_bigrams": 0.3, "distinct_programs": 0.25})
+    answers = {"contrastive/names_exemplar": 0.5, "contrastive/names_speed": 0.0, "contrastive/lesson_text": 0.75}
+    run.metrics.write("1-contrastive_rl", 1, {"contrastive/answers": 6.0, **answers})
+    run.metrics.write("1-contrastive_rl", 2, {"contrastive/answers": 2.0, "contrastive/names_exemplar": 0.0})
+    run.write_marks({"t9": MARK})
+    report = build_report(run)
+    assert [stage.variety for stage in report.stages] == [None, Variety(0.25, 0.3, 0.05), None]
+    assert report.readings == {"1-contrastive_rl": Reading(8, 0.375, 0.0, 0.75)}
+    for shown in (terminal_text(report), render_html(report)):
+        assert "Variety of the samples" in shown
+        assert "Answers to contrastive prompts" in shown
+        assert "37.5%" in shown
+    run.write_config(RunConfig(name="demo", tasks=TasksConfig(marked="keep")))
+    assert build_report(run).stages[1].variety is None, "metrics are of marked tasks, too"

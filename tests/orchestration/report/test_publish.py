@@ -92,32 +92,57 @@ def published(run: RunDirectory, tmp_path: Path) -> Path:
     return page
 
 
-def table(text: str, title: str) -> list[list[str]]:
-    """The rows of the first table below a heading, with its head first."""
-    lines = text.split(f"# {title}\n", 1)[1].split("\n## ")[0].splitlines()
+def table(text: str, title: str, group: str = "") -> list[list[str]]:
+    """The rows of the first table below a heading, with its head first. `group`: the heading above that one."""
+    section = text.split(f"## {group}\n", 1)[1].split("\n## ")[0] if group else text
+    lines = section.split(f"# {title}\n", 1)[1].split("\n## ")[0].split("\n### ")[0].splitlines()
     rows = [line.strip("| ").split(" | ") for line in lines if line.startswith("|")]
     return [rows[0], *rows[2:]]
 
 
-def test_training_and_held_out_tasks_have_a_table_each(published: Path) -> None:
+def figures(text: str, group: str) -> dict[str, dict[str, str]]:
+    """All figures of a group of tasks, by the name of their row and by their column."""
+    found: dict[str, dict[str, str]] = {}
+    for title in ("What is right", "What is faster", "How fast right samples are", "At least one of k samples"):
+        head, *rows = table(text, title, group)
+        for name, *cells in rows:
+            found.setdefault(name, {}).update(zip(head[1:], cells, strict=True))
+    return found
+
+
+def test_training_and_held_out_tasks_have_tables_each(published: Path) -> None:
     text = published.read_text()
-    head, base, last = table(text, "Training tasks")
-    assert head[:5] == ["stage", "tasks", "samples", "success", "correct"]
-    figures = dict(zip(head, last, strict=True))
-    assert figures["stage"] == "contrastive_rl"
-    assert figures["success"].startswith("100.0% (")
-    assert figures["mean vs eager"].startswith("3.00x (")
-    assert figures["geo-mean vs eager"].startswith("2.83x (")
-    assert figures["mean vs best"].startswith("2.40x (")
-    assert [figures[name].split()[0] for name in ("copies", "faster", "improved")] == ["0.0%", "100.0%", "100.0%"]
-    assert dict(zip(head, base, strict=True))["success"].startswith("50.0% (")
-    head, base, last = table(text, "Held-out tasks")
-    figures = dict(zip(head, last, strict=True))
-    assert (figures["tasks"], figures["correct"]) == ("1", "1/1")
-    assert figures["median vs eager"].startswith("3.00x (")
-    assert [figures[name].split()[0] for name in ("copies", "faster", "improved")] == ["50.0%", "50.0%", "50.0%"]
-    assert dict(zip(head, base, strict=True))["mean vs eager"] == "-"
+    assert table(text, "What is right", "Training tasks")[0][:5] == ["stage", "tasks", "samples", "success", "correct"]
+    of_training = figures(text, "Training tasks")
+    last = of_training["contrastive_rl"]
+    assert last["success"].startswith("100.0% (")
+    assert (last["mean vs eager"], last["geo-mean vs eager"]) == ("3.00x (2.00-4.00)", "2.83x (2.00-4.00)")
+    assert last["mean vs best"].startswith("2.40x (")
+    assert [last[name].split()[0] for name in ("copies", "faster", "improved")] == ["0.0%", "100.0%", "100.0%"]
+    assert [last[name].split()[0] for name in ("new", "new, faster", "own kernel")] == ["100.0%", "100.0%", "-"]
+    assert (last["all"], last["gain"]) == ("2.83x (2.00-4.00)", "2.83x (2.00-4.00)")
+    assert of_training["base"]["success"].startswith("50.0% (")
+    held_out = figures(text, "Held-out tasks")
+    last = held_out["contrastive_rl"]
+    assert (last["tasks"], last["correct"]) == ("1", "1/1 (100.0%)")
+    assert last["median vs eager"] == "3.00x", "one sample has no interval"
+    assert [last[name].split()[0] for name in ("copies", "faster", "improved")] == ["50.0%", "50.0%", "50.0%"]
+    assert [last[name].split()[0] for name in ("new", "new, faster", "faster @1")] == ["0.0%", "0.0%", "0.0%"]
+    assert held_out["base"]["mean vs eager"] == "-"
     assert "contrastive_rl against base: success +50.0 points (" in text
+    assert "all samples 2.83x as fast (2.00-4.00; over samples of these very tasks 2.00-4.00)." in text
+
+
+def test_constant_policies_stand_below_the_stages(published: Path) -> None:
+    text = published.read_text()
+    of_training = figures(text, "Training tasks")
+    assert list(of_training) == ["base", "contrastive_rl", "reference", "torch.compile"]
+    reference, compiled = of_training["reference"], of_training["torch.compile"]
+    assert (reference["success"], reference["copies"], reference["new"]) == ("100.0%", "100.0%", "0.0%")
+    assert (reference["mean vs eager"], reference["mean vs best"], reference["all"]) == ("1.00x", "0.80x", "1.00x")
+    assert (compiled["mean vs eager"], compiled["mean vs best"], compiled["all"]) == ("1.25x", "1.00x", "1.25x")
+    assert (compiled["faster"], compiled["improved"], compiled["new"]) == ("100.0%", "0.0%", "-")
+    assert "Below the stages stand constant policies, with one program a task: the reference itself;" in text
 
 
 def test_a_page_names_the_keys_that_a_resume_changed(published: Path, run: RunDirectory, tmp_path: Path) -> None:

@@ -9,37 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestration.report.statistics import summarise, summarise_tasks, wilson
-from tests.orchestration.report.samples import TASK_CHANCES, TASK_MEANS, row, synthetic
-
-TRUE_MEAN = float((TASK_MEANS * TASK_CHANCES).sum() / TASK_CHANCES.sum())
-
-
-@pytest.mark.parametrize(
-    ("successes", "samples", "low", "high"),
-    [(81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (0, 20, 0.0, 0.1611), (1, 29, 0.0061, 0.1718)],
-)
-def test_wilson_gives_the_published_intervals(successes: int, samples: int, low: float, high: float) -> None:
-    """Newcombe 1998, table I, method 3."""
-    estimate = wilson(successes, samples)
-    assert estimate is not None
-    assert (estimate.low, estimate.high) == pytest.approx((low, high), abs=5e-5)
-
-
-@given(st.integers(1, 3000).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
-@settings(deadline=None, max_examples=60)
-def test_a_wilson_interval_holds_its_share(counts):
-    successes, samples = counts
-    estimate = wilson(successes, samples)
-    assert 0 <= estimate.low <= estimate.value <= estimate.high <= 1
-
-
-def test_the_interval_of_the_mean_covers_the_truth_in_about_95_percent_of_runs():
-    covered = 0
-    for seed in range(120):
-        mean = summarise(synthetic(seed), "x").over_eager.mean
-        covered += mean.low <= TRUE_MEAN <= mean.high
-    assert 0.88 <= covered / 120 <= 0.992, "120 runs at 93 to 96 % stay inside this range"
+from orchestration.report.statistics import summarise, summarise_tasks
+from tests.orchestration.report.samples import row, synthetic
 
 
 def test_figures_are_those_of_the_correct_samples():
@@ -85,12 +56,39 @@ def test_a_stage_of_failures_has_a_success_rate_and_no_speed_ups():
     assert summary.over_best.median is None
 
 
-def test_the_bootstrap_never_mixes_tasks():
+def test_tasks_that_differ_make_an_interval_wide_however_alike_their_samples_are():
     rows = [row("slow", 1.0)] * 4 + [row("fast", 9.0)] * 4
     mean = summarise(rows, "x").over_eager.mean
-    assert (mean.low, mean.value, mean.high) == pytest.approx((5.0, 5.0, 5.0)), (
-        "samples vary within a task, and here none does"
-    )
+    assert (mean.low, mean.value, mean.high) == pytest.approx((1.0, 5.0, 9.0))
+    alone = summarise([row("one", 1.0), row("one", 3.0)], "x").over_eager.mean
+    assert alone.low < alone.value < alone.high, "a single task says nothing about others: its samples vary"
+
+
+def test_what_is_new_is_neither_a_copy_nor_a_lesson():
+    right = replace(row("a", 2.0), copy_of="")
+    rows = [
+        right,
+        replace(right, copy_of="reference"),
+        replace(right, is_lesson=True),
+        replace(right, is_lesson=True, copy_of="reference"),
+        replace(row("a", 0.5), copy_of=""),
+        replace(row("b", None), is_lesson=True),
+        row("b", None),
+        row("b", None),
+    ]
+    summary = summarise(rows, "sft")
+    assert [summary.success.value, summary.copies.value, summary.lessons.value] == [5 / 8, 2 / 8, 2 / 8]
+    assert [summary.new.value, summary.new_faster.value, summary.faster.value] == [2 / 8, 1 / 8, 4 / 8]
+    assert summary.lessons_of_correct == pytest.approx(2 / 5)
+    unchecked = summarise([*rows, row("b", 1.5)], "sft")
+    assert (unchecked.new, unchecked.new_faster, unchecked.lessons.value) == (None, None, 2 / 9)
+
+
+def test_own_kernels_are_counted_among_right_samples_and_only_where_a_gpu_was_watched():
+    own, others = replace(row("a", 2.0), has_own_kernel=True), replace(row("b", 2.0), has_own_kernel=False)
+    assert summarise([own, others, others, row("b", None)], "x").own_kernel.value == pytest.approx(1 / 3)
+    assert summarise([own, row("b", 1.0)], "x").own_kernel is None
+    assert summarise([row("b", None)], "x").own_kernel is None
 
 
 def test_tasks_of_one_sample_still_give_an_interval():

@@ -111,6 +111,9 @@ def test_identical_candidates_are_judged_once_and_no_code_is_a_build_error(
     assert result.metrics["response_tokens"] == 2
     assert result.metrics["mean_speedup"] > 0
 
+    sampled = pipeline.sample([Prompt(SOFTMAX.id, SOFTMAX.id, "prompt", (1,))], 4, 1.0)
+    assert [(rollout.outcome, rollout.logprobs) for rollout in sampled[:3]] == [(None, (-0.1, -0.2))] * 3, "not judged"
+
     again = run(pipeline, SOFTMAX.id)
     assert again.metrics["measured"] == 0
     assert again.verdicts == result.verdicts

@@ -32,9 +32,8 @@ class Rehearsal:
     def learn_of_lessons(self, lessons: Iterable[tuple[Mapping[str, Any], str]]) -> None:
         """Takes in the lessons of SFT, each with its response."""
         for lesson, response in lessons:
-            if (lesson["speedup"] or 0.0) >= self._step:
-                digest = Candidate.propose(lesson["task_id"], lesson["source"], "").digest
-                self._keep_if_faster(lesson["task_id"], response, digest, lesson["speedup"])
+            digest = Candidate.propose(lesson["task_id"], lesson["source"], "").digest
+            self.keep(lesson["task_id"], response, digest, lesson["speedup"] or 0.0)
 
     def learn_of_rollouts(self, rollouts: Iterable[Rollout], verdicts: Mapping[str, Verdict]) -> None:
         """Takes in the policy's own right responses, and forgets programs that are known as hacks by now."""
@@ -45,7 +44,14 @@ class Rehearsal:
             verdict = verdicts.get(rollout.candidate_digest or "")
             if verdict is not None and is_success(verdict, self._config, self._step):
                 speedup = verdict.speedup_over(self._config.baseline) or 0.0
-                self._keep_if_faster(rollout.task_id, rollout.response, verdict.candidate, speedup)
+                self.keep(rollout.task_id, rollout.response, verdict.candidate, speedup)
+
+    def keep(self, task_id: str, response: str, candidate: str, speedup: float) -> None:
+        """Keeps a response that is clearly faster than the reference and than the one that it replaces; noise alone
+        changes nothing. `candidate`: the digest of its program."""
+        before = self.memory.get(task_id, {}).get("speedup", 0.0)
+        if speedup >= self._step and speedup > before * self._step:
+            self.memory[task_id] = {"response": response, "candidate": candidate, "speedup": speedup}
 
     def draw(self, tasks: int, rng: np.random.Generator) -> Sequence[tuple[str, str]]:
         """Draws up to `tasks` tasks uniformly, without repeats: pairs of task id and response."""
@@ -57,9 +63,3 @@ class Rehearsal:
     def _step(self) -> float:
         """The factor from which a program counts as clearly faster."""
         return 1.0 + self._config.resolution
-
-    def _keep_if_faster(self, task_id: str, response: str, candidate: str, speedup: float) -> None:
-        """Keeps a response in place of one that is clearly slower; noise alone changes nothing."""
-        before = self.memory.get(task_id, {}).get("speedup", 0.0)
-        if speedup > before * self._step:
-            self.memory[task_id] = {"response": response, "candidate": candidate, "speedup": speedup}

@@ -1,0 +1,90 @@
+"""What a run observed of its samples as it made them, read from its metrics: how varied they are, and how answers use
+the exemplars that they were shown (`orchestration.step.variety`, `orchestration.step.reading`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+
+class Metrics:
+    """The metrics of a run: `rows` with phase, step, name and value."""
+
+    def __init__(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        self.rows = rows
+
+    @cached_property
+    def phases(self) -> set[str]:
+        """The keys of the phases and assessments that have metrics."""
+        return {row["phase"] for row in self.rows}
+
+    @cached_property
+    def _by_phase(self) -> Mapping[str, Mapping[int, Mapping[str, float]]]:
+        found: dict[str, dict[int, dict[str, float]]] = {}
+        for row in self.rows:
+            found.setdefault(row["phase"], {}).setdefault(row["step"], {})[row["name"]] = row["value"]
+        return found
+
+    def of(self, phase: str) -> list[Mapping[str, float]]:
+        """The metrics of each step of a phase."""
+        steps = self._by_phase.get(phase, {})
+        return [steps[step] for step in sorted(steps)]
+
+
+@dataclass(frozen=True)
+class Variety:
+    """How much the samples of a stage differ. A figure that was not recorded is None.
+
+    `programs`: distinct programs per sample. `bigrams`: distinct pairs of tokens in a row, as a share of all pairs of a
+    task's responses. `entropy`: nats per token, at the temperature of the samples.
+    """
+
+    programs: float | None
+    bigrams: float | None
+    entropy: float | None
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How the answers to a phase's contrastive prompts use the exemplars, as shares of `answers`, except for
+    `lesson_text`: the mean share of an analysis that stands word by word in the analysis of a lesson (None if unknown).
+    """
+
+    answers: int
+    names_exemplar: float
+    names_speed: float
+    lesson_text: float | None
+
+
+def variety_of(metrics: Metrics, key: str, *, of_held_out: bool) -> Variety | None:
+    """The variety of an assessment's samples; None for a run that did not record it."""
+    steps = metrics.of(key)
+    prefix = "held_out/" if of_held_out else ""
+    names = (f"{prefix}distinct_programs", f"{prefix}distinct_bigrams", f"{prefix}token_entropy")
+    figures = [steps[0].get(name) for name in names] if steps else []
+    return Variety(*figures) if any(figure is not None for figure in figures) else None
+
+
+def readings_of(metrics: Metrics, phases: Iterable[str]) -> dict[str, Reading]:
+    """By phase, the means over all answers to contrastive prompts. A phase without any is left out."""
+    readings: dict[str, Reading] = {}
+    for phase in phases:
+        steps = [step for step in metrics.of(phase) if step.get("contrastive/answers")]
+        answers = sum(step["contrastive/answers"] for step in steps)
+        if answers:
+            names, speed, text = (
+                _weighted_mean(steps, name) for name in ("names_exemplar", "names_speed", "lesson_text")
+            )
+            readings[phase] = Reading(int(answers), names or 0.0, speed or 0.0, text)
+    return readings
+
+
+def _weighted_mean(steps: Sequence[Mapping[str, float]], name: str) -> float | None:
+    """The mean over steps, each with the weight of its answers; None if no step has the figure."""
+    pairs = [
+        (step["contrastive/answers"], step[f"contrastive/{name}"]) for step in steps if f"contrastive/{name}" in step
+    ]
+    total = sum(weight for weight, _ in pairs)
+    return sum(weight * value for weight, value in pairs) / total if total else None

@@ -1,0 +1,220 @@
+"""The tables of a report, as they are shown everywhere: columns, rows and cells, without any layout.
+
+Each table answers one question. Terminal, page and published page differ only in how they draw it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+
+from evaluators.records import Estimate
+from orchestration.report import format as fmt
+from orchestration.report.assemble import Group, Report, Stage
+from orchestration.report.comparison import overall, overall_gain
+from orchestration.report.constants import ITSELF, NEAREST, UNDER_COMPILE
+from orchestration.report.observed import Variety
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A figure, and its interval or another word on it, which may be empty."""
+
+    value: str
+    below: str = ""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no such figure."""
+        return self.value == fmt.NOTHING
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table: `columns` without the first one, whose heading is `first`. A heading may have two lines. `rows` are
+    pairs of a name and cells; `others` are rows to compare them with. `note` explains the columns."""
+
+    title: str
+    note: str
+    first: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[Cell, ...]], ...]
+    others: tuple[tuple[str, tuple[Cell, ...]], ...] = ()
+
+
+RIGHT = (
+    "Shares of all samples. Copies are right and the reference again. Lessons are right, and programs that the policy "
+    "was taught, word for word; the next column is their share of the right samples. New are right and neither of "
+    "these. Correct counts the tasks with a right sample."
+)
+FASTER = (
+    "Shares of all samples that are right and more than 1.01x as fast as eager (faster) and as the best baseline "
+    "(improved); new, faster are neither copies nor lessons. All: the geometric mean speed-up over eager of all "
+    "samples, where one that is not right counts as 1x. Gain: that as a multiple of the stage before, task by task. "
+    "Own kernel: the share of right samples that launched a kernel of their own."
+)
+RIGHT_ONES = "Speed-ups of the right samples alone, over eager and over the best baseline of each task."
+PASS = (
+    "The chance that at least one of k samples of a task is right (pass@k, Chen et al. 2021), and that one is faster "
+    "than eager and no copy. Means over tasks."
+)
+BEST = (
+    "The expected speed-up over eager of the fastest of k samples of a task: the geometric mean over tasks, where a "
+    "sample that is not right counts as 1x."
+)
+VARIETY = (
+    "How much samples differ. Programs: distinct ones per response with a program. Bigrams: distinct pairs of tokens, "
+    "as a share of a task's pairs. Entropy: nats per token, at the temperature of the samples."
+)
+READING = (
+    "Training responses to prompts that show exemplars. Their analysis names an exemplar by its number, or the "
+    "speed-up of one. Lesson text: how much of an analysis stands in a lesson's, eight words or more in a row."
+)
+
+
+def intervals_note(group: Group) -> str:
+    """How to read ranges and the rows below the stages."""
+    note = "Ranges are 95 % confidence intervals over tasks: they say what other tasks like these would have shown."
+    if not group.constants:
+        return note
+    names = {stage.label for stage in group.constants}
+    policies = ["the reference itself"]
+    if UNDER_COMPILE in names:
+        policies.append("the reference under torch.compile, on the tasks on which the run measured it")
+    if NEAREST in names:
+        policies.append("the fastest lesson of the task whose reference is most alike")
+    return f"{note} Below the stages stand constant policies, with one program a task: {'; '.join(policies)}."
+
+
+def stage_tables(group: Group) -> list[Table]:
+    """The tables of a group of tasks. A table without columns, because nothing was recorded, is left out."""
+    made = (_right(group), _faster(group), _speeds(group), _passes(group), _best(group), _variety(group))
+    return [table for table in made if table.columns]
+
+
+def reading_table(report: Report) -> Table | None:
+    """How answers use the exemplars that they were shown, by phase; None if no answer was read for that."""
+    rows = []
+    for phase, label in report.phases:
+        if reading := report.readings.get(phase):
+            shares = (reading.names_exemplar, reading.names_speed, reading.lesson_text)
+            rows.append((label, (Cell(str(reading.answers)), *(Cell(fmt.share(value)) for value in shares))))
+    columns = ("answers", "exemplar", "speed-up", "lesson text")
+    return Table("Answers to contrastive prompts", READING, "phase", columns, tuple(rows)) if rows else None
+
+
+def _right(group: Group) -> Table:
+    def cells(stage: Stage) -> tuple[Cell, ...]:
+        s = stage.summary
+        return (
+            Cell(str(s.tasks)),
+            Cell(str(s.samples)),
+            _share(s.success),
+            Cell(f"{s.correct}/{s.tasks}", fmt.share(s.correct_share)),
+            _share(s.copies),
+            _share(s.lessons),
+            Cell(fmt.share(s.lessons_of_correct)),
+            _share(s.new),
+        )
+
+    columns = ("tasks", "samples", "success", "correct", "copies", "lessons", "lessons\nof right", "new")
+    return _table("What is right", RIGHT, columns, group, cells)
+
+
+def _faster(group: Group) -> Table:
+    before = {stage.key: earlier for earlier, stage in pairwise(group.stages)}
+
+    def cells(stage: Stage) -> tuple[Cell, ...]:
+        s, earlier = stage.summary, before.get(stage.key)
+        gain = overall_gain(earlier.rows, stage.rows) if earlier else None
+        shares = (_share(share) for share in (s.faster, s.new_faster, s.improved))
+        return *shares, _speed(overall(stage.rows)), _speed(gain), _share(s.own_kernel)
+
+    columns = ("faster", "new,\nfaster", "improved", "all", "gain", "own\nkernel")
+    return _table("What is faster", FASTER, columns, group, cells)
+
+
+def _speeds(group: Group) -> Table:
+    def cells(stage: Stage) -> tuple[Cell, ...]:
+        return tuple(
+            _speed(estimate)
+            for over in (stage.summary.over_eager, stage.summary.over_best)
+            for estimate in (over.mean, over.median, over.geometric_mean)
+        )
+
+    columns = tuple(f"{mean}\nvs {over}" for over in ("eager", "best") for mean in ("mean", "median", "geo-mean"))
+    return _table("How fast right samples are", RIGHT_ONES, columns, group, cells)
+
+
+def _passes(group: Group) -> Table:
+    sizes = _sizes(group)
+
+    def cells(stage: Stage) -> tuple[Cell, ...]:
+        draws = {summary.k: summary for summary in stage.draws}
+        right = (_share(draws[k].correct) if k in draws else Cell(fmt.NOTHING) for k in sizes)
+        faster = (_share(draws[k].faster) if k in draws else Cell(fmt.NOTHING) for k in sizes)
+        return *right, *faster
+
+    columns = tuple(f"{what}\n@{k}" for what in ("right", "faster") for k in sizes)
+    return _table("At least one of k samples", PASS, columns, group, cells, with_constants=False)
+
+
+def _best(group: Group) -> Table:
+    sizes = [k for k in _sizes(group) if k > 1]  # the best of one is `all`
+
+    def cells(stage: Stage) -> tuple[Cell, ...]:
+        draws = {summary.k: summary for summary in stage.draws}
+        return tuple(_speed(draws[k].best) if k in draws else Cell(fmt.NOTHING) for k in sizes)
+
+    columns = tuple(f"best\nof {k}" for k in sizes)
+    return _table("The best of k samples", BEST, columns, group, cells, with_constants=False)
+
+
+def _variety(group: Group) -> Table:
+    def cells(stage: Stage) -> tuple[Cell, ...]:
+        v = stage.variety or Variety(None, None, None)
+        entropy = Cell(fmt.NOTHING if v.entropy is None else f"{v.entropy:.2f}")
+        return Cell(fmt.share(v.programs)), Cell(fmt.share(v.bigrams)), entropy
+
+    columns = ("programs", "bigrams", "entropy") if any(stage.variety for stage in group.stages) else ()
+    return _table("Variety of the samples", VARIETY, columns, group, cells, with_constants=False)
+
+
+def _table(
+    title: str,
+    note: str,
+    columns: tuple[str, ...],
+    group: Group,
+    cells: Callable[[Stage], tuple[Cell, ...]],
+    *,
+    with_constants: bool = True,
+) -> Table:
+    rows = tuple((stage.label, cells(stage)) for stage in group.stages)
+    others = tuple(
+        (stage.label, tuple(map(_plain, cells(stage))) if stage.key in (ITSELF, UNDER_COMPILE) else cells(stage))
+        for stage in (group.constants if with_constants else ())
+    )
+    return Table(title, note, "stage", columns, rows, others)
+
+
+def _plain(cell: Cell) -> Cell:
+    """A cell without its interval if it can be nothing else: the reference is always right."""
+    return Cell(cell.value) if cell.value in (fmt.share(0.0), fmt.share(1.0)) else cell
+
+
+def _sizes(group: Group) -> list[int]:
+    """The numbers of samples of which some stage has a summary."""
+    return sorted({summary.k for stage in group.stages for summary in stage.draws})
+
+
+def _share(estimate: Estimate | None) -> Cell:
+    return Cell(fmt.share(fmt.value_of(estimate)), fmt.share_interval(estimate))
+
+
+def _speed(estimate: Estimate | None) -> Cell:
+    """Without an interval if it has no width: the figure is of one task, or the same on all."""
+    if estimate is None or math.isclose(estimate.low, estimate.high):
+        return Cell(fmt.speed(fmt.value_of(estimate)))
+    return Cell(fmt.speed(estimate.value), fmt.speed_interval(estimate))
