@@ -11,7 +11,6 @@ import torch
 
 from evaluators.audit.calls import ReferenceCalls
 from evaluators.audit.probe import findings_of
-from evaluators.judge.correctness import is_inexact
 from evaluators.records import Task
 from evaluators.tasks import ProgramError
 
@@ -22,7 +21,7 @@ def reason_to_drop(task: Task, sizes: Sequence[Mapping[str, int]], seed: int) ->
     """Why a task cannot tell a good program from a cheat, or cannot be judged; empty if nothing was found.
 
     `sizes`: overrides by name; the task is audited at each. The reason is the kinds of the findings, `not finite`,
-    `float64 differs` (the reference is not explained by its own form in float64) or `fails`.
+    `float64 differs` (the reference, in single precision, is not explained by its own form in float64) or `fails`.
     """
     for overrides in sizes:
         try:
@@ -30,8 +29,8 @@ def reason_to_drop(task: Task, sizes: Sequence[Mapping[str, int]], seed: int) ->
             own = reference.calls[:_OWN_DRAWS]
             if not all(bool(torch.isfinite(output).all()) for call in own for output in call.outputs):
                 return "not finite"
-            inexact = all(is_inexact(output.dtype) for output in own[0].outputs)
-            if inexact and not all(call.has_known_errors for call in own):
+            single = all(output.dtype == torch.float32 for output in own[0].outputs)
+            if single and not all(call.has_known_errors for call in own):
                 return "float64 differs"
             if findings := findings_of(reference):
                 return " ".join(dict.fromkeys(str(finding.kind) for finding in findings))

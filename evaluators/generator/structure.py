@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from evaluators.records import Task, digest_of
 from evaluators.shared import nesting
 from evaluators.tasks import ProgramError, TaskProgram
+from evaluators.tasks.shapes import input_sizes
 
 _TRANSPARENT = frozenset(
     "view _unsafe_view reshape expand alias detach clone contiguous lift_fresh unsqueeze squeeze copy to _to_copy "
@@ -25,7 +26,8 @@ _TRANSPARENT = frozenset(
 _COMMUTATIVE = frozenset(("add", "mul", "maximum", "minimum"))
 _SAME = {"sub": "add", "div": "mul", "t": "transpose", "rsub": "add", "true_divide": "mul"}
 """Names that stand for another operator if their second operand is a number (or always, for `t`)."""
-_MOST_OPERATIONS = 40_000
+_MOST_OPERATIONS = 4000  # of a call: a recurrent network has as many as its sequence is long
+_FEW = 8
 
 Entry = tuple[str, tuple[Any, ...]]
 
@@ -34,8 +36,24 @@ class UntraceableError(Exception):
     """A program does not run without values."""
 
 
+class _TooManyOperationsError(Exception):
+    pass
+
+
 def structure_digest(task: Task) -> str:
-    """The digest of a task's structure. Raises UntraceableError."""
+    """The digest of a task's structure. A program of very many operations is traced with the sizes of its inputs cut to
+    a few. Raises UntraceableError."""
+    try:
+        return _digest(task)
+    except _TooManyOperationsError:
+        few = {name: min(size, _FEW) for name, size in input_sizes(task).items()}
+        try:
+            return _digest(task.with_sizes(**few))
+        except _TooManyOperationsError:
+            raise UntraceableError(f"{task.id}: more than {_MOST_OPERATIONS} operations") from None
+
+
+def _digest(task: Task) -> str:
     device = torch.device("meta")
     try:
         program = TaskProgram(task, device)
@@ -45,6 +63,8 @@ def structure_digest(task: Task) -> str:
         with torch.no_grad(), device, _Recorder(model, nesting.flatten(inputs)[1]) as recorder:
             output = model(*inputs)
         outputs = nesting.flatten(output)[1]
+    except _TooManyOperationsError:
+        raise
     except Exception as error:  # a program may fail without values in any way
         reason = error if isinstance(error, ProgramError) else repr(error)
         raise UntraceableError(f"{task.id}: {' '.join(str(reason).split())[:200]}") from error
@@ -60,6 +80,7 @@ class _Recorder(TorchDispatchMode):
         self._entries: list[Entry] = []
         self._numbers: dict[Entry, int] = {}
         self._of_tensor: dict[int, int] = {}
+        self._operations = 0
         self._held: list[Tensor] = []  # so that no address is used twice
         leaves = [("input", inputs), ("weight", list(model.parameters())), ("buffer", list(model.buffers()))]
         for kind, tensors in leaves:
@@ -83,8 +104,9 @@ class _Recorder(TorchDispatchMode):
         return self._of_tensor[id(tensor)]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if len(self._entries) > _MOST_OPERATIONS:
-            raise RuntimeError(f"more than {_MOST_OPERATIONS} operations")
+        self._operations += 1
+        if self._operations > _MOST_OPERATIONS:
+            raise _TooManyOperationsError
         kwargs = kwargs or {}
         name = func._schema.name.removeprefix("aten::")
         name = name[:-1] if name.endswith("_") and not name.endswith("__") else name
