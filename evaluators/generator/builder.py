@@ -191,5 +191,7 @@ class Builder:
         if unread:
             raise ValueError(f"{family}: nothing reads {unread[0]}")
         texts = " ".join(f"{node.init} {[*node.attrs.values()]}" for node in graph.nodes if node.op != "input")
-        taken = tuple(size for size in graph.init_sizes if re.search(rf"\b{size}\b", texts))
+        own = " ".join(node.init for node in graph.nodes)
+        named = [size for size in self.roles if size in graph.init_sizes or re.search(rf"\b{size}\b", own)]
+        taken = tuple(size for size in named if re.search(rf"\b{size}\b", texts))
         return Drawn(replace(graph, init_sizes=taken), self.roles, scaled, level, family, name, tags)

@@ -166,7 +166,6 @@ UNARY: dict[str, Elementwise] = {
         "tl.where({0} > {width}, {0} - {width}, tl.where({0} < -{width}, {0} + {width}, 0.0))",
         "{0} > {width}f ? {0} - {width}f : ({0} < -{width}f ? {0} + {width}f : 0.0f)",
     ),
-    "tanhshrink": Elementwise("F.tanhshrink({0})", "", "{0} - tanh({0})", "{0} - std::tanh({0})", weight=6),
     "add_scalar": Elementwise("{0} + {value}", "{0}.add_({value})", "{0} + {value}", "{0} + {value}f"),
     "sub_scalar": Elementwise("{0} - {value}", "{0}.sub_({value})", "{0} - {value}", "{0} - {value}f"),
     "mul_scalar": Elementwise(
@@ -207,7 +206,7 @@ ELEMENTWISE = {**UNARY, **BINARY, **TERNARY}
 
 ACTIVATIONS = (
     "relu sigmoid tanh silu gelu gelu_tanh softplus mish elu selu celu leaky_relu hardswish hardsigmoid relu6 softsign "
-    "logsigmoid softshrink tanhshrink erf sin cos"
+    "logsigmoid softshrink erf sin cos"
 ).split()
 
 CONSTANTS = {

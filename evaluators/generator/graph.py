@@ -105,7 +105,11 @@ class Editor:
         return self.put(index, replace(node, args=tuple(self.place[arg] for arg in node.args)))
 
     def put(self, index: int, node: Node) -> int:
-        """Adds a node that stands for an old one. Its arguments are indices of new nodes."""
+        """Adds a node that stands for an old one. Its arguments are indices of new nodes. Weights of the old one
+        stay."""
+        old = self.graph.nodes[index]
+        if old.module and old.module != node.module:
+            self.nodes.append(replace(old, op="module", args=()))
         self.nodes.append(node)
         self.place[index] = len(self.nodes) - 1
         return self.place[index]

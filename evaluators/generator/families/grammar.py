@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
 
 from evaluators.generator.builder import Builder
-from evaluators.generator.elementwise import ACTIVATIONS
-from evaluators.generator.graph import POSITIVE, Size
+from evaluators.generator.graph import POSITIVE, Node, Size
 
 LAYOUTS_2D = ("", "", "", "transposed")
 LAYOUTS_4D = ("", "", "", "channels_last")
@@ -40,16 +40,12 @@ def signal(b: Builder, name: str = "x", init: bool = True) -> int:
     return b.input(name, batch(b), b.size("in_channels", "channels", init), b.size("length", "length"))
 
 
-def channel_shape(b: Builder, x: int) -> tuple[Size, ...]:
-    """The shape of a weight with a number for each channel, or for each feature of rows."""
-    shape = b.shape(x)
-    return (shape[1], *("1" for _ in shape[2:])) if len(shape) >= 3 and b.nodes[x].attrs.get("image") else shape[-1:]
-
-
 def weight_like(b: Builder, x: int, name: str, is_image: bool, around: str = "randn") -> int:
     """A weight that broadcasts over `x`: for each channel of an image, else for each feature."""
     shape = b.shape(x)
     own = (shape[1], *("1" for _ in shape[2:])) if is_image else shape[-1:]
+    if not own or any(b.roles.get(size) == "batch" for size in own):  # weights do not depend on the batch
+        own = ("1",)
     return b.parameter(name, *own, around=around)
 
 
@@ -158,9 +154,7 @@ def written_softmax(b: Builder, x: int, dim: int = -1) -> int:
     return b.binary("div", exponentials, total)
 
 
-def _positive(b: Builder, value: int):  # type: ignore[no-untyped-def]
-    from dataclasses import replace
-
+def _positive(b: Builder, value: int) -> Node:
     return replace(b.nodes[value], span=POSITIVE)
 
 
@@ -191,6 +185,3 @@ def written_activation(b: Builder, x: int) -> int:
     inner = b.unary("tanh", b.unary("mul_scalar", inner, "inner", value=0.7978845608028654), "inner")
     return b.binary("mul", b.unary("mul_scalar", x, "half", value=0.5), b.unary("add_scalar", inner, value=1.0))
 
-
-def activations_but(*left_out: str) -> list[str]:
-    return [name for name in ACTIVATIONS if name not in left_out]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 from evaluators.generator.builder import Builder, Drawn
@@ -13,7 +14,7 @@ from evaluators.generator.families.grammar import (
     written_layer_norm,
     written_softmax,
 )
-from evaluators.generator.graph import POSITIVE
+from evaluators.generator.graph import POSITIVE, Node
 
 
 def tensor(b: Builder, name: str = "x", ranks: tuple[int, ...] = (2, 2, 3, 4), draw: str = "randn") -> int:
@@ -152,9 +153,7 @@ def _raised(b: Builder, x: int, value: float) -> int:
     return b.add("add_scalar", (x,), b.shape(x), value=value, span=POSITIVE)
 
 
-def _with_shape(b: Builder, index: int):  # type: ignore[no-untyped-def]
-    from dataclasses import replace
-
+def _with_shape(b: Builder, index: int) -> Node:
     return replace(b.nodes[index], shape=b.shape(b.nodes[index].args[0]))
 
 

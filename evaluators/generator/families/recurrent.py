@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 from evaluators.generator.builder import Builder, Drawn
@@ -23,8 +24,6 @@ def recurrent(rng: Random) -> Drawn:
         """A linear layer whose weights all steps share."""
         y = b.linear(value, hidden, name, name.startswith("in"), var)
         known = layers.setdefault(name, (b.nodes[y].module, b.nodes[y].init))
-        from dataclasses import replace
-
         b.nodes[y] = replace(b.nodes[y], module=known[0], init=known[1])
         return y
 

@@ -90,7 +90,6 @@ def _head(made: Steps, split: int, whole: str) -> list[str]:
     """Makes the operands plain in memory, and counts rows and columns."""
     lines = []
     if split == 0 and not made.region.is_row:
-        lines += [f"const int64_t rows = {whole}.numel() / 1024 + 1;", "const int64_t width = 1024;"]
         lines = [f"const int64_t total = {whole}.numel(), width = std::min<int64_t>(total, 4096);"]
         lines.append("const int64_t rows = (total + width - 1) / width;")
     elif split == len(made.region.shape) - 1:
@@ -179,7 +178,6 @@ def _row(made: Steps, forms: dict[str, str], loops: dict[int, _Loop], buffered: 
 def _row_place(made: Steps, block: tuple[int, int] | None) -> str:
     """Where a row's own number lies, for a value that varies along a block of the leading axes."""
     whole = whole_operand(made).name
-    rank = len(made.region.shape)
     if made.region.is_row or block is None:
         return "row"
     split = _split(made) or 0
@@ -191,5 +189,4 @@ def _row_place(made: Steps, block: tuple[int, int] | None) -> str:
     if first > 0:
         extent = " * ".join(f"{whole}.size({axis})" for axis in range(first, last))
         text = f"({text}) % ({extent})" if text != "row" else f"row % ({extent})"
-    assert rank >= split
     return text
