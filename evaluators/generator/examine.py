@@ -19,7 +19,7 @@ from evaluators.generator.structure import UntraceableError, structure_digest
 from evaluators.records import Task
 
 _MEMORY_BYTES = 16 << 30
-_AUDITED_SECONDS = 0.02  # by the estimate, of a call at the sizes of a GPU and a small batch
+_AUDITED_SECONDS = 0.003  # by the estimate, of a call at the sizes of a GPU and a small batch
 _AUDIT_SEED = 7
 _CHUNK = 16
 

@@ -40,12 +40,12 @@ def generate(
     keep_out: Mapping[str, Sequence[Task]],
     *,
     jobs: int = 1,
-    progress: Callable[[int], None] = lambda done: None,
+    progress: Callable[[Generated], None] = lambda result: None,
 ) -> Generated:
     """Draws until `number` tasks are accepted. The same number, seed and keep-out lists give the same tasks.
 
     `keep_out`: tasks by the name of their source; no task with the structure of one of them is accepted. Raises
-    GenerateError if almost all draws are dropped.
+    GenerateError if almost all draws are dropped. `progress` is called after each round of draws.
     """
     result, workers = Generated(), Workers(jobs)
     try:
@@ -65,7 +65,7 @@ def generate(
                     result.dropped[f"audit: {reason}"] += 1
                 elif len(result.tasks) < number:
                     result.tasks.append(candidate)
-            progress(len(result.tasks))
+            progress(result)
     finally:
         workers.close()
     return result

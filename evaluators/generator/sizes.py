@@ -26,16 +26,25 @@ class Device:
     bandwidth: float
     flops: float  # single precision
     half_flops: float
+    grouped_flops: float  # of convolutions with a group for each channel
     weight: float  # of an element, for a unit of `Elementwise.weight`
+    slow: float  # of an element, for a unit of `_SLOW`
     least: float
     most: float
     memory: float  # bytes of all results together
 
 
 DEVICES = {
-    "cpu": Device(4e-6, 9e9, 3.5e10, 1.5e10, 1.2e-10, 0.5e-3, 5e-3, 4e8),
-    "cuda": Device(4e-6, 3.2e12, 4.5e13, 4e14, 1e-13, 20e-6, 2e-3, 8e9),
+    "cpu": Device(4e-6, 1.7e10, 6.5e10, 2e9, 5e9, 1.5e-10, 1e-9, 0.5e-3, 5e-3, 4e8),
+    "cuda": Device(4e-6, 3.2e12, 4.5e13, 4e14, 1e13, 1e-13, 0.0, 20e-6, 2e-3, 8e9),
 }
+
+_SLOW = {"var": (3, 10), "std": (3, 10), "logsumexp": (2, 20), "argmax": (2, 10), "argmin": (2, 10), "norm": (1, 5),
+         "norm1": (1, 5), "cosine": (4, 4), "max_pool1d": (3, 3), "max_pool2d": (4, 4), "avg_pool1d": (3, 3),
+         "avg_pool2d": (4, 4)}  # fmt: skip
+"""Operators whose kernels on a CPU are not vectorised: nanoseconds for each element read, along the last axis and along
+another one."""
+_HALF_ON_CPU = 5  # nanoseconds for each element of an operator in half precision
 
 ROLES: dict[str, dict[str, tuple[int, ...]]] = {
     "features": {
@@ -112,10 +121,27 @@ def seconds_of(graph: Graph, sizes: Mapping[str, Any], device: Device) -> float:
     for node in graph.nodes:
         if node.is_leaf or is_view(node):
             continue
-        rate = device.flops if node.dtype == "float32" else device.half_flops
-        work = flops_of(graph, node, sizes) / rate + _weight(node) * count(node.shape, sizes) * device.weight
+        work = flops_of(graph, node, sizes) / _rate(node, device)
+        work += _weight(node) * count(node.shape, sizes) * device.weight
+        if node.args:
+            work += _slow(graph, node) * count(graph.nodes[node.args[0]].shape, sizes) * device.slow
         total += device.overhead + max(bytes_of(graph, node, sizes) / device.bandwidth, work)
     return total
+
+
+def _rate(node: Node, device: Device) -> float:
+    if str(node.attrs.get("groups", "1")) not in ("1", "2", "4"):
+        return device.grouped_flops
+    return device.flops if node.dtype == "float32" else device.half_flops
+
+
+def _slow(graph: Graph, node: Node) -> float:
+    """What makes an element slow on a CPU, in nanoseconds."""
+    source = graph.nodes[node.args[0]]
+    last, other = _SLOW.get(node.op, (0, 0))
+    is_last = node.attrs.get("dim", -1) in (-1, len(source.shape) - 1)
+    plain = not is_view(source) and not source.attrs.get("layout")
+    return (last if is_last and plain else other) + (_HALF_ON_CPU if "float16" in source.dtype else 0)
 
 
 def bytes_of(graph: Graph, node: Node, sizes: Mapping[str, Any]) -> float:
