@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from evaluators.generator.elementwise import ACTIVATIONS, CONSTANTS, ELEMENTWISE
-from evaluators.generator.graph import ANY, BOUNDED, POSITIVE, Graph, Node, Shape, Size, broadcast
+from evaluators.generator.graph import ANY, BOUNDED, POSITIVE, Graph, Node, Shape, Size, broadcast, plain
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Builder:
 
     def parameter(self, name: str, *shape: Size, around: str = "randn") -> int:
         """A weight of the model's own, of standard normal values or `ones`-like ones (`around="one"`)."""
-        sizes = ", ".join(shape) if len(shape) > 1 else shape[0]
+        sizes = ", ".join(map(plain, shape))
         kind = "" if self.dtype == "float32" else f", dtype=torch.{self.dtype}"
         drawn = f"torch.randn({sizes}{kind})"
         init = f"nn.Parameter({drawn})" if around == "randn" else f"nn.Parameter(1.0 + 0.1 * {drawn})"
@@ -73,7 +73,9 @@ class Builder:
             free, number = f"{name}{number}", number + 1
         return free
 
-    def module(self, op: str, attribute: str, init: str, args: Sequence[int], shape: Sequence[Size], **more: Any) -> int:
+    def module(
+        self, op: str, attribute: str, init: str, args: Sequence[int], shape: Sequence[Size], **more: Any
+    ) -> int:
         if self.dtype != "float32":
             init = f"{init[:-1]}, dtype=torch.{self.dtype})"
         return self.add(op, args, shape, module=self.free_module(attribute), init=f"nn.{init}", **more)
@@ -126,12 +128,12 @@ class Builder:
         return self.add(op, (x,), self.shape(x), dim=dim, name=name, span=span, bounded=span == POSITIVE, **more)
 
     def layer_norm(self, x: int, name: str = "norm") -> int:
-        return self.module("layer_norm", name, f"LayerNorm({self.shape(x)[-1]})", (x,), self.shape(x), dim=-1)
+        return self.module("layer_norm", name, f"LayerNorm({plain(self.shape(x)[-1])})", (x,), self.shape(x), dim=-1)
 
     def group_norm(self, x: int, groups: int, name: str = "norm") -> int:
         """The channels' number must be a multiple of `groups` at every profile."""
         shape = self.shape(x)
-        return self.module("group_norm", name, f"GroupNorm({groups}, {shape[1]})", (x,), shape, groups=groups)
+        return self.module("group_norm", name, f"GroupNorm({groups}, {plain(shape[1])})", (x,), shape, groups=groups)
 
     def rms_norm(self, x: int, scaled: bool = True) -> int:
         """Written out: square, mean, reciprocal root, product."""
@@ -147,7 +149,7 @@ class Builder:
     def linear(self, x: int, out: Size, name: str = "linear", bias: bool = True, var: str = "") -> int:
         shape = self.shape(x)
         suffix = "" if bias else ", bias=False"
-        text = f"Linear({shape[-1]}, {out}{suffix})"
+        text = f"Linear({plain(shape[-1])}, {plain(out)}{suffix})"
         return self.module("linear", name, text, (x,), (*shape[:-1], out), name=var, bias=bias)
 
     def matmul(self, x: int, y: int, name: str = "") -> int:

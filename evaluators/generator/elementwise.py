@@ -168,12 +168,8 @@ UNARY: dict[str, Elementwise] = {
     ),
     "add_scalar": Elementwise("{0} + {value}", "{0}.add_({value})", "{0} + {value}", "{0} + {value}f"),
     "sub_scalar": Elementwise("{0} - {value}", "{0}.sub_({value})", "{0} - {value}", "{0} - {value}f"),
-    "mul_scalar": Elementwise(
-        "{0} * {value}", "{0}.mul_({value})", "{0} * {value}", "{0} * {value}f", span="same"
-    ),
-    "div_scalar": Elementwise(
-        "{0} / {value}", "{0}.div_({value})", "{0} / {value}", "{0} / {value}f", span="same"
-    ),
+    "mul_scalar": Elementwise("{0} * {value}", "{0}.mul_({value})", "{0} * {value}", "{0} * {value}f", span="same"),
+    "div_scalar": Elementwise("{0} / {value}", "{0}.div_({value})", "{0} / {value}", "{0} / {value}f", span="same"),
     "rsub_scalar": Elementwise("{value} - {0}", "", "{value} - {0}", "{value}f - {0}"),
     "rdiv_scalar": Elementwise(
         "{value} / {0}", "", "{value} / {0}", "{value}f / {0}", weight=2, span=POSITIVE, needs=POSITIVE
@@ -186,12 +182,8 @@ BINARY: dict[str, Elementwise] = {
     "sub": Elementwise("{0} - {1}", "{0}.sub_({1})", "{0} - {1}", "{0} - {1}"),
     "mul": Elementwise("{0} * {1}", "{0}.mul_({1})", "{0} * {1}", "{0} * {1}"),
     "div": Elementwise("{0} / {1}", "{0}.div_({1})", "{0} / {1}", "{0} / {1}", weight=2, needs=POSITIVE),
-    "maximum": Elementwise(
-        "torch.maximum({0}, {1})", "", "tl.where({0} < {1}, {1}, {0})", "{0} < {1} ? {1} : {0}"
-    ),
-    "minimum": Elementwise(
-        "torch.minimum({0}, {1})", "", "tl.where({0} > {1}, {1}, {0})", "{0} > {1} ? {1} : {0}"
-    ),
+    "maximum": Elementwise("torch.maximum({0}, {1})", "", "tl.where({0} < {1}, {1}, {0})", "{0} < {1} ? {1} : {0}"),
+    "minimum": Elementwise("torch.minimum({0}, {1})", "", "tl.where({0} > {1}, {1}, {0})", "{0} > {1} ? {1} : {0}"),
 }
 
 TERNARY: dict[str, Elementwise] = {
@@ -205,11 +197,11 @@ TERNARY: dict[str, Elementwise] = {
 ELEMENTWISE = {**UNARY, **BINARY, **TERNARY}
 
 ACTIVATIONS = (
-    "relu sigmoid tanh silu gelu gelu_tanh softplus mish elu selu celu leaky_relu hardswish hardsigmoid relu6 softsign "
-    "logsigmoid softshrink erf sin cos"
-).split()
+    "relu", "sigmoid", "tanh", "silu", "gelu", "gelu_tanh", "softplus", "mish", "elu", "selu", "celu", "leaky_relu",
+    "hardswish", "hardsigmoid", "relu6", "softsign", "logsigmoid", "softshrink", "erf", "sin", "cos",
+)  # fmt: skip
 
-CONSTANTS = {
+CONSTANTS: dict[str, dict[str, tuple[float, ...]]] = {
     "elu": {"alpha": (0.5, 1.0, 1.5)},
     "celu": {"alpha": (0.5, 1.5, 2.0)},
     "leaky_relu": {"slope": (0.01, 0.05, 0.1, 0.2)},

@@ -100,7 +100,7 @@ def _told_apart(
 
 def rows_of(generated: Generated) -> Iterator[dict[str, Any]]:
     """The lines of the file, as objects (docs/guides/tasks.md)."""
-    numbers = {level: FIRST_NUMBER for level in (1, 2, 3)}
+    numbers = dict.fromkeys((1, 2, 3), FIRST_NUMBER)
     for drawn, digest in generated.tasks:
         level = drawn.task.level
         yield {

@@ -134,6 +134,18 @@ def value_of(size: Size, sizes: Mapping[str, Any]) -> int:
     return int(eval(_compiled(size), {}, dict(sizes)))
 
 
+def plain(size: Size) -> str:
+    """A size's text as an argument: without the parentheses round all of it."""
+    if not size.startswith("("):
+        return size
+    depth = 0
+    for place, letter in enumerate(size):
+        depth += {"(": 1, ")": -1}.get(letter, 0)
+        if depth == 0:
+            return size[1:-1] if place == len(size) - 1 else size
+    return size
+
+
 def count(shape: Shape, sizes: Mapping[str, Any]) -> int:
     """The number of elements."""
     total = 1

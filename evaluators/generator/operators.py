@@ -1,4 +1,4 @@
-"""Operators that are not element-wise: their text in torch, the name of their result, and what kind of work they are."""
+"""Operators that are not element-wise: their text in torch, the name of their result, and the kind of their work."""
 
 from __future__ import annotations
 
@@ -116,8 +116,6 @@ OPERATORS: dict[str, Operator] = {
     "pairwise": Operator("F.pairwise_distance({0}, {1})", "reduction", "distance", "a pairwise distance"),
 }
 
-_ELEMENTWISE_VARIABLES = {"mul": "x", "add": "x"}
-
 
 def text_of(node: Node, arguments: list[str]) -> str:
     """The expression of a node in torch."""
@@ -127,7 +125,7 @@ def text_of(node: Node, arguments: list[str]) -> str:
     template = ELEMENTWISE[node.op].torch if node.op in ELEMENTWISE else OPERATORS[node.op].text
     if node.attrs.get("in_place"):
         template = ELEMENTWISE[node.op].in_place
-    return template.format(*arguments, **attrs)
+    return template.format(*arguments, **attrs).replace(", keepdim=False", "")
 
 
 def variable_of(node: Node) -> str:

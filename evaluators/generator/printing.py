@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from evaluators.generator.graph import Graph, Node
+from evaluators.generator.graph import Graph, Node, plain
 from evaluators.generator.operators import text_of, variable_of, words_of
 
 _SPARE = ("y", "z", "u", "v", "w")
@@ -32,9 +32,8 @@ def reference_program(graph: Graph, sizes: Mapping[str, Any], title: str) -> str
 def candidate_program(graph: Graph, *, decorator: str = "") -> str:
     """A program that defines `ModelNew`, with the kernels that its graph calls."""
     body = model_class(graph, "ModelNew", "", decorator)
-    prelude = f"\n\n{graph.prelude.strip()}" if graph.prelude else ""
-    gap = "\n\n\n" if prelude else "\n\n\n"
-    return f"{imports_of(graph, prelude + body)}{prelude}{gap}{body}\n"
+    prelude = f"\n\n\n{graph.prelude.strip()}" if graph.prelude else ""
+    return f"{imports_of(graph, prelude + body)}{prelude}\n\n\n{body}\n"
 
 
 def imports_of(graph: Graph, text: str) -> str:
@@ -111,11 +110,7 @@ class _Names:
 
     def assign(self, index: int) -> str:
         node = self._graph.nodes[index]
-        live = {
-            self._names[other]
-            for other in self._names
-            if self._last_use[other] > index and other != index
-        }
+        live = {self._names[other] for other in self._names if self._last_use[other] > index and other != index}
         wanted = node.name or self._inherited(node) or variable_of(node)
         name, number = wanted, 2
         if name in live and not node.name:
@@ -139,7 +134,7 @@ def input_text(node: Node) -> str:
     shape = list(node.shape)
     if layout == "transposed":
         shape[-2], shape[-1] = shape[-1], shape[-2]
-    sizes = ", ".join(shape)
+    sizes = ", ".join(map(plain, shape))
     if draw.startswith("randint:"):
         return f"torch.randint({draw.removeprefix('randint:')}, ({sizes},))"
     text = f"torch.{draw}({sizes}{kind})"

@@ -20,9 +20,9 @@ from evaluators.tasks import ProgramError, TaskProgram
 from evaluators.tasks.shapes import input_sizes
 
 _TRANSPARENT = frozenset(
-    "view _unsafe_view reshape expand alias detach clone contiguous lift_fresh unsqueeze squeeze copy to _to_copy "
-    "_reshape_alias _conj resolve_conj".split()
-)
+    ("view", "_unsafe_view", "reshape", "expand", "alias", "detach", "clone", "contiguous", "lift_fresh", "unsqueeze",
+     "squeeze", "copy", "to", "_to_copy", "_reshape_alias", "_conj", "resolve_conj")
+)  # fmt: skip
 _COMMUTATIVE = frozenset(("add", "mul", "maximum", "minimum"))
 _SAME = {"sub": "add", "div": "mul", "t": "transpose", "rsub": "add", "true_divide": "mul"}
 """Names that stand for another operator if their second operand is a number (or always, for `t`)."""

@@ -22,8 +22,8 @@ def load_tasks(source: str = "bundled", profile: str = "source") -> list[Task]:
 
     `source`: `bundled`, a folder in KernelBench's layout (`level1/1_Name.py`), or a JSONL file with `level_id`,
     `task_id`, `ref_code`; several of these are separated by commas. `profile` (`cpu`, `cuda`) names the sizes of tasks
-    that have them by profile: the bundled ones, and lines with `profiles`. Other tasks keep their own. Raises TaskError,
-    also for an id that two sources have.
+    that have them by profile: the bundled ones, and lines with `profiles`. Other tasks keep their own. Raises
+    TaskError, also for an id that two sources have.
     """
     names = _names_of(source)
     sources: dict[str, str] = {}  # of each task's id

@@ -58,13 +58,29 @@ def attend(b: Builder, query: int, key: int, value: int, kind: str) -> int:
     return b.matmul(weights, value, "attended")
 
 
-KINDS = ("plain", "plain", "causal", "causal", "capped", "biased", "cosine", "relu", "squared_relu", "sigmoid", "linear")
+KINDS = (
+    "plain",
+    "plain",
+    "causal",
+    "causal",
+    "capped",
+    "biased",
+    "cosine",
+    "relu",
+    "squared_relu",
+    "sigmoid",
+    "linear",
+)
 
 
 def attention(rng: Random) -> Drawn:
     """Multi-head attention with projections, of one input or across two."""
     b = Builder(rng)
-    batch, length, features = b.size("batch_size", "batch"), b.size("sequence", "sequence"), b.size("features", "hidden", True)
+    batch, length, features = (
+        b.size("batch_size", "batch"),
+        b.size("sequence", "sequence"),
+        b.size("features", "hidden", True),
+    )
     b.size("heads", "heads", True)
     b.size("head_dim", "head_dim", True)
     x = b.input("x", batch, length, features)
@@ -113,14 +129,18 @@ def bare_attention(rng: Random) -> Drawn:
 def transformer(rng: Random) -> Drawn:
     """Attention and a feed-forward network with residual sums."""
     b = Builder(rng)
-    batch, length, features = b.size("batch_size", "batch"), b.size("sequence", "sequence"), b.size("features", "hidden", True)
+    batch, length, features = (
+        b.size("batch_size", "batch"),
+        b.size("sequence", "sequence"),
+        b.size("features", "hidden", True),
+    )
     b.size("heads", "heads", True)
     b.size("head_dim", "head_dim", True)
     x = b.input("x", batch, length, features)
     kind, inner = rng.choice(KINDS), "(heads * head_dim)"
     z = row_norm(b, x)
     parts = [split(b, b.linear(z, inner, name, False, name), name) for name in ("query", "key", "value")]
-    y = b.linear(merge(b, attend(b, *parts, kind)), features, "output", var="y")
+    y = b.linear(merge(b, attend(b, parts[0], parts[1], parts[2], kind)), features, "output", var="y")
     x2 = b.binary("add", x, y, "x")
     z = row_norm(b, x2)
     hidden = b.size("hidden", "hidden", True)

@@ -171,9 +171,11 @@ def low_rank(rng: Random) -> Drawn:
     parts = []
     for index, name in enumerate(("first", "second")):
         expert = b.linear(act(b, b.linear(x, hidden, f"{name}_in", var=name)), "features", f"{name}_out", var=name)
-        weight = b.view("narrow", weights, (*b.shape(weights)[:-1], "1"), f"{name}_weight", dim=-1, start=index, length=1)
+        weight = b.view(
+            "narrow", weights, (*b.shape(weights)[:-1], "1"), f"{name}_weight", dim=-1, start=index, length=1
+        )
         parts.append(b.binary("mul", expert, weight, name))
-    y = b.binary("add", *parts)
+    y = b.binary("add", parts[0], parts[1])
     y = b.binary("add", y, x) if rng.random() < 0.5 else y
     return b.done(y, 3, "low_rank", "soft_experts", "batch_size", "matmul", "gating")
 

@@ -57,7 +57,7 @@ def rowwise_chain(rng: Random) -> Drawn:
     earlier = [x]
     if rng.random() < 0.35:
         earlier.append(b.input("y", "batch_size", "features"))
-    start = b.binary(rng.choice(("add", "mul", "sub")), *earlier) if len(earlier) == 2 else x
+    start = b.binary(rng.choice(("add", "mul", "sub")), earlier[0], earlier[1]) if len(earlier) == 2 else x
     y = chain(b, start, rng.randint(1, 3), earlier=earlier)
     y = written_activation(b, y) if rng.random() < 0.3 else y
     y, tail = _middle(b, y)
@@ -99,7 +99,9 @@ def conv_chain(rng: Random) -> Drawn:
     elif kind == "pool":
         y = b.pool(f"{rng.choice(('max', 'avg'))}_pool{rank}d", y, 2)
     elif kind == "global":
-        y = b.reduce(rng.choice(("mean", "amax", "logsumexp")), y, tuple(range(2, rank + 2)), keepdim=rng.random() < 0.5)
+        y = b.reduce(
+            rng.choice(("mean", "amax", "logsumexp")), y, tuple(range(2, rank + 2)), keepdim=rng.random() < 0.5
+        )
     elif kind == "channel":
         y = b.reduce(rng.choice(("mean", "amax", "amin", "sum", "logsumexp", "norm")), y, 1)
     elif kind == "softmax":
@@ -114,7 +116,10 @@ def matmul_chain(rng: Random) -> Drawn:
     b = Builder(rng, rng.choices(("float32", "bfloat16"), (12, 1))[0])
     batched = rng.random() < 0.5
     m = b.size("rows", "length" if batched else "batch")
-    n, k = b.size("columns", "length" if batched else "features"), b.size("inner", "head_dim" if batched else "features")
+    n, k = (
+        b.size("columns", "length" if batched else "features"),
+        b.size("inner", "head_dim" if batched else "features"),
+    )
     lead = (b.size("batch_size", "batch"),) if batched else ()
     transposed = rng.random() < 0.5
     first = b.input("a", *lead, m, k)

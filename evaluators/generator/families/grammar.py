@@ -166,7 +166,9 @@ def written_activation(b: Builder, x: int) -> int:
     if kind == "mish":
         return b.binary("mul", x, b.unary("tanh", b.unary("softplus", x, "gate"), "gate"))
     if kind == "softsign":
-        return b.binary("div", x, b.add("add_scalar", (b.unary("abs", x, "size"),), b.shape(x), value=1.0, span=POSITIVE))
+        return b.binary(
+            "div", x, b.add("add_scalar", (b.unary("abs", x, "size"),), b.shape(x), value=1.0, span=POSITIVE)
+        )
     if kind == "squared_relu":
         return b.unary("square", b.unary("relu", x))
     if kind == "swish_scaled":
@@ -184,4 +186,3 @@ def written_activation(b: Builder, x: int) -> int:
     inner = b.binary("add", x, b.unary("mul_scalar", cube, "cube", value=0.044715), "inner")
     inner = b.unary("tanh", b.unary("mul_scalar", inner, "inner", value=0.7978845608028654), "inner")
     return b.binary("mul", b.unary("mul_scalar", x, "half", value=0.5), b.unary("add_scalar", inner, value=1.0))
-

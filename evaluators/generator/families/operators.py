@@ -36,7 +36,7 @@ def tensor(b: Builder, name: str = "x", ranks: tuple[int, ...] = (2, 2, 3, 4), d
 
 def unary(rng: Random) -> Drawn:
     b = Builder(rng, draw_dtype(rng))
-    names = "exp expm1 log log1p sqrt rsqrt reciprocal square abs".split()
+    names = ["exp", "expm1", "log", "log1p", "sqrt", "rsqrt", "reciprocal", "square", "abs"]
     x = tensor(b)
     if rng.random() < 0.6:
         y = b.activation(x)
@@ -88,7 +88,8 @@ def reduction(rng: Random) -> Drawn:
     x = tensor(b)
     op = rng.choice(("sum", "mean", "amax", "amin", "var", "std", "logsumexp", "norm", "norm1", "argmax", "argmin"))
     rank = len(b.shape(x))
-    dim: int | tuple[int, ...] = rng.choice([*range(rank)] + [-1] * 2)
+    axis = rng.choice([*range(rank)] + [-1] * 2)
+    dim: int | tuple[int, ...] = axis
     before = rng.choice(("", "", "square", "abs", "activation"))
     if before == "activation":
         x = b.activation(x, ("tanh", "softplus", "silu", "gelu", "mish", "elu"))
@@ -97,7 +98,7 @@ def reduction(rng: Random) -> Drawn:
     if rank >= 3 and rng.random() < 0.4 and not op.startswith("arg"):
         dim = rng.choice([(1, 2), (0, 2), (-2, -1)])
     if op.startswith("arg"):
-        shape = [size for axis, size in enumerate(b.shape(x)) if axis != dim % rank]
+        shape = [size for place, size in enumerate(b.shape(x)) if place != axis % rank]
         y = b.add(op, (x,), shape, dim=dim, dtype="int64")
     else:
         y = b.reduce(op, x, dim, keepdim=rng.random() < 0.4)

@@ -12,7 +12,11 @@ def recurrent(rng: Random) -> Drawn:
     """A cell that is applied to each step of a short sequence."""
     b = Builder(rng)
     steps = rng.randint(2, 5)
-    batch, features, hidden = b.size("batch_size", "batch"), b.size("features", "hidden", True), b.size("hidden", "hidden", True)
+    batch, features, hidden = (
+        b.size("batch_size", "batch"),
+        b.size("features", "hidden", True),
+        b.size("hidden", "hidden", True),
+    )
     b.size("steps", str(steps))
     x = b.input("x", batch, "steps", features)
     state = b.input("state", batch, hidden)

@@ -8,7 +8,7 @@ from evaluators.generator.builder import Drawn
 from evaluators.generator.graph import Graph
 from evaluators.generator.printing import candidate_program
 from evaluators.generator.rules import forms
-from evaluators.generator.rules.algebra import ALGEBRA, FUSED_CALLS
+from evaluators.generator.rules.identities import ALGEBRA, FUSED_CALLS
 from evaluators.generator.rules.kernels import kernel_variants
 from evaluators.generator.rules.patterns import Rewrite, rewrite
 from evaluators.generator.rules.records import RuleVariant
@@ -40,9 +40,13 @@ def _variants(drawn: Drawn, words: Words) -> Iterator[RuleVariant]:
         yield _by_rewriting("fused_calls", fused, calls + algebra, words)
     changed, operators = forms.in_place(fused)
     if operators and not (algebra or calls):
-        yield words.variant("in_place", "in_place", ("cpu", "cuda"), candidate_program(changed), {"operators": operators})
+        yield words.variant(
+            "in_place", "in_place", ("cpu", "cuda"), candidate_program(changed), {"operators": operators}
+        )
     elif operators:
-        yield _by_rewriting("fused_in_place", changed, calls + algebra, words, " Work in place where nobody else reads the argument.")
+        yield _by_rewriting(
+            "fused_in_place", changed, calls + algebra, words, " Work in place where nobody else reads the argument."
+        )
     if joined := forms.joined_weights(fused):
         joined_graph, layers = joined
         reason = f"{layers} linear layers read the same input, each in a product of its own."

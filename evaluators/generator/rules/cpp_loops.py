@@ -14,6 +14,9 @@ from evaluators.generator.rules.triton_kernels import Kernel
 
 IMPORTS = ("from torch.utils.cpp_extension import load_inline",)
 _START = {"sum": "0.0f", "max": "-3.0e38f", "min": "3.0e38f"}
+_INCLUDES = "\n".join(
+    f"#include <{header}>" for header in ("torch/extension.h", "ATen/Parallel.h", "algorithm", "cmath", "vector")
+)
 _GRAIN = 16384  # elements of a thread's share
 
 
@@ -47,9 +50,8 @@ def cpp_kernel(graph: Graph, region: Region, name: str, suffix: str) -> Kernel |
     lines += [f"      {line}" for line in _row(made, forms, loops, buffered)]
     lines += ["    }", "  });", "  return out;", "}"]
     body = "\n".join(lines)
-    includes = "#include <torch/extension.h>\n#include <ATen/Parallel.h>\n#include <algorithm>\n#include <cmath>\n#include <vector>"
     text = (
-        f'source = """\n{includes}\n\n{body}\n"""\nextension = load_inline(\n    name="{name}_{suffix}",\n'
+        f'source = """\n{_INCLUDES}\n\n{body}\n"""\nextension = load_inline(\n    name="{name}_{suffix}",\n'
         f'    cpp_sources=source,\n    functions=["{name}"],\n'
         '    extra_cflags=["-O3", "-march=native", "-ffast-math"],\n)'
     )
@@ -139,7 +141,9 @@ def _row(made: Steps, forms: dict[str, str], loops: dict[int, _Loop], buffered: 
             lines.append(f"const float {name} = {name}_data[{_row_place(made, block)}];")
         elif form == "one":
             lines.append(f"const float {name} = {name}_data[0];")
-    last_full = max((number for number, loop in loops.items() if made.result in {s.target for s in loop.steps}), default=0)
+    last_full = max(
+        (number for number, loop in loops.items() if made.result in {s.target for s in loop.steps}), default=0
+    )
     for number, loop in loops.items():
         full = [step for step in loop.steps if step.is_full and not step.reduces]
         gathered = [step for step in loop.steps if step.reduces]
@@ -164,7 +168,8 @@ def _row(made: Steps, forms: dict[str, str], loops: dict[int, _Loop], buffered: 
         for step in gathered:
             term = step.args[0]
             add = {"sum": f"{step.target} += {term};"}.get(
-                step.op, f"{step.target} = {step.target} {'<' if step.op == 'max' else '>'} {term} ? {term} : {step.target};"
+                step.op,
+                f"{step.target} = {step.target} {'<' if step.op == 'max' else '>'} {term} ? {term} : {step.target};",
             )
             lines.append(f"  {add}")
         if made.forms[made.result] and number == last_full:

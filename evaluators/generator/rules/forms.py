@@ -46,7 +46,10 @@ def in_place(graph: Graph) -> tuple[Graph, list[str]]:
 def _own_memory(graph: Graph, index: int) -> bool:
     """Whether no view of the value, and no value that it is a view of, is read elsewhere."""
     node = graph.nodes[index]
-    return not any(is_view(graph.nodes[user]) for user in graph.users()[index]) and node.op not in ("contiguous", "flatten")
+    return not any(is_view(graph.nodes[user]) for user in graph.users()[index]) and node.op not in (
+        "contiguous",
+        "flatten",
+    )
 
 
 def _keeps_layout(graph: Graph, index: int) -> bool:
@@ -70,7 +73,8 @@ def blocked(graph: Graph, words: Words) -> Iterator[RuleVariant]:
         text = candidate_program(in_place(graph)[0]).replace(
             f"    def forward(self, {name}):", f"    def rows(self, {name}):"
         )
-        text += f"\n    def forward(self, {name}):\n        return torch.cat([self.rows(part) for part in {name}.split({block})])\n"
+        text += f"\n    def forward(self, {name}):\n"
+        text += f"        return torch.cat([self.rows(part) for part in {name}.split({block})])\n"
         yield words.variant(f"row_blocks_{block}", "row_blocks", ("cpu",), text, {"block": block}, number)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 from evaluators.generator.graph import Editor, Graph, Node
 from evaluators.generator.rules.regions import Region
@@ -42,5 +41,4 @@ def with_kernels(
     prelude = list(dict.fromkeys(kernel.text for kernel in kernels))
     if any(kernel.needs_tanh for kernel in kernels):
         prelude.insert(0, TANH)
-    changed = editor.done(prelude="\n\n\n".join(prelude), imports=imports)
-    return replace(changed)
+    return editor.done(prelude="\n\n\n".join(prelude), imports=imports)

@@ -115,5 +115,6 @@ def _place(editor: Editor, arg: Any, like: Node) -> int:
     if isinstance(arg, int):
         return editor.place[arg]
     op, args, attrs, shape = arg
-    return editor.add(Node(op, tuple(_place(editor, each, like) for each in args), dict(attrs), tuple(shape), like.dtype))
-
+    return editor.add(
+        Node(op, tuple(_place(editor, each, like) for each in args), dict(attrs), tuple(shape), like.dtype)
+    )

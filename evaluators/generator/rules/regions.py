@@ -16,8 +16,8 @@ from evaluators.generator.operators import OPERATORS
 ROW_REDUCTIONS = frozenset(("sum", "mean", "amax", "amin", "var", "std", "logsumexp", "norm", "norm1"))
 ROW_OPERATORS = frozenset(
     ("softmax", "log_softmax", "softmin", "normalize", "plain_layer_norm", "layer_norm", "rms_norm_call",
-     "plain_rms_norm")  # fmt: skip
-)
+     "plain_rms_norm")
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -57,9 +57,7 @@ def _regions(graph: Graph, grow: Callable[[Graph, int, Shape], set[int] | None],
         if found is None:
             continue
         taken |= found
-        inputs = dict.fromkeys(
-            arg for index in sorted(found) for arg in graph.nodes[index].args if arg not in found
-        )
+        inputs = dict.fromkeys(arg for index in sorted(found) for arg in graph.nodes[index].args if arg not in found)
         yield Region(tuple(sorted(found)), tuple(inputs), root, shape, is_row)
 
 
@@ -177,22 +175,18 @@ def layout_of(graph: Graph, index: int) -> str | None:
     node = graph.nodes[index]
     if node.op == "input":
         return str(node.attrs["layout"])
-    if node.op in ("parameter", "weight_of", "bias_of"):
-        return ""
-    if node.op == "call":
+    if node.op in ("parameter", "weight_of", "bias_of", "call"):
         return ""
     if node.op in ELEMENTWISE or (node.op in OPERATORS and OPERATORS[node.op].kind in ("row", "scan")):
-        layouts = {
-            layout_of(graph, arg) for arg in node.args if len(graph.nodes[arg].shape) == len(node.shape)
-        } or {""}
+        layouts = {layout_of(graph, arg) for arg in node.args if len(graph.nodes[arg].shape) == len(node.shape)} or {""}
         return layouts.pop() if len(layouts) == 1 else None
     kind = OPERATORS[node.op].kind
     if kind in ("conv", "pool"):
         return "" if layout_of(graph, node.args[0]) == "" else None
-    if node.op in ("unsqueeze", "squeeze", "contiguous", "flatten", "cat", "gather", "index_select", "embedding"):
-        return "" if node.op != "flatten" and all(layout_of(graph, arg) == "" for arg in node.args) else (
-            "" if node.op == "flatten" else None
-        )
+    if node.op in ("flatten", "contiguous"):  # copied if it was not plain
+        return ""
+    if node.op in ("unsqueeze", "squeeze", "cat", "gather", "index_select", "embedding"):
+        return "" if all(layout_of(graph, arg) == "" for arg in node.args) else None
     if node.op in ("sum", "mean", "amax", "amin", "var", "std", "logsumexp", "norm", "norm1"):
         return "" if layout_of(graph, node.args[0]) == "" else None
     return "" if kind in ("product", "loss") and node.op != "sdpa" else None

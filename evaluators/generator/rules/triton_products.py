@@ -67,7 +67,7 @@ def _epilogue(graph: Graph, product: int, users: list[list[int]], alive: set[int
         inner = [index for index in found[:-1] if not all(user in found for user in users[index] if user in alive)]
         if not inner and graph.output not in found[:-1]:
             return found[1:]
-        found = found[: -1]
+        found = found[:-1]
     return []
 
 
@@ -85,8 +85,7 @@ def _replaced(graph: Graph, product: int, chain: list[int], tiling: Tiling) -> G
             editor.put(index, replace(new, name=old.name))
         else:
             editor.keep(index)
-    changed = editor.done(prelude=f"{TANH}\n\n\n{text}" if needs_tanh(made) else text, imports=IMPORTS)
-    return changed
+    return editor.done(prelude=f"{TANH}\n\n\n{text}" if needs_tanh(made) else text, imports=IMPORTS)
 
 
 def _kernel(node: Node, made: Steps, tiling: Tiling) -> tuple[str, str]:
@@ -125,8 +124,11 @@ def product_kernel({pointers}, out_ptr, M, N, K, stride_am, stride_ak, stride_bk
     return f"{kernel}\n\n\n{wrapper}", f"fused_product({', '.join(passed)})"
 
 
+_TAKEN = frozenset(("a", "b", "bias", "row", "column", "depth", "total", "places", "M", "N", "K"))
+
+
 def _safe(name: str) -> str:
-    return f"{name}_in" if name in ("a", "b", "bias", "row", "column", "depth", "total", "places", "M", "N", "K") else name
+    return f"{name}_in" if name in _TAKEN else name
 
 
 def _body(made: Steps, product: Operand, others: list[Operand], bias: bool) -> str:

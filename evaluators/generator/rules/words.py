@@ -19,7 +19,7 @@ _ANALYSES: Mapping[str, tuple[str, ...]] = {
     ),
     "triton_rows": (
         "The reference makes {count} passes over each row ({list}), and every pass goes through global memory.",
-        "{Count} operators work on rows: {list}. A row fits on one multiprocessor, but the reference reloads it each time.",
+        "{Count} operators work on rows: {list}. A row fits on one multiprocessor, but each of them reloads it.",
         "Row reductions and the chain around them ({list}) are separate kernels, so rows are read {count} times.",
     ),
     "triton_product": (
@@ -36,7 +36,7 @@ _ANALYSES: Mapping[str, tuple[str, ...]] = {
     "torch_compile": (
         "Eager mode launches {all_count} operators one by one, and each writes its result to memory.",
         "The forward pass is {all_count} separate operators: {list}. Their intermediates all go through memory.",
-        "Nothing in {list} needs eager execution; most of the time goes to launches and memory traffic between operators.",
+        "Nothing in {list} needs eager execution; launches and memory traffic between operators take most time.",
     ),
     "in_place": (
         "Each operator of {list} allocates a new tensor, although nobody reads its argument again.",
@@ -49,15 +49,15 @@ _ANALYSES: Mapping[str, tuple[str, ...]] = {
 }
 _DESIGNS: Mapping[str, tuple[str, ...]] = {
     "triton_chain": (
-        "One Triton kernel loads each element once, computes the chain in registers and stores it, {block} elements a program.",
+        "One Triton kernel loads each element once and computes the chain in registers, {block} elements a program.",
         "Fuse the chain into a Triton kernel with blocks of {block} and {warps} warps: one read and one write.",
     ),
     "triton_rows": (
         "One Triton program holds {rows} row(s) in registers with {warps} warps: reductions and chain happen on chip.",
-        "Load a row once in a Triton kernel ({rows} row(s) a program, {warps} warps), reduce it there, and store the result.",
+        "Load a row once in a Triton kernel ({rows} row(s) a program, {warps} warps), reduce it and store the result.",
     ),
     "triton_product": (
-        "A tiled Triton product of {rows} x {columns} with depth {depth} ({precision}) applies the chain to the accumulator.",
+        "A tiled Triton product ({rows} x {columns}, depth {depth}, {precision}) applies the chain to the accumulator.",
     ),
     "cpp_chain": ("One C++ loop, vectorised by the compiler, computes the whole chain for each element.",),
     "cpp_rows": ("One C++ function works row by row: a pass for each reduction, and the chain inside these passes.",),
@@ -117,4 +117,3 @@ def _list(words: Sequence[str]) -> str:
     if len(distinct) > 5:
         distinct = [*distinct[:4], f"{len(distinct) - 4} more"]
     return ", ".join(distinct[:-1]) + f" and {distinct[-1]}" if len(distinct) > 1 else (distinct or ["the work"])[0]
-
