@@ -6,9 +6,10 @@ import multiprocessing
 import os
 import random
 import resource
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 
@@ -21,7 +22,10 @@ from evaluators.records import Task
 _MEMORY_BYTES = 16 << 30
 _AUDITED_SECONDS = 0.003  # by the estimate, of a call at the sizes of a GPU and a small batch
 _AUDIT_SEED = 7
-_CHUNK = 16
+_CHUNK = 8
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -34,27 +38,32 @@ class Draw:
 
 
 class Workers:
-    """Processes that examine tasks. Their memory is limited; programs of the generator are trusted."""
+    """Processes that examine tasks; one alone is this process itself. Memory of others is limited. Programs of the
+    generator are trusted."""
 
     def __init__(self, jobs: int) -> None:
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload([__name__])
-        self._pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_start)
+        self._pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_start) if jobs > 1 else None
 
-    def draw(self, seed: int, indices: Sequence[int]) -> Iterator[Draw]:
+    def draw(self, seed: int, indices: Sequence[int]) -> Iterable[Draw]:
         """The draws of these numbers, in their order."""
-        return self._pool.map(_draw, [f"{seed}/{index}" for index in indices], indices, chunksize=_CHUNK)
+        return self._map(_draw, [(f"{seed}/{index}", index) for index in indices])
 
-    def digest(self, tasks: Sequence[Task]) -> Iterator[str]:
+    def digest(self, tasks: Sequence[Task]) -> Iterable[str]:
         """The digests of foreign tasks; empty for a task that cannot be traced."""
-        return self._pool.map(_digest, tasks, chunksize=4)
+        return self._map(_digest, tasks)
 
-    def audit(self, tasks: Sequence[DrawnTask]) -> Iterator[str]:
+    def audit(self, tasks: Sequence[DrawnTask]) -> Iterable[str]:
         """For each task why it is dropped, or an empty text."""
-        return self._pool.map(_audit, tasks, chunksize=_CHUNK)
+        return self._map(_audit, tasks)
+
+    def _map(self, function: Callable[[Item], Result], items: Sequence[Item]) -> Iterable[Result]:
+        return self._pool.map(function, items, chunksize=_CHUNK) if self._pool else map(function, items)
 
     def close(self) -> None:
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        if self._pool:
+            self._pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _start() -> None:
@@ -65,7 +74,8 @@ def _start() -> None:
         os.dup2(silence, stream)
 
 
-def _draw(seed: str, index: int) -> Draw:
+def _draw(place: tuple[str, int]) -> Draw:
+    seed, index = place
     drawn = draw_task(random.Random(seed), index)
     if drawn is None:
         return Draw(None, reason="no sizes fit")

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from evaluators.generator.draw import DrawnTask
-from evaluators.generator.examine import Workers
+from evaluators.generator.examine import Draw, Workers
 from evaluators.generator.rules import variants_of
 from evaluators.records import Task
 
 FIRST_NUMBER = 10_001  # numbers of generated tasks: no list of KernelBench's has them
 SIZES_OF_A_STRUCTURE = 3
-_ROUND = 256
+_ROUND = 256  # draws at most; how many makes no difference to what is accepted
 
 
 class GenerateError(ValueError):
@@ -42,7 +42,8 @@ def generate(
     jobs: int = 1,
     progress: Callable[[Generated], None] = lambda result: None,
 ) -> Generated:
-    """Draws until `number` tasks are accepted. The same number, seed and keep-out lists give the same tasks.
+    """Draws until `number` tasks are accepted. The same seed and keep-out lists give the same tasks, and a smaller
+    number the first of them.
 
     `keep_out`: tasks by the name of their source; no task with the structure of one of them is accepted. Raises
     GenerateError if almost all draws are dropped. `progress` is called after each round of draws.
@@ -59,7 +60,10 @@ def generate(
         while len(result.tasks) < number:
             if result.draws > 100 * _ROUND + 20 * number:
                 raise GenerateError(f"{result.draws} draws gave only {len(result.tasks)} tasks; ask for fewer")
-            candidates = _told_apart(workers, seed, result, known, seen, layouts)
+            missing = number - len(result.tasks)
+            draws = range(result.draws, result.draws + min(_ROUND, missing + missing // 8 + 1))
+            candidates = _told_apart(workers.draw(seed, draws), result, known, seen, layouts)
+            result.draws = draws.stop
             for candidate, reason in zip(candidates, workers.audit([task for task, _ in candidates]), strict=True):
                 if reason:
                     result.dropped[f"audit: {reason}"] += 1
@@ -72,8 +76,7 @@ def generate(
 
 
 def _told_apart(
-    workers: Workers,
-    seed: int,
+    draws: Iterable[Draw],
     result: Generated,
     known: Mapping[str, str],
     seen: Counter[str],
@@ -81,7 +84,7 @@ def _told_apart(
 ) -> list[tuple[DrawnTask, str]]:
     """One round of draws without those whose structure is known, or was drawn often enough."""
     chosen = []
-    for draw in workers.draw(seed, range(result.draws, result.draws + _ROUND)):
+    for draw in draws:
         if draw.task is None:
             result.dropped[draw.reason] += 1
         elif draw.digest in known:
@@ -94,7 +97,6 @@ def _told_apart(
             seen[draw.digest] += 1
             layouts.add((draw.digest, draw.task.layout))
             chosen.append((draw.task, draw.digest))
-    result.draws += _ROUND
     return chosen
 
 

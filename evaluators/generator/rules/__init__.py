@@ -53,6 +53,11 @@ def _variants(drawn: Drawn, words: Words) -> Iterator[RuleVariant]:
         idea = "Join their weights in each call and compute one larger product."
         facts = {"reason": reason, "idea": idea, "layers": layers}
         yield words.variant("joined_weights", "joined_weights", ("cpu", "cuda"), candidate_program(joined_graph), facts)
+    if changed_layout := forms.channels_last(fused):
+        reason = "The convolutions run on images whose channels lie far apart in memory."
+        idea = "Convert the image to channels-last order once, and the result back at the end."
+        facts = {"reason": reason, "idea": idea}
+        yield words.variant("channels_last", "channels_last", ("cpu", "cuda"), candidate_program(changed_layout), facts)
     yield from forms.blocked(fused, words)
     if forms.chain_is_long(graph):
         yield forms.compiled(graph, words)

@@ -92,6 +92,28 @@ def _is_by_row(graph: Graph, node: Node, lead: str) -> bool:
     return kind in ("reduction", "row", "scan") and last and dim != 0
 
 
+def channels_last(graph: Graph) -> Graph | None:
+    """The graph with its images in channels-last order inside, and its output in plain order. None without a
+    two-dimensional convolution on a plain image."""
+    alive = graph.alive()
+    images = [index for index, node in graph.inputs() if len(node.shape) == 4]
+    convolved = any(graph.nodes[index].op == "conv2d" for index in alive)
+    shape = graph.nodes[graph.output].shape
+    if len(shape) not in (2, 4) or "1" in shape:  # the strides of such an axis tell the order
+        return None
+    if not convolved or layout_of(graph, graph.output) != "" or any(layout_of(graph, each) != "" for each in images):
+        return None
+    editor = Editor(graph)
+    for index, node in enumerate(graph.nodes):
+        place = editor.keep(index)
+        if index in images:
+            attrs = {"text": "{0}.to(memory_format=torch.channels_last)"}
+            editor.put(index, Node("call", (place,), attrs, node.shape, node.dtype, name=node.name))
+        elif index == graph.output and len(node.shape) == 4:
+            editor.put(index, Node("contiguous", (place,), {}, node.shape, node.dtype))
+    return editor.done()
+
+
 def joined_weights(graph: Graph) -> tuple[Graph, int] | None:
     """The graph with linear layers of one input as one product with their joined weights, and their number. The weights
     are joined in every call, since they may have changed."""

@@ -68,6 +68,11 @@ _DESIGNS: Mapping[str, tuple[str, ...]] = {
     "in_place": ("Work in place wherever the argument has no other reader.",),
     "row_blocks": ("Process blocks of {block} rows, so that a block's intermediates stay in the cache.",),
 }
+_SINGLE = (
+    "The reference computes {list} with a general kernel, which is not made for this shape.",
+    "There is one operator, {list}; its kernel in eager mode serves every shape and layout.",
+)
+"""Instead of the sentences that count operators, if there is only one."""
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
 
@@ -102,7 +107,8 @@ class Words:
             **facts,
         }
         values["Count"] = str(values["count"]).capitalize()
-        analysis = str(facts.get("reason") or _pick(_ANALYSES[rule], self._number).format(**values))
+        phrases = _SINGLE if len(named) == 1 else _ANALYSES[rule]
+        analysis = str(facts.get("reason") or _pick(phrases, self._number).format(**values))
         design = str(facts.get("idea") or _pick(_DESIGNS[rule], self._number + number).format(**values))
         kept = {"reason": analysis, **{key: value for key, value in facts.items() if key not in ("reason", "idea")}}
         return RuleVariant(name, rule, profiles, analysis, design, source, kept)
