@@ -110,7 +110,8 @@ def channels_last(graph: Graph) -> Graph | None:
             attrs = {"text": "{0}.to(memory_format=torch.channels_last)"}
             editor.put(index, Node("call", (place,), attrs, node.shape, node.dtype, name=node.name))
         elif index == graph.output and len(node.shape) == 4:
-            editor.put(index, Node("contiguous", (place,), {}, node.shape, node.dtype))
+            attrs = {"text": "{0}.clone(memory_format=torch.contiguous_format)"}  # contiguous() may keep strides
+            editor.put(index, Node("call", (place,), attrs, node.shape, node.dtype))
     return editor.done()
 
 

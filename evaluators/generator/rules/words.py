@@ -107,7 +107,7 @@ class Words:
             **facts,
         }
         values["Count"] = str(values["count"]).capitalize()
-        phrases = _SINGLE if len(named) == 1 else _ANALYSES[rule]
+        phrases = _SINGLE if len(named) == 1 else _ANALYSES.get(rule, _SINGLE)
         analysis = str(facts.get("reason") or _pick(phrases, self._number).format(**values))
         design = str(facts.get("idea") or _pick(_DESIGNS[rule], self._number + number).format(**values))
         kept = {"reason": analysis, **{key: value for key, value in facts.items() if key not in ("reason", "idea")}}
