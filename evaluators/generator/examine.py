@@ -45,6 +45,8 @@ class Workers:
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload([__name__])
         self._pool = ProcessPoolExecutor(jobs, mp_context=context, initializer=_start) if jobs > 1 else None
+        self._threads = torch.get_num_threads()
+        torch.set_num_threads(1)  # small tensors; results do not depend on the machine's number of cores
 
     def draw(self, seed: int, indices: Sequence[int]) -> Iterable[Draw]:
         """The draws of these numbers, in their order."""
@@ -62,6 +64,7 @@ class Workers:
         return self._pool.map(function, items, chunksize=_CHUNK) if self._pool else map(function, items)
 
     def close(self) -> None:
+        torch.set_num_threads(self._threads)
         if self._pool:
             self._pool.shutdown(wait=True, cancel_futures=True)
 

@@ -15,7 +15,7 @@ from evaluators.records import Task
 from evaluators.tasks import load_tasks
 from evaluators.tasks.loader import TaskVariants
 
-NUMBER = 16
+NUMBER = 12
 
 
 @pytest.fixture(scope="module")
@@ -71,5 +71,5 @@ def test_a_file_is_read_back_with_its_sizes_and_programs(generated: Generated, p
 
 
 def test_accepted_tasks_pass_the_audit(path: Path) -> None:
-    for task in load_tasks(str(path), "small")[:8]:
+    for task in load_tasks(str(path), "small")[:4]:
         assert reason_to_drop(task, ({},), seed=99) == ""

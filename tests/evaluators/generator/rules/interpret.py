@@ -8,12 +8,15 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import torch
+
 from evaluators.generator.rules import variants_of
 from tests.evaluators.generator.drawing import some
 from tests.evaluators.generator.rules.test_values import assert_right, load
 
 
 def main(folder: Path) -> None:
+    torch.set_num_threads(1)
     for task in some(1):
         dtypes = {node.dtype for node in task.drawn.graph.nodes}
         rules = {variant.rule: variant for variant in variants_of(task.drawn) if "triton" in variant.rule}
