@@ -60,7 +60,8 @@ def _keeps_layout(graph: Graph, index: int) -> bool:
 
 
 def blocked(graph: Graph, words: Words) -> Iterator[RuleVariant]:
-    """The model on blocks of rows, if no row of the only input depends on another."""
+    """The model on blocks of rows, if no row of the only input depends on another, and nothing is multiplied by a
+    matrix of weights, which each block would read again."""
     inputs = [index for index, _ in graph.inputs()]
     if len(inputs) != 1 or len(graph.nodes[inputs[0]].shape) != 2 or graph.nodes[inputs[0]].attrs["layout"]:
         return
@@ -84,7 +85,7 @@ def _is_by_row(graph: Graph, node: Node, lead: str) -> bool:
     if not node.shape or node.shape[0] != lead:
         return False
     rank = len(node.shape)
-    if node.op in ELEMENTWISE or node.op == "linear":
+    if node.op in ELEMENTWISE:
         return True
     dim = node.attrs.get("dim", -1)
     kind = OPERATORS[node.op].kind if node.op in OPERATORS else ""
