@@ -64,7 +64,7 @@ class Session:
         check_policy(config.policy.model)
         check_verdicts_of(config)
         if "sft" in config.schedule.phases:
-            make_teachers(config.sft, config.seed)
+            make_teachers(config)
         try:
             self.run = RunDirectory(config.root, config.name)
             self.commits = Commits(self.run, self._resumable(), config.keep_checkpoints)

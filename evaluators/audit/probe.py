@@ -41,7 +41,7 @@ def audit_task(
     findings: tuple[AuditFinding, ...] = ()
     try:
         for index, (overrides, drawn) in enumerate(trials):
-            found = tuple(_findings(ReferenceCalls(task.with_sizes(**overrides), drawn)))
+            found = tuple(findings_of(ReferenceCalls(task.with_sizes(**overrides), drawn)))
             findings = common_findings(findings, found) if index else found
             if not findings:
                 break
@@ -51,7 +51,7 @@ def audit_task(
     return TaskAudit(task.id, task.text_digest, task.name, findings, draws=draws, sizes=dict(sizes[0]), seconds=seconds)
 
 
-def _findings(reference: ReferenceCalls) -> list[AuditFinding]:
+def findings_of(reference: ReferenceCalls) -> list[AuditFinding]:
     """All findings. A constant output stands alone, since it explains every other."""
     calls = reference.calls
     other = reference.new_model(reference.seed + 1)

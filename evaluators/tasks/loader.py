@@ -5,51 +5,31 @@ Reads and checks text only. No part of a task is executed here.
 
 from __future__ import annotations
 
-import ast
-import json
 import re
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from evaluators.records import Task
-from evaluators.syntax import parse_source
+from evaluators.tasks.lines import load_line_variants, load_lines
+from evaluators.tasks.records import TaskError, Variant, checked
 
 BUNDLED = Path(__file__).parent / "bundled"
-_REQUIRED = {"Model", "get_inputs", "get_init_inputs"}
-
-
-class TaskError(Exception):
-    """A task cannot be read. The message is one line that names the task and the remedy."""
-
-
-@dataclass(frozen=True)
-class Variant:
-    """A program that ships with a bundled task. `expect`: `faster`, `same`, `slower` or `wrong`. `analysis` and
-    `design`: the sentences that a teacher would write about it."""
-
-    task_id: str
-    name: str
-    expect: str
-    analysis: str
-    design: str
-    source: str
 
 
 def load_tasks(source: str = "bundled", profile: str = "source") -> list[Task]:
     """The tasks of one or several sources, sorted by level and number.
 
     `source`: `bundled`, a folder in KernelBench's layout (`level1/1_Name.py`), or a JSONL file with `level_id`,
-    `task_id`, `ref_code`; several of these are separated by commas. `profile` names the sizes of the bundled tasks
-    (`cpu`, `cuda`); other tasks keep their own. Raises TaskError, also for an id that two sources have.
+    `task_id`, `ref_code`; several of these are separated by commas. `profile` (`cpu`, `cuda`) names the sizes of tasks
+    that have them by profile: the bundled ones, and lines with `profiles`. Other tasks keep their own. Raises
+    TaskError, also for an id that two sources have.
     """
-    names = [source] if Path(source).exists() else [name.strip() for name in source.split(",")]
+    names = _names_of(source)
     sources: dict[str, str] = {}  # of each task's id
     tasks: list[Task] = []
     for name in names:
-        loaded = load_bundled(profile) if name == "bundled" else _load_path(name)
+        loaded = load_bundled(profile) if name == "bundled" else _load_path(name, profile)
         for task in loaded:
             if sources.setdefault(task.id, name) != name:
                 raise TaskError(f"{name}: {task.id} is a task of {sources[task.id]}, too; leave one of the sources out")
@@ -57,12 +37,17 @@ def load_tasks(source: str = "bundled", profile: str = "source") -> list[Task]:
     return sorted(tasks, key=lambda task: (task.level, _number(task.id), task.id))
 
 
-def _load_path(source: str) -> list[Task]:
+def _names_of(source: str) -> list[str]:
+    """The sources that a list of them names."""
+    return [source] if Path(source).exists() else [name.strip() for name in source.split(",")]
+
+
+def _load_path(source: str, profile: str) -> list[Task]:
     path = Path(source)
     if path.is_dir():
         tasks = _load_folder(path)
     elif path.suffix == ".jsonl" and path.is_file():
-        tasks = _load_jsonl(path)
+        tasks = load_lines(path, profile)
     elif path.is_file():
         tasks = [_load_file(path)]
     else:
@@ -122,21 +107,27 @@ def load_variants(task_id: str) -> list[Variant]:
     return variants
 
 
+class TaskVariants:
+    """The programs that come with the tasks of one or several sources, for one device."""
+
+    def __init__(self, source: str = "bundled", profile: str = "") -> None:
+        """`source`: as of `load_tasks`. `profile`: `cpu` or `cuda`; programs for all devices if it is empty. Raises
+        TaskError."""
+        self._profile = profile
+        self._of_lines: dict[str, list[Variant]] = {}
+        for name in _names_of(source):
+            if Path(name).suffix == ".jsonl" and Path(name).is_file():
+                self._of_lines |= load_line_variants(Path(name))
+
+    def of(self, task_id: str) -> list[Variant]:
+        """The programs of a task, in the order of their file, or by name."""
+        found = self._of_lines[task_id] if task_id in self._of_lines else load_variants(task_id)
+        return [each for each in found if not each.profiles or not self._profile or self._profile in each.profiles]
+
+
 def _number(task_id: str) -> int:
     match = re.search(r"/(\d+)", task_id)
     return int(match.group(1)) if match else 0
-
-
-def _checked(task: Task, place: str) -> Task:
-    """The task itself. Raises TaskError, which names the `place` of its text, if it is not in KernelBench's format."""
-    try:
-        body = parse_source(task.source).body
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise TaskError(f"{place}: does not parse ({error})") from error
-    defined = {node.name for node in body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
-    if missing := _REQUIRED - defined:
-        raise TaskError(f"{place}: not in KernelBench's format, {', '.join(sorted(missing))} missing")
-    return task
 
 
 def _load_file(path: Path) -> Task:
@@ -148,29 +139,10 @@ def _load_file(path: Path) -> Task:
         source = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise TaskError(f"{path}: cannot be read ({error})") from error
-    return _checked(Task(identity, int(level.group(1)) if level else 0, name.strip("_"), source), str(path))
+    return checked(Task(identity, int(level.group(1)) if level else 0, name.strip("_"), source), str(path))
 
 
 def _load_folder(folder: Path) -> list[Task]:
     """`folder` may also be that of one level."""
     paths = [path for path in sorted(folder.glob("**/*.py")) if path.stem[0].isdigit()]
     return [_load_file(path) for path in paths if re.fullmatch(r"level\d+", path.resolve().parent.name)]
-
-
-def _load_jsonl(path: Path) -> list[Task]:
-    tasks = []
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")  # splitlines() also splits inside JSON strings
-    except (OSError, UnicodeDecodeError) as error:
-        raise TaskError(f"{path}: cannot be read ({error})") from error
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            row: dict[str, Any] = json.loads(line)
-            level, index, source = int(row["level_id"]), int(row["task_id"]), str(row["ref_code"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise TaskError(f"{path}:{number}: expected level_id, task_id and ref_code ({error!r})") from error
-        name = str(row.get("name") or f"{level}-{index}")
-        tasks.append(_checked(Task(f"level{level}/{index}", level, name, source), f"{path}:{number}"))
-    return tasks

@@ -1,7 +1,9 @@
-"""`warpsmith tasks`: lists tasks."""
+"""`warpsmith tasks`: lists tasks, and generates new ones."""
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -16,25 +18,48 @@ def tasks(
             help="`bundled`, a KernelBench folder or a JSONL file, or several of these, separated by commas."
         ),
     ] = "bundled",
+    generate: Annotated[int, typer.Option(min=0, help="Generate so many tasks in place of listing some.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of the tasks to generate: the same seed gives the same file.")] = 0,
+    output: Annotated[Path | None, typer.Option(help="The file for the generated tasks (JSON Lines).")] = None,
+    keep_out: Annotated[
+        list[str] | None,
+        typer.Option(help="Tasks whose structure no generated task may have, beside the bundled ones. Repeatable."),
+    ] = None,
+    jobs: Annotated[int, typer.Option(min=0, help="Processes that generate; 0 takes one a core.")] = 0,
 ) -> None:
-    """List tasks, and mark those that cannot tell a good program from a cheat. The last line is their number."""
+    """List tasks, and mark those that cannot tell a good program from a cheat. The last line is their number.
+
+    With --generate, write new tasks to --output."""
+    if not generate:
+        if output or keep_out:
+            raise refuse(ValueError("--output and --keep-out belong to --generate"))
+        _list(path)
+        return
+    if output is None:
+        raise refuse(ValueError("--generate needs --output FILE"))
+    from orchestration.commands.generate import generate_tasks
+
+    generate_tasks(generate, seed, output, keep_out or [], jobs or os.cpu_count() or 1)
+
+
+def _list(path: str) -> None:
     from rich.console import Console
     from rich.table import Table
 
     from evaluators.audit.marks import marked_among, shipped_marks
     from evaluators.tasks import TaskError, load_tasks
-    from evaluators.tasks.loader import load_variants
+    from evaluators.tasks.loader import TaskVariants
 
     try:
-        listed = load_tasks(path)
+        listed, variants = load_tasks(path), TaskVariants(path)
     except TaskError as error:
         raise refuse(error) from None
     marks = marked_among(listed, shipped_marks())
     table = Table("id", "level", "name", "tags", "variants", *(["cannot tell"] if marks else []), box=None)
     for task in listed:
-        variants = len(load_variants(task.id))
+        number = len(variants.of(task.id))
         kinds = [" ".join(marks[task.id].kinds) if task.id in marks else ""] if marks else []
-        table.add_row(task.id, str(task.level), task.name, " ".join(task.tags), str(variants or ""), *kinds)
+        table.add_row(task.id, str(task.level), task.name, " ".join(task.tags), str(number or ""), *kinds)
     console = Console()
     (console if console.is_terminal else Console(width=160)).print(table)
     print(f"{len(listed)} tasks")

@@ -48,7 +48,7 @@ class Sft(Phase):
         context, config = self.context, self.context.config
         rounds = TeacherRounds(
             context.tasks,
-            make_teachers(config.sft, config.seed),
+            make_teachers(config),
             config.sft,
             lambda task: context.prompts.one_shot(task.id).text,
         )

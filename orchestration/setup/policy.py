@@ -10,8 +10,8 @@ from transformers import AutoConfig
 
 from configs.schema import RunConfig
 from evaluators.records import Task
-from evaluators.tasks import program_source
-from evaluators.tasks.loader import load_variants
+from evaluators.tasks import profile_of, program_source
+from evaluators.tasks.loader import TaskVariants
 from learners.policy import PolicyError, load_tokenizer, make_policy
 from orchestration.step.teachers import file_teachers
 from prompts.render import Exemplar, PromptRenderer
@@ -50,10 +50,11 @@ def prepare_policy(config: RunConfig, tasks: Sequence[Task], folder: Path) -> st
 def corpus(tasks: Sequence[Task], config: RunConfig) -> Iterator[str]:
     """Texts to train the tokenizer on: prompts, and responses with programs of the bundled and the file teachers."""
     renderer, arch = PromptRenderer(), config.evaluator.arch
+    variants = TaskVariants(config.tasks.source, profile_of(arch))
     for task in tasks:
         reference = program_source(task)
         yield renderer.one_shot(reference, arch)
-        right = [variant for variant in load_variants(task.id) if variant.expect != "wrong"]
+        right = [variant for variant in variants.of(task.id) if variant.expect != "wrong"]
         if right:
             exemplars = [Exemplar(variant.source, 1.0 + index) for index, variant in enumerate(right[:2])]
             yield renderer.contrastive(reference, exemplars, arch)

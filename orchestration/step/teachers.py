@@ -17,9 +17,10 @@ import numpy as np
 from openai import APIError, OpenAI
 from openai.types.chat import ChatCompletion
 
-from configs.schema import SftConfig
+from configs.schema import RunConfig, SftConfig
 from evaluators.records import Task
-from evaluators.tasks.loader import load_variants
+from evaluators.tasks import profile_of
+from evaluators.tasks.loader import TaskVariants
 from prompts.parse import parse_response
 
 _REQUEST_SECONDS = 300.0
@@ -51,16 +52,19 @@ class Teacher(Protocol):
 
 
 class BundledTeacher:
-    """The programs that ship with the bundled tasks, some of them wrong, in an order drawn from the seed."""
+    """The programs that come with the tasks, bundled or in a file, some of them wrong, in an order drawn from the
+    seed."""
 
     name = "bundled"
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, variants: TaskVariants | None = None) -> None:
+        """`variants`: those of the bundled tasks unless given."""
         self._seed = seed
+        self._variants = variants or TaskVariants()
 
     def proposals(self, task: Task, prompt: str) -> Iterator[Proposal]:
         """Every program of the task once."""
-        variants = load_variants(task.id)
+        variants = self._variants.of(task.id)
         for index in np.random.default_rng([self._seed, *task.id.encode()]).permutation(len(variants)):
             variant = variants[index]
             author = f"teacher:bundled/{variant.name}"
@@ -146,12 +150,14 @@ def _is_file(name: str) -> bool:
     return name != "bundled" and not name.startswith(("http://", "https://"))
 
 
-def make_teachers(config: SftConfig, seed: int) -> list[Teacher]:
-    """The teachers that `sft.teachers` names. Raises TeacherError for a teacher that cannot be asked."""
-    teachers: list[Teacher] = []
+def make_teachers(run: RunConfig) -> list[Teacher]:
+    """The teachers that `sft.teachers` names. Raises TeacherError for a teacher that cannot be asked, and TaskError for
+    a file of tasks that cannot be read."""
+    config, teachers = run.sft, list[Teacher]()
     for name in config.teachers:
         if name == "bundled":
-            teachers.append(BundledTeacher(seed))
+            variants = TaskVariants(run.tasks.source, profile_of(run.evaluator.arch))
+            teachers.append(BundledTeacher(run.seed, variants))
         elif _is_file(name):
             teachers.append(FileTeacher(name))
         else:

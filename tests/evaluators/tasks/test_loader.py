@@ -7,6 +7,7 @@ import json
 import pytest
 
 from evaluators.tasks import TaskError, find_task, load_tasks
+from evaluators.tasks.loader import TaskVariants, load_variants
 
 SOURCE = """
 import torch
@@ -48,6 +49,50 @@ def test_json_lines(tmp_path) -> None:
     path.write_text("\n\n".join(json.dumps(line, ensure_ascii=False) for line in lines), encoding="utf-8")
     tasks = load_tasks(str(path))
     assert [(task.id, task.level, task.name) for task in tasks] == [("level1/12", 1, "1-12"), ("level2/3", 2, "three")]
+
+
+VARIANT = {"name": "fast", "source": "class ModelNew: pass", "analysis": "A.", "design": "B.", "profiles": ["cpu"]}
+
+
+def line(tmp_path, **more) -> str:
+    path = tmp_path / "tasks.jsonl"
+    path.write_text(json.dumps({"level_id": 1, "task_id": 7, "ref_code": SOURCE, **more}) + "\n")
+    return str(path)
+
+
+def test_a_line_may_carry_sizes_tags_and_programs(tmp_path) -> None:
+    profiles = {"cpu": {"n": 8}, "cuda": {"n": 4096}}
+    path = line(
+        tmp_path, profiles=profiles, tags=["elementwise"], variants=[VARIANT, {**VARIANT, "profiles": ["cuda"]}]
+    )
+    for profile, sizes in (("cpu", {"n": 8}), ("cuda", {"n": 4096}), ("source", {})):
+        (task,) = load_tasks(path, profile)
+        assert (task.sizes, task.tags) == (sizes, ("elementwise",))
+    for profile, number in (("cpu", 1), ("cuda", 1), ("", 2)):
+        (found, *rest) = TaskVariants(f"bundled,{path}", profile).of("level1/7")
+        assert (found.name, found.source, found.analysis, found.design) == ("fast", VARIANT["source"], "A.", "B.")
+        assert len(rest) == number - 1
+        assert TaskVariants(f"bundled,{path}", profile).of("level1/softmax") == load_variants("level1/softmax")
+    assert TaskVariants(line(tmp_path)).of("level1/7") == []
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"profiles": {"cuda": {"n": 1}}}, "no profile `cpu`"),
+        ({"profiles": [1]}, "sizes by profile"),
+        ({"profiles": {"cpu": {"n": [1]}}}, "neither a number nor a text"),
+        ({"tags": "a"}, "list of texts"),
+        ({"variants": [{"name": "x"}]}, "a variant needs"),
+        ({"variants": ["x"]}, "a variant needs"),
+    ],
+)
+def test_the_error_for_a_line_names_it(tmp_path, more, message) -> None:
+    path = line(tmp_path, **more)
+    with pytest.raises(TaskError, match=message) as error:  # noqa: PT012
+        load_tasks(path, "cpu")
+        TaskVariants(path)
+    assert f"{path}:1" in str(error.value)
 
 
 def test_one_file(tmp_path) -> None:

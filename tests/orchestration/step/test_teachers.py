@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from configs.schema import SftConfig
+from configs.schema import RunConfig, SftConfig
 from evaluators.records import Task
 from evaluators.tasks.loader import load_tasks, load_variants
 from orchestration.step.teachers import (
@@ -17,6 +17,7 @@ from orchestration.step.teachers import (
     Proposal,
     TeacherError,
     TeacherRounds,
+    make_teachers,
 )
 
 SOFTMAX = Task("level1/softmax", 1, "softmax", "")
@@ -47,6 +48,21 @@ def test_the_bundled_order_follows_the_seed_and_leaves_none_out() -> None:
 
 
 # Files
+
+
+def test_programs_that_come_with_a_file_of_tasks_are_taught_for_the_device_of_the_run(tmp_path: Path) -> None:
+    variants = [
+        {"name": name, "source": f"class ModelNew: {name} = 1", "analysis": "A.", "design": "B.", "profiles": devices}
+        for name, devices in (("loops", ["cpu"]), ("kernel", ["cuda"]), ("algebra", ["cpu", "cuda"]))
+    ]
+    path = tmp_path / "tasks.jsonl"
+    path.write_text(json.dumps({"level_id": 1, "task_id": 5, "ref_code": REFERENCE, "variants": variants}))
+    (task,) = load_tasks(str(path), "cpu")
+    for arch, taught in (("cpu", {"loops", "algebra"}), ("H200", {"kernel", "algebra"})):
+        config = RunConfig()
+        config.tasks.source, config.evaluator.arch = str(path), arch
+        (teacher,) = make_teachers(config)
+        assert {each.author for each in teacher.proposals(task, "")} == {f"teacher:bundled/{name}" for name in taught}
 
 
 def proposals(tmp_path: Path, line: str) -> list[Proposal]:
