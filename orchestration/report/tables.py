@@ -82,7 +82,7 @@ def intervals_note(group: Group) -> str:
     names = {stage.label for stage in group.constants}
     policies = ["the reference itself"]
     if UNDER_COMPILE in names:
-        policies.append("the reference under torch.compile, on the tasks on which the run measured it")
+        policies.append("the reference under torch.compile, on the tasks on which it was measured")
     if NEAREST in names:
         policies.append("the fastest lesson of the task whose reference is most alike")
     return f"{note} Below the stages stand constant policies, with one program a task: {'; '.join(policies)}."
