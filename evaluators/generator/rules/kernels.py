@@ -7,6 +7,7 @@ from functools import partial
 
 from evaluators.generator.builder import Drawn
 from evaluators.generator.graph import Graph
+from evaluators.generator.operators import words_of
 from evaluators.generator.printing import candidate_program
 from evaluators.generator.rules.cpp_loops import IMPORTS as CPP_IMPORTS
 from evaluators.generator.rules.cpp_loops import cpp_kernel
@@ -71,9 +72,17 @@ def _triton_products(graph: Graph, words: Words) -> Iterator[RuleVariant]:
         changed = product_with_epilogue(graph, tiling)
         if changed is None:
             return
-        facts = {"rows": tiling.rows, "columns": tiling.columns, "depth": tiling.depth, "precision": tiling.precision}
+        product, nodes = changed
+        operators = [word for index in nodes if (word := words_of(graph.nodes[index]))]
+        facts: dict[str, object] = {
+            "operators": operators,
+            "rows": tiling.rows,
+            "columns": tiling.columns,
+            "depth": tiling.depth,
+            "precision": tiling.precision,
+        }
         name = f"triton_product_{tiling.rows}x{tiling.columns}_{tiling.precision}"
-        yield words.variant(name, "triton_product", ("cuda",), candidate_program(changed), facts, number)
+        yield words.variant(name, "triton_product", ("cuda",), candidate_program(product), facts, number)
 
 
 def _cpp(drawn: Drawn, graph: Graph, words: Words) -> Iterator[RuleVariant]:

@@ -30,8 +30,9 @@ TILINGS = (
 )
 
 
-def product_with_epilogue(graph: Graph, tiling: Tiling) -> Graph | None:
-    """The graph with its heaviest product that an element-wise chain follows as one kernel. None without such one."""
+def product_with_epilogue(graph: Graph, tiling: Tiling) -> tuple[Graph, list[int]] | None:
+    """The graph with its first product that an element-wise chain follows as one kernel, and the nodes of both. None
+    without such a product."""
     users, alive = graph.users(), graph.alive()
     for product in sorted(alive):
         node = graph.nodes[product]
@@ -39,7 +40,7 @@ def product_with_epilogue(graph: Graph, tiling: Tiling) -> Graph | None:
             continue
         chain = _epilogue(graph, product, users, alive)
         if chain:
-            return _replaced(graph, product, chain, tiling)
+            return _replaced(graph, product, chain, tiling), [product, *chain]
     return None
 
 

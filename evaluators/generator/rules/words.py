@@ -23,8 +23,8 @@ _ANALYSES: Mapping[str, tuple[str, ...]] = {
         "Row reductions and the chain around them ({list}) are separate kernels, so rows are read {count} times.",
     ),
     "triton_product": (
-        "The matrix product writes its result, and the chain after it reads and writes it again: {list}.",
-        "The output of the product makes a round trip through memory for each operator behind it ({list}).",
+        "The result of the product makes a round trip through memory for each operator behind it: {list}.",
+        "{Count} operators in a row ({list}) each write the whole result, though a tile of it fits in registers.",
     ),
     "cpp_chain": (
         "The reference makes {count} passes over memory for {list}; one core is bound by memory, not by arithmetic.",
