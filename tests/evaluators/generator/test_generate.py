@@ -52,6 +52,7 @@ def test_no_structure_is_that_of_a_bundled_task_or_comes_too_often(generated: Ge
     assert len({(digest, task.layout) for task, digest in generated.tasks}) == NUMBER
 
 
+@pytest.mark.slow
 def test_the_number_of_processes_changes_no_byte(generated: Generated, kept_out: Task) -> None:
     again = generate(NUMBER, 0, {"bundled": load_tasks("bundled", "cpu"), "mine": [kept_out]}, jobs=2)
     assert json.dumps(list(rows_of(again))) == json.dumps(list(rows_of(generated)))
