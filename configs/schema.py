@@ -34,8 +34,7 @@ class TasksConfig:
 
     # `bundled`, a folder in KernelBench's layout, a JSONL file, or several of them: `bundled,tasks.jsonl`
     source: str = "bundled"
-    # Sizes of tasks that have them by device (bundled and generated ones); `source` leaves them as written.
-    profile: str = one_of("cpu", "cpu", "cuda", "source")
+    profile: str = one_of("cpu", "cpu", "cuda", "source")  # sizes of tasks that have profiles; `source`: as written
     levels: list[int] = field(default_factory=lambda: [1, 2, 3])  # levels of KernelBench (CUDA-L1 section 4.1: all)
     include: list[str] = field(default_factory=list)  # task ids or patterns (`level1/*`); empty takes all of the levels
     held_out: HeldOutConfig = field(default_factory=HeldOutConfig)
@@ -86,8 +85,7 @@ class SftConfig:
     batch_size: int = bounded(16, 1)  # lessons per optimiser step
     learning_rate: float = bounded(1e-5, 0.0)  # the highest: it rises over `warmup_steps`, then falls to a tenth
     warmup_steps: int = bounded(10, 0)  # optimiser steps over which the learning rate rises
-    # `bundled` (the programs that come with bundled or generated tasks), JSONL files, http(s) endpoints
-    teachers: list[str] = field(default_factory=lambda: ["bundled"])
+    teachers: list[str] = field(default_factory=lambda: ["bundled"])  # `bundled` (of tasks), JSONL files, endpoints
     teacher_model: str = ""  # the model to ask of an OpenAI-compatible endpoint
     tries: int = bounded(20, 1)  # programs that a teacher may propose for a task (CUDA-L1 section 2.2: 20)
     successes: int = bounded(2, 1)  # successful programs after which a task is done (CUDA-L1 section 2.2: 2)
