@@ -71,7 +71,6 @@ SOME = [*STAGES, "optimizer-1", "disk-2", "both-3"]
     ("device", "ranks", "modes"),
     [
         pytest.param("cpu", 1, [*MODES], marks=pytest.mark.slow),  # test_engine.py and test_offload.py are of one rank
-        ("cpu", 2, [*STAGES]),
         pytest.param("cpu", 2, SOME, marks=pytest.mark.slow),
         pytest.param("cpu", 4, [*STAGES], marks=pytest.mark.slow),
         *(pytest.param("cuda", ranks, SOME, marks=pytest.mark.cuda) for ranks in (1, 2)),

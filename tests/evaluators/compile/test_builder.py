@@ -94,6 +94,7 @@ def built(store, limits, compilations) -> list[Artifact | BuildError]:
     return results
 
 
+@pytest.mark.slow
 def test_builders_that_share_a_store_build_a_candidate_once(built, compilations) -> None:
     first, second = built
     assert isinstance(first, Artifact), first
@@ -111,6 +112,7 @@ def sharing(store, limits) -> Iterator[Evaluator]:
         yield made
 
 
+@pytest.mark.slow
 def test_an_evaluator_loads_the_artifact(built, sharing) -> None:
     verdict = sharing.evaluate(DOUBLE, INLINE % ";")
     assert verdict.outcome is Outcome.OK, verdict.message
@@ -118,6 +120,7 @@ def test_an_evaluator_loads_the_artifact(built, sharing) -> None:
     assert sharing.evaluate(DOUBLE, INLINE % ";" + "\nx = 1\n", artifact=built[0]).outcome is Outcome.OK
 
 
+@pytest.mark.slow
 def test_a_compiler_error_is_short_and_names_no_folder(sharing, store) -> None:
     broken = INLINE.replace("#include <pybind11/pybind11.h>\n", "").replace("PYBIND11_MODULE", "void* f") % " oops"
     verdict = sharing.evaluate(DOUBLE, broken)
