@@ -32,6 +32,7 @@ SMALL = [
     f"sft.epochs={EPOCHS}",
     "sft.successes=2",
     "sft.batch_size=2",
+    "sft.entropy_samples=0",  # forty epochs would sample for minutes
     "sft.learning_rate=0.01",
     "self_supervised.max_rounds=1",
     "self_supervised.samples=2",
