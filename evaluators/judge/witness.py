@@ -38,8 +38,7 @@ _REFERENCE = re.compile(r"[ST][0-9A-Z]*+_")
 def trace_of(records: Sequence[KernelRecord], source: str, libraries: Iterable[Path]) -> Trace:
     """What the records of one call tell of a program. `libraries`: the extensions that it loaded."""
     seconds: dict[tuple[str, int], list[float]] = defaultdict(list)
-    kernels = _of_call(records)
-    for name, stream, start, end in kernels:
+    for name, stream, start, end in (record for record in records if record[0] not in MARKS):
         seconds[name, stream].append(end - start)
     compiled = b"\0".join(path.read_bytes()[:_MOST_OF_LIBRARY] for path in sorted(libraries))
     own_kernels = OwnKernels(source, compiled)
@@ -51,13 +50,14 @@ def trace_of(records: Sequence[KernelRecord], source: str, libraries: Iterable[P
     own = sum(use.seconds for use in uses if use.own)
     uses.sort(key=lambda use: -use.seconds)
     streams = len({use.stream for use in uses})
+    kernels = _of_call(records)
     busy, share = busy_seconds(kernels), own / total if total else 0.0
     return Trace(tuple(uses[:_MAX_KERNELS]), busy, share, streams, outside_seconds(records, kernels))
 
 
 def _of_call(records: Sequence[KernelRecord]) -> list[KernelRecord]:
-    """The kernels without those that follow the end of the call on its own stream: the runner copies outputs there that
-    lie where the judge does not read."""
+    """The kernels whose seconds are the call's: not those that follow its end on its own stream, where the runner
+    copies outputs that lie where the judge does not read. The list of kernels has them, too."""
     ends = [record for record in records if record[0] == MARKS[1]]
     return [
         record

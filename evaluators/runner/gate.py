@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from itertools import repeat
 from typing import Any
 
 import torch
@@ -45,8 +44,10 @@ class Gate:
     def bind(self, spec: nesting.Spec) -> None:
         """Learns the form of outputs. Copies have their strides, with which the judge reads."""
         self._spec, self._forms = spec, nesting.tensor_specs(spec)
-        offsets, _ = nesting.layout(self._forms)
-        self._copies = [nesting.view_at(*one) for one in zip(self._forms, repeat(self._spare), offsets, strict=False)]
+        offsets, needed = nesting.layout(self._forms)
+        has_room = needed <= self._spare.numel()
+        places = zip(self._forms, offsets, strict=True) if has_room else ()
+        self._copies = [nesting.view_at(form, self._spare, offset) for form, offset in places]
 
     def call(
         self,

@@ -52,7 +52,7 @@ def test_copying_that_does_nothing_gains_nothing(evaluator) -> None:
 def test_a_patched_clock_gains_nothing(evaluator, top) -> None:
     verdict = evaluator.evaluate(TASK, program(top=top))
     assert verdict.outcome in (Outcome.OK, Outcome.SUSPECT, Outcome.HACK), verdict.message
-    assert verdict.timing.candidate_seconds.high > verdict.timing.reference_seconds.low / 1.4
+    assert 0.7 < verdict.timing.reference_seconds.value / verdict.timing.candidate_seconds.value < 1.4
 
 
 AHEAD = """
@@ -94,4 +94,4 @@ def test_working_ahead_while_the_reference_runs_gains_nothing(evaluator) -> None
     the call."""
     verdict = evaluator.evaluate(TASK, program(top=AHEAD, forward=AHEAD_FORWARD))
     assert verdict.outcome is not Outcome.INFRA
-    assert verdict.speedup is None or verdict.speedups["eager"].low < 1.25
+    assert verdict.speedup is None or verdict.speedup < 1.25

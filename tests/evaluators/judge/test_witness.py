@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from evaluators.guard.hidden_work import hidden_work
 from evaluators.judge.witness import OwnKernels, busy_seconds, trace_of
 from evaluators.records import Trace
+from evaluators.shared.kernel_record import MARKS
 
 CUDA = """
 source = r'''
@@ -238,3 +239,13 @@ def test_a_call_that_kept_the_gpu_busy_for_longer_than_it_took_hid_work() -> Non
     assert "100 µs" in finding.message
     for busy, call in ((100e-6, 100e-6), (110e-6, 100e-6), (6e-6, 2e-6), (0.0, 100e-6), (50e-6, 100e-6)):
         assert hidden_work(Trace((), busy, 1.0, 1), call) is None
+
+
+def test_copies_of_outputs_behind_a_call_are_listed_and_take_none_of_its_time() -> None:
+    """A program that returns its input runs no kernel, and the runner copies its output."""
+    marks = [(MARKS[0], 7, 0.0, 1e-6), (MARKS[1], 7, 2e-6, 3e-6)]
+    trace = trace_of([*marks, ("[memory copy]", 7, 4e-6, 34e-6)], "", [])
+    assert [kernel.name for kernel in trace.kernels] == ["[memory copy]"]
+    assert (trace.gpu_seconds, trace.outside_seconds) == (0.0, 0.0)
+    elsewhere = trace_of([*marks, ("work", 8, 4e-6, 34e-6)], "", [])
+    assert elsewhere.outside_seconds == pytest.approx(30e-6), "work on another stream is no copy"

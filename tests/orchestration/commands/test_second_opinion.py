@@ -43,7 +43,7 @@ def test_a_cpu_gives_no_second_opinion(tmp_path: Path) -> None:
 def test_a_separate_process_measures_the_second_opinion(tmp_path: Path) -> None:
     speedup = measure_on_gpu("", "cpu", GELU, SAME, tmp_path)
     assert speedup is not None
-    assert 0.3 < speedup < 3.0  # a single value, whatever else runs on the machine
+    assert 0.5 < speedup < 2.0
 
 
 def test_a_wrong_program_is_not_confirmed(tmp_path: Path) -> None:
