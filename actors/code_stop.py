@@ -60,7 +60,8 @@ class CodeStop:
         single = replace(request, n=1)
         if request.n == 1 or request.temperature == 0.0:
             return [await self._response(single, sample)]
-        tasks = [asyncio.ensure_future(self._response(single, sample)) for _ in range(request.n)]
+        each = [replace(single, seed=request.seed_of(index)) for index in range(request.n)]
+        tasks = [asyncio.ensure_future(self._response(one, sample)) for one in each]
         try:
             return list(await asyncio.gather(*tasks))
         finally:
@@ -80,6 +81,7 @@ class CodeStop:
                 prompt_ids=request.prompt_ids + so_far.token_ids,
                 max_tokens=request.max_tokens - len(so_far.token_ids),
                 stop_token_ids=(*request.stop_token_ids, *fences),
+                seed=request.seed_of(stops) if stops else request.seed,  # no random number is used twice
             )
             (more,) = await sample(part)
             so_far = Sampled(so_far.token_ids + more.token_ids, so_far.logprobs + more.logprobs, more.finish_reason)

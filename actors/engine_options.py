@@ -115,9 +115,8 @@ def _cpu_arguments(rollout: RolloutConfig, policy: PolicyConfig) -> dict[str, An
     return {
         "kv_cache_memory_bytes": int(rollout.kv_cache_gib * 2**30),
         "block_size": _CPU_BLOCK,
-        # Prompts are never split, so a batch must hold the longest. If vLLM (0.32) on a CPU splits the prompt of a
-        # request that has its own seed, the engine ends ("CPU Generator does not use offset"). Our requests have none,
-        # but a split also changes which tokens share a step, and so what a run samples at the same seed.
+        # Prompts are never split, so a batch must hold the longest: if vLLM (0.32) on a CPU splits the prompt of a
+        # request that has its own seed, as ours do, the engine ends ("CPU Generator does not use offset").
         "enable_chunked_prefill": False,
         "max_num_batched_tokens": max(policy.max_length, _CPU_BATCH),
     }

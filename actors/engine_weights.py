@@ -15,6 +15,7 @@ import numpy as np
 from actors.engine_gate import EngineGate
 from actors.engine_options import adapter_folder, shared_file
 from actors.engine_process import end_actor, end_process
+from actors.generation import derive_seed
 from actors.weight_transport import ByBroadcast, DeviceMemory
 from learners.weights import ChecksumMismatch, WeightManifest, verify
 
@@ -177,4 +178,4 @@ def _seed_of(seed: int, version: int) -> int:
 
     So a run that goes on in new processes draws what it would have drawn, and not what its first steps drew.
     """
-    return int(np.random.SeedSequence([seed, version]).generate_state(1, np.uint64)[0] >> 1)
+    return derive_seed(seed, version)

@@ -47,6 +47,7 @@ class RolloutEngine:
         self._max_length = policy.max_length
         names = check_model(model_path)
         on_cpu = prepare_environment(rollout)
+        self._heeds_seeds = on_cpu  # on a GPU, vLLM samples such requests one by one
         arguments = engine_arguments(
             model_path, rollout, policy, seed, on_cpu=on_cpu, sleeps=sleeps, adapter_rank=adapter_rank
         )
@@ -131,6 +132,7 @@ class RolloutEngine:
             flat_logprobs=True,
             detokenize=False,  # once at the end instead of token by token: a tenth of the time
             output_kind=RequestOutputKind.FINAL_ONLY,
+            seed=request.seed if self._heeds_seeds else None,
             structured_outputs=StructuredOutputsParams(json=request.schema) if request.schema else None,
         )
         self._requests += 1

@@ -110,6 +110,7 @@ def assess(session: Session, stage: str) -> None:
         samples=settings.samples,
         temperature=settings.temperature,
         preset=settings.preset,
+        seed=[session.config.seed, *f"assess/{stage}".encode()],
     )
     result = session.pipeline.run(wanted)
     metrics = separate_held_out(result, {task.id for task in session.tasks.held_out}, Lessons(session.taught()))

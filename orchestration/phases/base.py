@@ -76,6 +76,7 @@ class Phase(ABC):
             samples=self.samples,
             temperature=config.rollout.temperature,
             preset=config.evaluator.preset,
+            seed=self.seed(step, "samples"),
         )
         return self.context.pipeline.run(wanted)
 
@@ -102,7 +103,11 @@ class Phase(ABC):
 
     def rng(self, step: int, purpose: str = "") -> np.random.Generator:
         """A generator that depends on seed, phase, step and purpose alone, so that a step done again repeats."""
-        return np.random.default_rng([self.context.config.seed, step, *f"{self.key}{purpose}".encode()])
+        return np.random.default_rng(self.seed(step, purpose))
+
+    def seed(self, step: int, purpose: str = "") -> list[int]:
+        """The numbers that the step's random draws for a purpose depend on."""
+        return [self.context.config.seed, step, *f"{self.key}{purpose}".encode()]
 
 
 def train_in_batches(

@@ -136,6 +136,7 @@ class ContrastiveRl(Phase):
             preset=config.evaluator.preset,
             on_group=replacement,
             deadline=config.contrastive_rl.deadline,
+            seed=self.seed(step, "samples"),
         )
         return self.context.pipeline.begin(wanted), replacement
 

@@ -125,7 +125,9 @@ class Sft(Phase):
         order = np.random.default_rng([context.config.seed, *f"{self.key}entropy".encode()])
         chosen = [context.held_out[index].id for index in order.permutation(len(context.held_out))[:wanted]]
         prompts = [context.prompts.one_shot(task_id) for task_id in chosen]
-        entropy = token_entropy(context.pipeline.sample(prompts, -(-wanted // len(prompts)), 1.0))
+        entropy = token_entropy(
+            context.pipeline.sample(prompts, -(-wanted // len(prompts)), 1.0, self.seed(step, "entropy"))
+        )
         if entropy is None:
             return {}
         self.memory["entropy"] = entropy

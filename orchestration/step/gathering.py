@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from actors.generation import Completion
+from actors.generation import Completion, derive_seed
 from evaluators.guard.copies import is_copy
 from evaluators.records import Candidate, Outcome, Verdict
 from learners.records import EXEMPLAR, REFERENCE, Rollout
@@ -38,7 +38,7 @@ class Gathering:
 
     It asks for `samples` responses to each prompt, judged at `preset` (not at all if that is empty), and to each
     further prompt that `on_group` gives. After `deadline` seconds (0: never) from the first request, everything that is
-    missing is given up.
+    missing is given up. `seed`: what its samples are to depend on, beside their prompts' groups; nothing if it is empty.
     """
 
     def __init__(
@@ -50,12 +50,14 @@ class Gathering:
         preset: str,
         on_group: OnGroup | None = None,
         deadline: float = 0.0,
+        seed: Sequence[int] = (),
     ) -> None:
         self.samples, self.temperature, self.preset = samples, temperature, preset
         self.waiting = deque(prompts)
         self.result = StepResult()
         self.measured = 0
         self.on_group, self._deadline = on_group, deadline
+        self._seed = tuple(seed)
         self.failures: list[str] = []  # why requests failed
         self._requests: dict[str, tuple[str, int]] = {}  # group and responses of each request that is under way
         self._groups: dict[str, _Group] = {}  # the groups that are not closed
@@ -81,6 +83,10 @@ class Gathering:
     def has_only_failures(self) -> bool:
         """Whether there were requests, and all of them failed."""
         return self._sent == len(self.failures) > 0
+
+    def seed_of(self, group: str, index: int) -> int | None:
+        """The seed of a response to the prompt of a group; None if its samples depend on nothing."""
+        return derive_seed(self._seed, group.encode(), index) if self._seed else None
 
     def record_requests(self, keys: Sequence[str], prompt: Prompt, each: int) -> None:
         """Notes that requests under these keys, for `each` responses to a prompt, are with the engines."""

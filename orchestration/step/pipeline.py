@@ -83,9 +83,12 @@ class Pipeline:
             self.judging.propose(candidate, gathering)
         return self.finish(gathering).verdicts
 
-    def sample(self, prompts: Sequence[Prompt], samples: int, temperature: float) -> list[Rollout]:
+    def sample(
+        self, prompts: Sequence[Prompt], samples: int, temperature: float, seed: Sequence[int] = ()
+    ) -> list[Rollout]:
         """Responses to prompts, whose programs nobody judges. Raises PoolExhausted (see `run`)."""
-        return self.run(Gathering(prompts, samples=samples, temperature=temperature, preset="")).rollouts
+        wanted = Gathering(prompts, samples=samples, temperature=temperature, preset="", seed=seed)
+        return self.run(wanted).rollouts
 
     def begin(self, gathering: Gathering) -> Gathering:
         """Begins a step, behind those begun before: `finish` waits for it, `meanwhile` goes on with it."""
@@ -192,6 +195,7 @@ class Pipeline:
                 gathering.temperature,
                 stop_after_code=rollout.stop_after_code,
                 group=name,
+                seed=gathering.seed_of(prompt.group, index),
             )
 
     def _receive_responses(self, request: GenerationRequest, outcome: Any) -> None:

@@ -100,6 +100,14 @@ def generate(engine, wanted: GenerationRequest) -> list[Completion]:
     return ray.get(engine.generate.remote(wanted), timeout=60)
 
 
+@pytest.mark.parametrize("stop_after_code", [True, False])
+def test_several_responses_to_a_request_with_a_seed_differ_and_come_again(engine, stop_after_code: bool) -> None:
+    wanted = request(n=4, temperature=1.0, max_tokens=32, seed=7, stop_after_code=stop_after_code)
+    first = [completion.token_ids for completion in generate(engine, wanted)]
+    assert len(set(first)) == 4
+    assert [completion.token_ids for completion in generate(engine, wanted)] == first
+
+
 @pytest.mark.parametrize("prompt", [_PLAIN, _SPELLED])
 def test_a_response_ends_behind_its_program_and_not_behind_a_quoted_one(taught, learnt, tokenizer, prompt) -> None:
     """Also if a fence is written with tokens at which vLLM does not stop."""

@@ -237,6 +237,16 @@ def test_samples_of_one_prompt_differ(engine) -> None:
     assert len({completion.token_ids for completion in generate(engine, sampled)}) == 6
 
 
+def test_samples_with_a_seed_do_not_depend_on_what_runs_beside_them(engine) -> None:
+    seeded = [request(key=str(seed), temperature=1.0, max_tokens=32, seed=seed) for seed in range(6)]
+    alone = [generate(engine, one)[0].token_ids for one in seeded]
+    assert len(set(alone)) == 6
+    others = [engine.generate.remote(request(temperature=1.0, max_tokens=8)) for _ in range(4)]
+    together = ray.get([engine.generate.remote(one) for one in reversed(seeded)], timeout=60)
+    assert [completions[0].token_ids for completions in reversed(together)] == alone
+    assert len(ray.get(others, timeout=60)) == 4
+
+
 def test_many_long_prompts_at_once_leave_the_engine_alive(engine) -> None:
     long = [tuple((np.arange(400) * step) % 300 + 3) for step in range(1, 17)]
     calls = [engine.generate.remote(request(prompt_ids=tuple(map(int, ids)), n=2, temperature=1.0)) for ids in long]

@@ -3,6 +3,7 @@ its config are real, its learner writes down what it is asked."""
 
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -133,7 +134,7 @@ class Sampler:
         self._entropies = iter(entropies)
         self.asked: list[tuple[list[str], int, float]] = []
 
-    def sample(self, prompts: list[Prompt], samples: int, temperature: float) -> list[Rollout]:
+    def sample(self, prompts: list[Prompt], samples: int, temperature: float, seed: Sequence[int]) -> list[Rollout]:
         self.asked.append(([prompt.task_id for prompt in prompts], samples, temperature))
         entropy = next(self._entropies)
         return [
