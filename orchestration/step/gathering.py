@@ -38,7 +38,7 @@ class Gathering:
 
     It asks for `samples` responses to each prompt, judged at `preset` (not at all if that is empty), and to each
     further prompt that `on_group` gives. After `deadline` seconds (0: never) from the first request, everything that is
-    missing is given up. `seed`: what its samples are to depend on, beside their prompts' groups; nothing if it is empty.
+    missing is given up. `seed`: what its samples depend on beside their prompts' groups; chance if it is empty.
     """
 
     def __init__(

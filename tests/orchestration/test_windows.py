@@ -67,27 +67,27 @@ def finish(process: subprocess.Popen[str], seconds: float) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(3600)
 def test_a_run_goes_on_from_a_bundle_as_if_never_stopped(tmp_path: Path) -> None:
     """The first window is bundled while it goes on undisturbed; the second begins in an empty root."""
     undisturbed = RunDirectory(str(tmp_path / "first"), "small")
     folder = tmp_path / "bundle"
     process = start(tmp_path, "local", "root=first", *SMALL)
-    deadline = time.monotonic() + 600
+    deadline = time.monotonic() + 1200
     while (state := undisturbed.read_state()) is None or state.phase != "sft" or state.step < 2:
         assert process.poll() is None, process.communicate()[0]
         assert time.monotonic() < deadline
         time.sleep(0.05)
     done = warpsmith("bundle", str(tmp_path / "first" / "small"), "--output", str(folder), "--max-mib", "4")
     assert done.exit_code == 0, done.output
-    finish(process, 600)
+    finish(process, 1200)
     bundled = read_manifest(folder)["run"]
     assert bundled["phase"] == "sft"
     assert 2 <= bundled["step"] < EPOCHS - 2
 
     # Two measurements are never equal, so programs that the first window judged later keep their verdicts.
     second = start(tmp_path, "--from-bundle", "bundle", "root=second", "evaluator.verdicts_of=[first/small]")
-    output = finish(second, 600)
+    output = finish(second, 1200)
     assert "assessed base" not in output, "it was made once"
     logged = [int(step) for step in re.findall(r"1-sft +(\d+)/", output)]
     assert logged == list(range(bundled["step"] + 1, EPOCHS + 2)), "no step was made again"
