@@ -54,10 +54,27 @@ def policy_config() -> PolicyConfig:
     return PolicyConfig(max_length=512, dtype="float32")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of a running engine come last in this folder: it starts beside the others."""
+    here = Path(__file__).parent
+    own = [index for index, item in enumerate(items) if here in item.path.parents]
+    last = sorted((items[index] for index in own), key=lambda item: "engine" in getattr(item, "fixturenames", ()))
+    for index, item in zip(own, last, strict=True):
+        items[index] = item
+        if "engine" in getattr(last[-1], "fixturenames", ()) and "local_ray" in getattr(item, "fixturenames", ()):
+            item.fixturenames.append("starting_engine")
+
+
 @pytest.fixture(scope="session")
-def engine(local_ray: None, policy_folder: Path, rollout_config: RolloutConfig, policy_config: PolicyConfig):
-    """A running engine with the policy as version 0. Tests that push other weights push the old ones again."""
+def starting_engine(local_ray: None, policy_folder: Path, rollout_config: RolloutConfig, policy_config: PolicyConfig):
+    """The engine of these tests, from the first test that needs Ray on."""
     handle = RolloutEngine.remote(str(policy_folder), rollout_config, policy_config, 0)
-    ray.get(handle.ping.remote(), timeout=300)
     yield handle
     ray.kill(handle)
+
+
+@pytest.fixture(scope="session")
+def engine(starting_engine):
+    """A running engine with the policy as version 0. Tests that push other weights push the old ones again."""
+    ray.get(starting_engine.ping.remote(), timeout=300)
+    return starting_engine

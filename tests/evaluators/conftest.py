@@ -1,17 +1,30 @@
-"""One evaluator for all tests of evaluation. Its limits are short, so that a program that hangs costs seconds."""
+"""One evaluator for all tests of evaluation. Its limits are short, so that a program that hangs costs seconds, and it
+measures shortly, unless a test looks at times."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from configs.schema import LimitsConfig
 from evaluators.evaluator import Evaluator
+from evaluators.timing.presets import PRESETS, TimeBudget
 
 LIMITS = LimitsConfig(
     start_seconds=4.0, call_seconds=2.0, build_seconds=120.0, memory_gib=1.0, gpu_memory_gib=4.0, output_mib=16.0
 )
+
+
+@pytest.fixture(autouse=True)
+def short_measurements(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A verdict on a CPU takes half a second instead of two. Tests marked `measures` are left alone."""
+    if request.node.get_closest_marker("measures") is None:
+        *criteria, budget = PRESETS["cpu"]["fast"].criteria
+        assert isinstance(budget, TimeBudget)
+        short = replace(PRESETS["cpu"]["fast"], criteria=(*criteria, replace(budget, seconds=0.3)))
+        monkeypatch.setitem(PRESETS["cpu"], "fast", short)
 
 
 @pytest.fixture(scope="session")

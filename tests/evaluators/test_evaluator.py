@@ -18,6 +18,8 @@ from evaluators.reward import reward_of
 from evaluators.timing.presets import PRESETS
 from tests.evaluators.sources import HIDDEN_STATE, TWICE, WEIGHT, model, reference_of, task_of
 
+pytestmark = pytest.mark.measures
+
 
 def test_the_reference_is_as_fast_as_itself(evaluator) -> None:
     verdict = evaluator.evaluate(TWICE, reference_of(TWICE))

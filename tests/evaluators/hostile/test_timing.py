@@ -52,11 +52,14 @@ def test_copying_that_does_nothing_gains_nothing(evaluator) -> None:
 def test_a_patched_clock_gains_nothing(evaluator, top) -> None:
     verdict = evaluator.evaluate(TASK, program(top=top))
     assert verdict.outcome in (Outcome.OK, Outcome.SUSPECT, Outcome.HACK), verdict.message
-    assert 0.7 < verdict.timing.reference_seconds.value / verdict.timing.candidate_seconds.value < 1.4
+    reference, candidate = verdict.timing.reference_seconds, verdict.timing.candidate_seconds
+    assert reference.low < 1.1 * candidate.high, "the same program; the intervals know of other load on the machine"
 
 
 AHEAD = """
 from evaluators.runner.serve import Runner
+
+pytestmark = pytest.mark.measures
 cache = {}
 weight = []
 
@@ -94,4 +97,4 @@ def test_working_ahead_while_the_reference_runs_gains_nothing(evaluator) -> None
     the call."""
     verdict = evaluator.evaluate(TASK, program(top=AHEAD, forward=AHEAD_FORWARD))
     assert verdict.outcome is not Outcome.INFRA
-    assert verdict.speedup is None or verdict.speedup < 1.25
+    assert verdict.speedup is None or verdict.speedups["eager"].low < 1.25

@@ -37,6 +37,8 @@ CANDIDATE = """
 import torch
 import torch.nn as nn
 
+pytestmark = pytest.mark.measures
+
 class ModelNew(nn.Module):
     def forward(self, x):
         {work}

@@ -25,6 +25,8 @@ import time
 import torch
 import torch.nn as nn
 
+pytestmark = pytest.mark.measures
+
 FACTOR = 1
 
 

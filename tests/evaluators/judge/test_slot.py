@@ -17,6 +17,8 @@ from evaluators.records import Estimate, Finding, Outcome, Timing
 from evaluators.tasks import TaskProgram, find_task
 from evaluators.timing.presets import preset_named
 
+pytestmark = pytest.mark.measures
+
 PRESET = replace(preset_named("fast"), pairs_of_processes=3)
 SECONDS = Estimate(1e-5, 1e-5, 1e-5, 16)
 

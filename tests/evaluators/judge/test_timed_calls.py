@@ -9,6 +9,8 @@ import pytest
 from evaluators.records import Outcome
 from tests.evaluators.sources import model, reference_of, task_of
 
+pytestmark = pytest.mark.measures
+
 
 def test_bursts_of_a_much_slower_program_are_short(evaluator, monkeypatch) -> None:
     """A reference as short as this one is called many times in a burst, which would take long with this candidate."""

@@ -45,6 +45,8 @@ REFUSING = Task(
         super().__setattr__(name, value)
 """,
 )
+
+pytestmark = pytest.mark.measures
 # Constructing it takes longer than the measuring slot allows, but not longer than a builder does.
 HANGING = Task(
     "test/hanging",

@@ -8,6 +8,8 @@ from evaluators.timing.bursts import Burst
 from evaluators.timing.presets import IntervalTight, PairBudget, TimeBudget, preset_named
 from evaluators.timing.supported import supported_speedup
 
+pytestmark = pytest.mark.measures
+
 
 def test_criteria_stop_at_their_limits_and_not_before() -> None:
     tight = IntervalTight(0.1, 10)
