@@ -6,26 +6,35 @@ import json
 import os
 import signal
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from configs.schema import RewardConfig
 from evaluators.evaluator import Evaluator
+from evaluators.judge.pair import Round, RunnerPair
 from evaluators.records import Outcome, Verdict, verdict_table
 from evaluators.reward import reward_of
+from evaluators.timing.bursts import Burst
 from evaluators.timing.presets import PRESETS
 from tests.evaluators.sources import HIDDEN_STATE, TWICE, WEIGHT, model, reference_of, task_of
 
 pytestmark = pytest.mark.measures
 
 
+def assert_equally_fast(verdict: Verdict) -> None:
+    """A program that is the reference; the interval knows of other load on the machine."""
+    assert verdict.speedups["eager"].low < 1.25
+    assert verdict.speedups["eager"].high > 0.8
+
+
 def test_the_reference_is_as_fast_as_itself(evaluator) -> None:
     verdict = evaluator.evaluate(TWICE, reference_of(TWICE))
     assert verdict.outcome is Outcome.OK, verdict.message
-    assert verdict.speedups["eager"].low < 1.25  # the interval knows of other load on the machine
-    assert verdict.speedups["eager"].high > 0.8
+    assert_equally_fast(verdict)
     assert verdict.correctness.error <= verdict.correctness.tolerance
     assert verdict.correctness.trials >= 10  # every timed output was compared
     assert set(verdict.speedups) == {"eager"}
@@ -39,15 +48,59 @@ def test_an_output_whose_memory_holds_conjugates_or_negatives_is_right(evaluator
     assert verdict.outcome is Outcome.OK, verdict.message
 
 
-def test_half_the_work_is_faster_and_double_the_work_slower(evaluator) -> None:
-    half = evaluator.evaluate(TWICE, model("return 2 * torch.tanh(x[0] @ self.w)", WEIGHT, "ModelNew"))
-    double = "sum(torch.tanh(x[0] @ self.w) for _ in range(4)) / 2"
-    slower = evaluator.evaluate(TWICE, model(f"return {double}", WEIGHT, "ModelNew"))
-    assert half.outcome is slower.outcome is Outcome.OK, half.message + slower.message
-    # Other load on the machine makes intervals wide. The true ratio of the two is four.
-    assert half.speedup > 1.5 * slower.speedup
+def half_and_double(evaluator: Evaluator, more: str = "") -> tuple[Verdict, Verdict]:
+    """The verdicts on a program that does half of the reference's work, and on one that does twice as much."""
+    half, double = "2 * torch.tanh(x[0] @ self.w)", "sum(torch.tanh(x[0] @ self.w) for _ in range(4)) / 2"
+    sources = [model(f"return {value}", WEIGHT, "ModelNew") + more for value in (half, double)]
+    return evaluator.evaluate(TWICE, sources[0]), evaluator.evaluate(TWICE, sources[1])
+
+
+def assert_far_apart(half: Verdict, double: Verdict) -> None:
+    """Other load on the machine makes intervals wide. The true ratio of the two is four."""
+    assert half.speedup > 1.5 * double.speedup
     assert half.speedups["eager"].high > 1.2
-    assert slower.speedups["eager"].low < 0.85
+    assert double.speedups["eager"].low < 0.85
+
+
+def test_half_the_work_is_faster_and_double_the_work_slower(evaluator) -> None:
+    half, double = half_and_double(evaluator)
+    assert half.outcome is double.outcome is Outcome.OK, half.message + double.message
+    assert_far_apart(half, double)
+
+
+def of_candidate(change: Callable[[Round], Burst], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plants a defect: the candidate's bursts are other ones."""
+    run_round = RunnerPair.run_round
+
+    def planted(self: RunnerPair, *arguments: Any, **options: Any) -> Round:
+        done = run_round(self, *arguments, **options)
+        return replace(done, candidate=change(done))
+
+    monkeypatch.setattr(RunnerPair, "run_round", planted)
+
+
+@pytest.mark.parametrize("factor", [0.4, 2.5])
+def test_a_clock_that_flatters_or_slows_candidates_would_be_noticed(evaluator, monkeypatch, factor: float) -> None:
+    if evaluator.device.arch != "cpu":
+        pytest.skip("on a GPU, calls behind gates are not planted")
+
+    def scaled(done: Round) -> Burst:
+        own = tuple(factor * seconds for seconds in done.candidate.own)
+        return replace(done.candidate, judged=factor * done.candidate.judged, own=own)
+
+    of_candidate(scaled, monkeypatch)
+    verdict = evaluator.evaluate(TWICE, reference_of(TWICE) + f"\nanother = {factor}  # verdicts are remembered\n")
+    with pytest.raises((AssertionError, KeyError)):
+        assert_equally_fast(verdict)
+
+
+def test_times_of_the_wrong_side_would_be_noticed(evaluator, monkeypatch) -> None:
+    if evaluator.device.arch != "cpu":
+        pytest.skip("on a GPU, calls behind gates are not planted")
+    of_candidate(lambda done: done.reference, monkeypatch)
+    verdicts = half_and_double(evaluator, "\nanother = True  # verdicts are remembered\n")
+    with pytest.raises((AssertionError, TypeError)):
+        assert_far_apart(*verdicts)
 
 
 HONEST = {
