@@ -15,7 +15,7 @@ import argparse
 import random
 import tempfile
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -161,6 +161,14 @@ def table_of(counts: dict[tuple[str, str], Count]) -> Table:
     return table
 
 
+def agreement(counts: dict[tuple[str, str], Count]) -> str:
+    """How many programs that were ended got the outcome that was known of them, and what the others got."""
+    ended = [(known.outcome, str(verdict.outcome)) for count in counts.values() for known, verdict in count.ended]
+    others = Counter(f"{was} here {now}" for was, now in ended if was != now)
+    same = f"{len(ended) - others.total()} of {len(ended)} programs that were ended have the outcome of their GPU"
+    return "; ".join([same, *(f"{count} {change}" for change, count in others.most_common())])
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", type=Path, nargs="*", help="folders of `warpsmith report RUN --publish FOLDER`")
@@ -171,6 +179,7 @@ def main() -> None:
     counts = look_at(sampled(checked([*known, *shipped(arguments.generated)]), arguments.sample))
     console = Console(width=140)
     console.print(table_of(counts))
+    console.print(agreement(counts))
     refused = [one for (_, outcome), count in counts.items() if outcome == str(Outcome.OK) for one in count.ended]
     for program, verdict in refused:
         console.print(f"{program.place}, {program.task.id}: {verdict.message}\n{program.source}\n", markup=False)
