@@ -1,10 +1,12 @@
 """A builder as a Ray actor: it compiles candidates, so that no measuring slot waits for a compiler.
 
-A builder on the evaluators' GPU also runs candidates once, but only while nothing is measured there.
+It may also run them once, on a CPU, so that no GPU is used for a program that fails anywhere. A builder on the
+evaluators' GPU runs them there, too, but only while nothing is measured.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import ray
@@ -18,6 +20,7 @@ from evaluators.compile.cache import BuildCache
 from evaluators.compile.hints import needs_build
 from evaluators.failures import Unbuilt
 from evaluators.host.open_device import open_device
+from evaluators.judge.cpu_look import CpuLook
 from evaluators.records import Artifact, BuildError, Verdict
 
 
@@ -25,8 +28,16 @@ from evaluators.records import Artifact, BuildError, Verdict
 class BuilderActor(FaultAwareApply):
     """Holds one `Builder` over the store that all builders and evaluators of the run share."""
 
-    def __init__(self, config: EvaluatorConfig, store: str, guarded: bool = True, looks: bool = False) -> None:
-        """`looks`: it shares a GPU with evaluators, and runs each candidate once after it is built."""
+    def __init__(
+        self,
+        config: EvaluatorConfig,
+        store: str,
+        guarded: bool = True,
+        looks: bool = False,
+        right_programs: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:
+        """`looks`: it shares a GPU with evaluators, and runs each candidate once after it is built. `right_programs`:
+        by task, for a look at each candidate on a CPU (`CpuLook`); None: there is no such look."""
         # It compiles for a GPU without opening one: a node's GPUs belong to the evaluators.
         device = open_device("cpu", threads=config.threads) if config.arch == "cpu" else config.arch
         cache = BuildCache.of(Path(store), config)
@@ -39,16 +50,27 @@ class BuilderActor(FaultAwareApply):
             require_containment=config.require_containment,
         )
         self._builder.start()
+        right = right_programs or {}
+        self._cpu_look = (
+            None
+            if right_programs is None
+            else CpuLook(self._builder, lambda task: right.get(task, ()), guarded=guarded, strict=config.strict)
+        )
         self._evaluator = make_evaluator(config, store, guarded=guarded) if looks else None
         if self._evaluator:
             self._evaluator.start()
 
     def prepare(self, request: BuildRequest) -> Artifact | BuildError | Verdict | Unbuilt | None:
-        """Builds a candidate, and looks at it if this builder `looks`.
+        """Looks at a candidate on a CPU, builds it, and looks at it on its device, as far as this builder does.
 
         Returns the artifact (None: the candidate compiles nothing), the reason why it does not compile, the verdict if
         a look is enough for one, or what the candidate turned out to lack.
         """
+        is_new = not (request.again or request.extensions or request.evictions)
+        if self._cpu_look and is_new:
+            verdict = self._cpu_look.look(request.task, request.candidate.source, preset=request.preset)
+            if verdict is not None:
+                return verdict
         built = self._build(request)
         if self._evaluator is None or isinstance(built, BuildError):
             return built

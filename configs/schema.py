@@ -272,6 +272,8 @@ class EvaluatorConfig:
     # How often at most a program is measured again that seems the fastest of its task, before that is believed: luck
     # made its first speed-up too high on average (docs/guides/evaluating.md). 0: never, as in CUDA-L1.
     remeasure_best: int = bounded(3, 0, 5)
+    # Plain torch runs on a CPU first: what fails anywhere ends there (docs/guides/evaluating.md). `auto`: for GPUs
+    cpu_look: str = one_of("auto", "auto", "always", "never")
     workers: int = bounded(1, 1)  # evaluators; on GPUs each has a GPU
     builders: int = bounded(1, 1)  # build workers, on CPUs
     threads: int = bounded(1, 1)  # torch threads of a candidate on a CPU
@@ -283,15 +285,13 @@ class EvaluatorConfig:
     # What must keep programs in; a run is refused on a host that cannot give it (docs/guides/evaluating.md).
     require_containment: list[str] = words_of((), CONTAINMENT)
     store: str = ""  # folder of baselines and builds that runs share; empty puts it in the run directory
-    # Run directories, or folders of `warpsmith report RUN --publish FOLDER`. If a program was found right or wrong
-    # there, on the same task, sizes, GPU and versions, its verdict is taken over, and says so
-    # (docs/guides/evaluating.md).
+    # Run directories, or folders of `warpsmith report RUN --publish FOLDER`. Verdicts there on the same program, task,
+    # sizes, GPU and versions, right or wrong, are taken over, and say so (docs/guides/evaluating.md).
     verdicts_of: list[str] = field(default_factory=list)
     # URI of a folder on any file system that pyarrow knows (`s3://...`), through which nodes share compiled extensions.
     # Leave it empty if nodes share `store` itself.
     build_cache: str = ""
-    # GiB of extensions in `store`, and as much again of artifacts; the least recently used go first.
-    build_cache_gib: float = bounded(20.0, 0.1)
+    build_cache_gib: float = bounded(20.0, 0.1)  # GiB of extensions in `store`, and of artifacts; the least used go
     limits: LimitsConfig = field(default_factory=LimitsConfig)
 
 

@@ -22,14 +22,13 @@ from evaluators.host.open_device import open_device
 from evaluators.judge.build_then_judge import BuildThenJudge
 from evaluators.judge.confirmation import Confirm, Confirmation
 from evaluators.judge.demands import Demands
-from evaluators.judge.judgement import Judgement
+from evaluators.judge.judgement import Judgement, judge_text
 from evaluators.judge.slot import OUR_FAILURES, MeasuringSlot
 from evaluators.judge.verdict import make_verdict
 from evaluators.records import DROP_IN, Artifact, BuildError, Candidate, Outcome, Task, Verdict
 from evaluators.stored.baselines import BaselineResult, existing_baselines
 from evaluators.stored.measuring import Baselines
 from evaluators.stored.verdicts import REUSED_FROM, read_reusable_verdicts
-from evaluators.syntax import why_not_python
 from evaluators.tasks import find_task, profile_of
 from evaluators.tasks.program import TaskPrograms
 from evaluators.timing.clocks import EventClock
@@ -183,7 +182,7 @@ class Evaluator:
         if earlier is not None and REUSED_FROM in earlier.evaluator and not again:
             return earlier
         start = time.perf_counter()
-        judgement = _judge_text(source)
+        judgement = judge_text(source)
         if judgement is None:
             try:
                 with self.builder.artifacts.used(artifact):
@@ -218,7 +217,7 @@ class Evaluator:
         *,
         passed_look: bool,
     ) -> Verdict:
-        judgement = _judge_text(candidate.source)
+        judgement = judge_text(candidate.source)
         if judgement is None:
             judgement = self._judging.judge(task, candidate, preset, artifact, passed_look=passed_look)
             if preset.paper:
@@ -235,7 +234,7 @@ class Evaluator:
             task,
             candidate,
             preset.name,
-            self.device,
+            self.device.versions(),
             guarded=self.guarded,
             strict=self._demands.strict,
             speedups=speedups,
@@ -250,9 +249,3 @@ def _make_store(store: Path | None, own: tempfile.TemporaryDirectory[str] | None
     folder = Path(store or "")
     folder.mkdir(parents=True, exist_ok=True)
     return folder
-
-
-def _judge_text(source: str) -> Judgement | None:
-    """The judgement of a text that is not Python; None for Python."""
-    reason = why_not_python(source)
-    return None if reason is None else Judgement(Outcome.BUILD_ERROR, f"does not parse: {reason}")

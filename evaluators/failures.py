@@ -19,13 +19,14 @@ class ContainmentError(InfraError):
 
 class RunnerFailure(Exception):
     """The program failed instead of answering. `outcome` and `message` are those of its verdict; `stage` is where it
-    failed: `run`, or a stage of a build."""
+    failed: `run`, or a stage of a build. `kind`: the name of the exception's class; empty if it raised none."""
 
-    def __init__(self, outcome: Outcome, message: str, stage: str = "run") -> None:
+    def __init__(self, outcome: Outcome, message: str, stage: str = "run", kind: str = "") -> None:
         super().__init__(message)
         self.outcome = outcome
         self.message = message
         self.stage = stage
+        self.kind = kind
 
 
 class Unbuilt(Exception):

@@ -170,6 +170,11 @@ def decode_mismatch(reply: dict[str, Any]) -> Called:
     return Called([], [], claim.mismatch)
 
 
+def decode_form(reply: dict[str, Any]) -> dict[str, Any] | None:
+    """The claimed form of an output that has another form than the expected one; None if it has that."""
+    return _convert(reply, _Called, "an answer to a call without values").mismatch
+
+
 def decode_call(reply: dict[str, Any], calls: int) -> Called:
     """The claims about a burst of `calls` calls whose outputs the runner has copied."""
     claim = _convert(reply, _Called, "an answer to a call")

@@ -217,10 +217,10 @@ class Exchange:
 def _failure_of(kind: str, message: str, operation: str) -> RunnerFailure:
     """The failure that an exception in the runner stands for, by its kind and message."""
     if kind in ("SyntaxError", "IndentationError", "TabError"):
-        return RunnerFailure(Outcome.BUILD_ERROR, message, "parse")
+        return RunnerFailure(Outcome.BUILD_ERROR, message, "parse", kind)
     if kind == "NoEntry":
-        return RunnerFailure(Outcome.BUILD_ERROR, message, "import")
+        return RunnerFailure(Outcome.BUILD_ERROR, message, "import", kind)
     compiles = kind in ("RuntimeError", "CppCompileError", "InductorError") and not _OF_A_RUN.search(message)
     if compiles and any(word in message for word in _COMPILER_WORDS):
-        return RunnerFailure(Outcome.BUILD_ERROR, message, "compile")
-    return RunnerFailure(Outcome.RUNTIME_ERROR, message, operation)
+        return RunnerFailure(Outcome.BUILD_ERROR, message, "compile", kind)
+    return RunnerFailure(Outcome.RUNTIME_ERROR, message, operation, kind)

@@ -99,7 +99,14 @@ def _call(runner: RunnerHandle, program: TaskProgram, init_inputs: list[Any], de
     the form of the reference's."""
     seed = secrets.randbits(48)
     inputs = program.inputs(secrets.randbits(48))
-    expected = program.output_spec(seed, init_inputs, inputs)
+    call_once(runner, inputs, program.output_spec(seed, init_inputs, inputs), device, seed, timeout)
+
+
+def call_once(
+    runner: RunnerHandle, inputs: list[Any], expected: nesting.Spec, device: Device, seed: int, timeout: float
+) -> None:
+    """Calls the constructed model on a copy of `inputs`, which are on the device. Raises RunnerFailure if it fails, or
+    if its output has another form than `expected`."""
     spec, tensors = nesting.flatten(inputs)
     given = device.allocate(nesting.layout(nesting.tensor_specs(spec))[1])
     try:

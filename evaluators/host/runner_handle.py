@@ -98,13 +98,15 @@ class RunnerHandle:
         capability: str,
         arch: str,
         timeout: float,
-    ) -> None:
-        """Imports, constructs and calls the program only for the extensions that it asks for. `arguments` are the
-        constructor's and, if known, a call's on the `meta` device. `capability` is the compute capability of the GPU
-        that the program is to believe in; empty for none."""
+        expected: nesting.Spec | None = None,
+    ) -> dict[str, Any] | None:
+        """Imports, constructs and calls the program without memory, for the extensions that it asks for and the form of
+        its output. `arguments` are the constructor's and, if known, a call's on the `meta` device. `capability` is the
+        compute capability of the GPU that the program is to believe in; empty for none. Returns the form of an output
+        of another form than the `expected` one."""
         message = {"op": "discover", "source": source, "entry": "ModelNew", "capability": capability, "arch": arch}
         with _saved(arguments) as descriptor:
-            self._exchange.ask(message, timeout, [descriptor], decode=claims.ignore)
+            return self._exchange.ask({**message, "spec": expected}, timeout, [descriptor], decode=claims.decode_form)
 
     def compile(self, message: Mapping[str, Any], timeout: float) -> dict[str, Any]:
         """Compiles an extension: in a process of the build farm, which never holds a program. The request and its

@@ -38,7 +38,7 @@ class ZygoteHandle:
         self._channel: Channel | None = None
         self._printed: IO[bytes] | None = None  # a file, since nobody would drain a pipe while the zygote runs
         self.starts = 0
-        self._prepared = 0  # the count of starts when Inductor was prepared last
+        self._prepared: dict[str, int] = {}  # for each operation, the count of starts when it was prepared last
 
     def start(self) -> None:
         """Starts the zygote and waits until it has imported torch. Raises InfraError."""
@@ -98,11 +98,18 @@ class ZygoteHandle:
     def prepare_inductor(self) -> None:
         """Imports and sets up Inductor once for all runners that are forked from now on, each of which would spend
         seconds on it (`evaluators.sandbox.zygote`). Raises InfraError."""
-        if self._prepared != self.starts or not self.is_alive:
-            on_cpu = self._device.torch_device.type == "cpu"
-            message = {"op": "prepare_inductor", "folder": str(own_folder("warpsmith-inductor")) if on_cpu else ""}
-            self.request(message, timeout=_COMPILERS_SECONDS)
-            self._prepared = self.starts
+        on_cpu = self._device.torch_device.type == "cpu"
+        self._prepare("prepare_inductor", folder=str(own_folder("warpsmith-inductor")) if on_cpu else "")
+
+    def prepare_forms(self) -> None:
+        """Imports what calls without values need (torch's `meta` device) for all runners that are forked from now on,
+        each of which would spend a second on it. Raises InfraError."""
+        self._prepare("prepare_forms")
+
+    def _prepare(self, operation: str, **message: str) -> None:
+        if self._prepared.get(operation) != self.starts or not self.is_alive:
+            self.request({"op": operation, **message}, timeout=_COMPILERS_SECONDS)
+            self._prepared[operation] = self.starts
 
     def close(self) -> None:
         """Ends the zygote and every runner it forked."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from evaluators.records import Correctness, Estimate, Finding, Outcome, Timing, Trace
+from evaluators.syntax import why_not_python
 
 
 @dataclass(frozen=True)
@@ -24,3 +25,9 @@ class Judgement:
     trace: Trace | None = None
     cost: dict[str, float] = field(default_factory=dict)
     containment: tuple[str, ...] = ()
+
+
+def judge_text(source: str) -> Judgement | None:
+    """The judgement of a text that is not Python; None for Python."""
+    reason = why_not_python(source)
+    return None if reason is None else Judgement(Outcome.BUILD_ERROR, f"does not parse: {reason}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from evaluators.host.device import Device
 from evaluators.judge.judgement import Judgement
 from evaluators.records import HACK, SUSPECT, Candidate, Estimate, Outcome, Task, Verdict
 
@@ -16,23 +15,24 @@ def make_verdict(
     task: Task,
     candidate: Candidate,
     preset: str,
-    device: Device,
+    versions: Mapping[str, str],
     *,
     guarded: bool,
     strict: str,
     speedups: Mapping[str, Estimate],
 ) -> Verdict:
-    """The verdict on a candidate. `speedups`: over every baseline, or empty; they are doubted unless the outcome is
-    `ok`. Without `guarded`, findings do not change the outcome."""
+    """The verdict on a candidate. `versions`: `Device.versions` of the device that it is for. `speedups`: over every
+    baseline, or empty; they are doubted unless the outcome is `ok`. Without `guarded`, findings do not change the
+    outcome."""
     outcome = _outcome_of(judgement) if guarded else judgement.outcome
     is_ok = outcome is Outcome.OK
-    settings = {**device.versions(), "preset": preset, "task_digest": task.digest}
+    settings = {**versions, "preset": preset, "task_digest": task.digest}
     if not guarded:
         settings["guard"] = "off"
     return Verdict(
         candidate=candidate.digest,
         task=task.id,
-        arch=device.arch,
+        arch=versions["arch"],
         outcome=outcome,
         # A program's message may hold half a surrogate pair, which cannot be written as UTF-8.
         message=judgement.message[:_MESSAGE_CHARACTERS].encode("utf-8", "replace").decode(),

@@ -277,8 +277,9 @@ class Runner:
         return {"names": self.originals.replaced(), "flags": self.device.flags()}
 
     def discover(self, message: dict[str, Any], arguments: int) -> dict[str, Any]:
-        """Imports, constructs and calls the program, without memory or a GPU, for the extensions that it asks for.
-        `arguments` holds the constructor's and, if they are known, the call's."""
+        """Imports, constructs and calls the program, without memory or a GPU, for the extensions that it asks for and
+        for the form of its output, if one is expected. `arguments` holds the constructor's and, if they are known, the
+        call's."""
         with os.fdopen(arguments, "rb") as file:
             init_inputs, inputs = torch.load(io.BytesIO(file.read()), weights_only=False)
         with rehearsing(message["capability"], message["arch"]):
@@ -287,9 +288,11 @@ class Runner:
                 return reply
             assert self.kind is not None
             model = self.kind(*init_inputs)
-            if inputs is not None:
-                model(*inputs)
-        return {}
+            output = None if inputs is None else model(*inputs)
+        expected = message["spec"]
+        if expected is None or nesting.tensors_of_form(expected, output) is not None:
+            return {}
+        return {"mismatch": nesting.flatten(output)[0]}
 
     def compile(self, message: dict[str, Any]) -> dict[str, Any]:
         """Compiles an extension, in a process of a build farm, which never holds a program."""

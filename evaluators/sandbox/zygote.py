@@ -53,6 +53,8 @@ class Zygote:
                 self.channel.send(self.reap(message["pid"]))
             elif message["op"] == "prepare_inductor":
                 self.channel.send(_prepare_inductor(message["folder"]))
+            elif message["op"] == "prepare_forms":
+                self.channel.send(_prepare_forms())
 
     def fork(self, message: dict[str, Any], descriptor: int) -> dict[str, Any]:
         """Forks a runner, in a PID namespace of its own if the host allows it: such a runner sees and signals no
@@ -190,6 +192,18 @@ def _prepare_inductor(folder: str) -> dict[str, Any]:
     gc.collect()
     gc.freeze()
     return {"instructions": instructions}
+
+
+def _prepare_forms() -> dict[str, Any]:
+    """Imports what operators on torch's `meta` device need, which takes a second, for all runners that are forked
+    later."""
+    import torch
+
+    rows = torch.empty(2, 2, device="meta")
+    torch.nn.functional.linear(rows @ rows, rows, rows[0])
+    gc.collect()
+    gc.freeze()
+    return {}
 
 
 def _fork_runner(

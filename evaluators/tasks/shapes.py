@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import ast
 import symtable
+from collections.abc import Iterator
 
 from evaluators.records import Task
 from evaluators.syntax import parse_source
 from evaluators.tasks import program_source
+
+_LEAST_SIZE = 4
 
 
 def shape_variants(task: Task) -> list[dict[str, int]]:
@@ -25,6 +28,18 @@ def shape_variants(task: Task) -> list[dict[str, int]]:
         {name: max(1, 5 * value // 8) for name, value in sizes.items()},
         {name: max(1, 5 * value // 8 - 1 | 1) for name, value in sizes.items()},
     ]
+
+
+def smaller_shapes(task: Task) -> Iterator[dict[str, int]]:
+    """Size overrides that make the inputs small and change nothing else, the smallest first; the last one leaves all
+    sizes as they are. No size falls below 4."""
+    sizes = input_sizes(task)
+    tried: list[dict[str, int]] = []
+    for divisor in (64, 16, 4, 1):
+        smaller = {name: min(value, max(_LEAST_SIZE, value // divisor)) for name, value in sizes.items()}
+        if smaller not in tried:
+            tried.append(smaller)
+            yield smaller
 
 
 def input_sizes(task: Task) -> dict[str, int]:

@@ -1,6 +1,7 @@
 """Stopping criteria, and the presets made of them: how much measuring a verdict is worth.
 
-A criterion sees ratios and elapsed seconds alone: it must never depend on which side is faster.
+A criterion sees ratios and elapsed seconds alone. None but `ClearlySlow` depends on which side is faster: a program
+that may be fast must never be sampled less, or more, for being fast.
 """
 
 from __future__ import annotations
@@ -33,6 +34,22 @@ class IntervalTight:
             return None
         estimate = median_estimate(ratios)
         return "interval" if estimate.high - estimate.low <= self.width * estimate.value else None
+
+
+@dataclass(frozen=True)
+class ClearlySlow:
+    """Stops if all speed-ups so far are below `below`, from `minimum` pairs on: no reward depends on how slow exactly.
+
+    That is the sign test of the median, whose interval at this level ends at the largest of the speed-ups. A program
+    whose median is at least `below` is stopped with a probability of at most 0.5 ** `minimum`. More pairs add nothing
+    to that: all of n speed-ups are below only if all of the first `minimum` were.
+    """
+
+    below: float
+    minimum: int
+
+    def reason(self, ratios: Sequence[float], elapsed: float) -> str | None:
+        return "slow" if len(ratios) >= self.minimum and max(ratios) < self.below else None
 
 
 @dataclass(frozen=True)
@@ -82,9 +99,13 @@ class Preset:
         return next(filter(None, reasons), None)
 
 
+# A program that is half as fast as the reference is no success, so its exact speed hardly matters. At most one in a
+# thousand programs that are faster is stopped. With fewer than 6 pairs no interval would reach 95 %.
+_CLEARLY_SLOW = ClearlySlow(0.5, 10)
+
 PRESETS = {
     "cpu": {
-        "fast": Preset("fast", 2, 2, (IntervalTight(0.08, 10), PairBudget(60), TimeBudget(1.5, 10))),
+        "fast": Preset("fast", 2, 2, (IntervalTight(0.08, 10), _CLEARLY_SLOW, PairBudget(60), TimeBudget(1.5, 10))),
         "thorough": Preset(
             "thorough",
             5,
@@ -97,7 +118,7 @@ PRESETS = {
         "paper": Preset("paper", 5, 5, (TimeBudget(PAPER_SECONDS, 7 * 6),), 3, 2, paper=True),
     },
     "cuda": {
-        "fast": Preset("fast", 2, 2, (IntervalTight(0.008, 16), PairBudget(24), TimeBudget(0.8))),
+        "fast": Preset("fast", 2, 2, (IntervalTight(0.008, 16), _CLEARLY_SLOW, PairBudget(24), TimeBudget(0.8))),
         "thorough": Preset(
             "thorough",
             5,

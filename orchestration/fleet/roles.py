@@ -20,6 +20,8 @@ from actors.start import start_actor
 from configs.load import ConfigError
 from configs.schema import RunConfig
 from evaluators.compile.builder import CAPABILITIES
+from evaluators.judge.cpu_look import right_programs
+from evaluators.tasks import profile_of
 from orchestration.fleet.placement import BUILDER, ENGINE, EVALUATOR, LEARNER, Placement
 from orchestration.fleet.ray_cluster import connect
 from orchestration.fleet.turns import Turns
@@ -47,6 +49,12 @@ class Roles:
         self._pushed = self._started = False
         self._busy: tuple[float, dict[str, float]] = (time.monotonic(), {})
         self.version = 0
+
+    @property
+    def looks_on_cpu(self) -> bool:
+        """Whether builders look at candidates on a CPU before anything else is done with them."""
+        evaluator = self._config.evaluator
+        return evaluator.cpu_look == "always" or (evaluator.cpu_look == "auto" and evaluator.arch != "cpu")
 
     def start(self) -> None:
         """Starts all roles side by side, since each takes many seconds. Raises ConfigError if one finds no place."""
@@ -115,6 +123,7 @@ class Roles:
     def _make_builders(self) -> ActorPool:
         config = self._config
         looks = config.placement.share == "all"
+        right = right_programs(config.tasks.source, profile_of(config.evaluator.arch)) if self.looks_on_cpu else None
         return ActorPool(
             "builder",
             lambda index: start_actor(
@@ -124,6 +133,7 @@ class Roles:
                 self.store,
                 config.guard.enabled,
                 looks,
+                right,
             ),
             config.evaluator.builders,
             timeout=config.evaluator.limits.build_seconds * 8,

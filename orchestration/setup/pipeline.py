@@ -36,6 +36,7 @@ def open_pipeline(
         on_progress,
         roles.turns,
         config.evaluator.remeasure_best,
+        roles.looks_on_cpu,
     )
 
 

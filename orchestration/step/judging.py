@@ -31,8 +31,8 @@ class Judging:
     """Moves candidates through the builders and the evaluators of a run, and past its reviewer.
 
     `verdicts`: the verdicts of the run so far. `builders_look`: builders look at every candidate, also at those that
-    compile nothing, since evaluators have to wait for their turn. `remeasure_best`: how often at most a candidate is
-    evaluated again that seems the fastest of its task.
+    compile nothing, since evaluators have to wait for their turn. `cpu_look`: they look at every candidate on a CPU
+    before. `remeasure_best`: how often at most a candidate is evaluated again that seems the fastest of its task.
     """
 
     def __init__(
@@ -43,12 +43,13 @@ class Judging:
         reviewer: Reviewer,
         *,
         builders_look: bool,
+        cpu_look: bool = False,
         remeasure_best: int = 0,
     ) -> None:
         self._tasks = {task.id: task for task in tasks}
         self.builders, self.evaluators, self.reviewer = builders, evaluators, reviewer
         self.verdicts: dict[Key, Verdict] = {}
-        self._builders_look, self._remeasure_best = builders_look, remeasure_best
+        self._builders_look, self._cpu_look, self._remeasure_best = builders_look, cpu_look, remeasure_best
         self._awaited: dict[Key, list[Gathering]] = {}  # the steps that wait for each verdict
         self._measured: dict[Key, list[Verdict]] = {}  # the verdicts so far on what is evaluated again
 
@@ -76,7 +77,7 @@ class Judging:
             return
         self._awaited[key] = [gathering]
         task = self._tasks[candidate.task_id]
-        if self._builders_look or needs_build(candidate.source):
+        if self._builders_look or self._cpu_look or needs_build(candidate.source):
             self.builders.submit(BuildRequest(task, candidate, gathering.preset), "prepare")
         else:
             self.evaluators.submit(EvaluationRequest(task, candidate, gathering.preset), "evaluate")

@@ -38,7 +38,7 @@ class Pipeline:
     """Moves prompts through the rollout engines of a run, and the candidates in the responses through `judging`.
 
     No group is sampled while `max_backlog` candidates wait for their verdicts. `on_progress` gets the rates of the
-    oldest step. `turns`: whose turn it is on GPUs that roles share. `remeasure_best`: see `Judging`.
+    oldest step. `turns`: whose turn it is on GPUs that roles share. `cpu_look`, `remeasure_best`: see `Judging`.
     """
 
     def __init__(
@@ -52,10 +52,17 @@ class Pipeline:
         on_progress: Callable[[dict[str, float]], None] | None = None,
         turns: Turns | None = None,
         remeasure_best: int = 0,
+        cpu_look: bool = False,
     ) -> None:
         builders_look = turns is not None and turns.evaluators_wait
         self.judging = Judging(
-            tasks, builders, evaluators, reviewer, builders_look=builders_look, remeasure_best=remeasure_best
+            tasks,
+            builders,
+            evaluators,
+            reviewer,
+            builders_look=builders_look,
+            cpu_look=cpu_look,
+            remeasure_best=remeasure_best,
         )
         self.engines = engines
         self.rollout = rollout

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from evaluators.records import Outcome
+from evaluators.timing.presets import ClearlySlow, PairBudget
 from tests.evaluators.sources import model, reference_of, task_of
 
 pytestmark = pytest.mark.measures
@@ -34,3 +35,15 @@ def test_bursts_of_a_much_slower_program_are_short(evaluator, monkeypatch) -> No
     evaluator.evaluate(task, model(f"{at_times}\n        return torch.tanh(x[0])", name="ModelNew"))
     assert len(asked) > start + 3
     assert max(asked[start:]) < 0.01, "nobody gets shorter bursts by idling at times"
+
+
+def test_sampling_ends_early_for_a_slow_program_alone(evaluator, monkeypatch) -> None:
+    task = task_of(model("return torch.tanh(x[0])"), top="n = 161\nother = 1")  # no other test has it
+    criteria = (ClearlySlow(0.5, 10), PairBudget(16))
+    monkeypatch.setattr(evaluator, "preset", replace(evaluator.preset, criteria=criteria))
+    slow = "return torch.tanh(sum(torch.sin(x[0]) for _ in range(40)) * 0 + x[0])"
+    slower, alike = evaluator.evaluate(task, model(slow, name="ModelNew")), evaluator.evaluate(task, reference_of(task))
+    assert slower.outcome is alike.outcome is Outcome.OK, slower.message + alike.message
+    assert (slower.timing.stopped_by, slower.timing.pairs) == ("slow", 10)
+    assert slower.speedup < 0.5
+    assert (alike.timing.stopped_by, alike.timing.pairs) == ("pairs", 16)
