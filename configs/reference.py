@@ -1,6 +1,7 @@
-"""Makes docs/reference/config.md of `configs.schema`: `python -m configs.reference`, or `make reference`.
+"""Makes docs/reference/config.md of the schema: `python -m configs.reference`, or `make reference`.
 
-The schema is the only source: its comments, ranges, choices and defaults. Writes nothing but that page.
+The schema (`configs.schema`, `configs.phases`) is the only source: its comments, ranges, choices and defaults. Writes
+nothing but that page.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from omegaconf import MISSING
 
-from configs import schema
+from configs import phases, schema
 from configs.schema import RunConfig
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "config.md"
@@ -31,7 +32,8 @@ _LIST_WORDS = {int: "list of whole numbers", str: "list of texts"}
 _INTRODUCTION = """\
 # Configuration reference
 
-Made from [`configs/schema.py`](../../configs/schema.py) by `make reference`. Do not edit this page: edit the schema.
+Made from [`configs/schema.py`](../../configs/schema.py) and [`configs/phases.py`](../../configs/phases.py) by
+`make reference`. Do not edit this page: edit the schema.
 
 A run's configuration is a YAML file with these sections, and `section.key=value` on the command line sets single keys.
 An unknown key, or a value out of its range, is refused before anything starts. `warpsmith run CONFIG --dry-run` prints
@@ -42,17 +44,18 @@ has a setting; without an entry the default is our own choice.
 
 def documentation() -> dict[str, dict[str, str]]:
     """The comment of every field of the schema, on one line, by class and field."""
-    source = inspect.getsource(schema)
-    comments = {
-        token.start[0]: token
-        for token in tokenize.generate_tokens(io.StringIO(source).readline)
-        if token.type == tokenize.COMMENT
-    }
     found: dict[str, dict[str, str]] = {}
-    for section in ast.parse(source).body:
-        if isinstance(section, ast.ClassDef):
-            annotated = [node for node in section.body if isinstance(node, ast.AnnAssign)]
-            found[section.name] = {ast.unparse(node.target): _comment_of(node, comments) for node in annotated}
+    for module in (phases, schema):
+        source = inspect.getsource(module)
+        comments = {
+            token.start[0]: token
+            for token in tokenize.generate_tokens(io.StringIO(source).readline)
+            if token.type == tokenize.COMMENT
+        }
+        for section in ast.parse(source).body:
+            if isinstance(section, ast.ClassDef):
+                annotated = [node for node in section.body if isinstance(node, ast.AnnAssign)]
+                found[section.name] = {ast.unparse(node.target): _comment_of(node, comments) for node in annotated}
     return found
 
 
