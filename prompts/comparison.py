@@ -19,7 +19,7 @@ TIE = 1.03
 """Exemplars whose speed-ups differ by less than this factor are called equally fast."""
 
 _NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e-?\d+)?", re.IGNORECASE)
-_SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+")
 _BULLET = re.compile(r"^\s*(?:[-*]|\d{1,2}[.)])\s+")
 
 _ALONE = (
@@ -85,13 +85,20 @@ _REFERENCE = (
     "The reference stands there as {low_name}, at {speed}.",
     "{name} ({speed}) is just the reference code.",
 )
-_BOTTLENECK = (
+_BOTTLENECK_FIRST = (
     "{why}",
     "The cost lies in the reference: {why}",
+    "The time goes here: {why}",
+    "To begin with the reference: {why}",
+    "The work that can be saved: {why}",
+)
+_BOTTLENECK_LAST = (
+    "{why}",
     "What there is to win: {why}",
     "The work that can be saved: {why}",
     "Behind all of this: {why}",
-    "The time goes here: {why}",
+    "The cost that all of this is about: {why}",
+    "So much for them; about the reference: {why}",
 )
 
 
@@ -116,7 +123,10 @@ def compare(shown: Sequence[Shown], bottleneck: str, prompt: str, rng: np.random
     why = " ".join(_sentences(bottleneck, prompt))
     parts = list(_of_exemplars([(index, _cleared(each, prompt)) for index, each in enumerate(shown, start=1)], rng))
     if why:
-        parts.insert(int(rng.integers(2)) * len(parts), _say(_BOTTLENECK, rng, why=why))
+        if rng.integers(2):
+            parts.append(_say(_BOTTLENECK_LAST, rng, why=why))
+        else:
+            parts.insert(0, _say(_BOTTLENECK_FIRST, rng, why=why))
     return " ".join(parts)
 
 
@@ -168,7 +178,8 @@ def _sentences(text: str, prompt: str) -> list[str]:
     """The sentences of an author that claim no number of their own, no speed-up and no exemplar, each with its full
     stop."""
     allowed = set(_NUMBER.findall(prompt))
-    pieces = [_BULLET.sub("", piece).strip() for piece in _SENTENCE_END.split(text)]
+    lines = [_BULLET.sub("", line) for line in text.splitlines()]
+    pieces = [piece.strip() for line in lines for piece in _SENTENCE_END.split(line)]
     kept = [piece for piece in pieces if piece and allowed.issuperset(_NUMBER.findall(piece))]
     plain = [piece for piece in kept if not exemplars_named(piece) and not speedups_named(piece)]
     return [piece if piece[-1] in ".!?" else f"{piece}." for piece in plain]
