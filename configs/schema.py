@@ -227,8 +227,7 @@ class RewardConfig:
     # `speedup`: the speed-up itself, as in CUDA-L1 section 2.4.4. `gain`: the speed-up less 0.9, but not below 0, and a
     # program that its own prompt shows keeps a fifth of that; handing the reference back then hardly pays.
     # `beat_shown`: the speed-up over the fastest program that the prompt shows, less 1, but not below 0; prompts of
-    # contrastive RL then show only programs that are slower than the task's best known one, and contrastive prompts of
-    # SFT only programs that are slower than the lesson (evaluators/reward.py).
+    # contrastive RL then show only programs that are slower than the task's best known one (evaluators/reward.py).
     worth: str = one_of("speedup", "speedup", "gain", "beat_shown")
     # What counts of a measured speed-up, for rewards and for `min_speedup`. `point`: the estimate (CUDA-L1 section
     # 2.4.4). `low`: the lower end of its 95 % interval. Reports and exemplars show the point.

@@ -22,7 +22,7 @@ UNKNOWN = 0.5
 """What is assumed of a task without groups: the share of those with a signal, and the variation."""
 VARIATION_DECAY = 0.7
 """The weight of the earlier groups in a task's variation when another one is added."""
-LEAST = 0.02
+LEAST = 0.05
 """The least weight of a task, so that none is given up for good (as GRESO keeps asking, arXiv 2506.02177)."""
 
 
