@@ -1,7 +1,6 @@
-"""Makes docs/reference/config.md of the schema: `python -m configs.reference`, or `make reference`.
+"""Makes docs/reference/config.md of `configs.schema`: `python -m configs.reference`, or `make reference`.
 
-The schema (`configs.schema`, `configs.phases`) is the only source: its comments, ranges, choices and defaults. Writes
-nothing but that page.
+The schema is the only source: its comments, ranges, choices and defaults. Writes nothing but that page.
 """
 
 from __future__ import annotations
@@ -18,9 +17,11 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from omegaconf import MISSING
 
-from configs import phases, schema
+from configs import schema, schema_phases
 from configs.schema import RunConfig
 
+MODULES = (schema, schema_phases)
+"""Which modules have the classes of the schema."""
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "config.md"
 
 _PLACE = r"(?:section|table|equation) [\d.]*\d"
@@ -32,8 +33,8 @@ _LIST_WORDS = {int: "list of whole numbers", str: "list of texts"}
 _INTRODUCTION = """\
 # Configuration reference
 
-Made from [`configs/schema.py`](../../configs/schema.py) and [`configs/phases.py`](../../configs/phases.py) by
-`make reference`. Do not edit this page: edit the schema.
+Made from [`configs/schema.py`](../../configs/schema.py), with the module of its phases, by `make reference`. Do not
+edit this page: edit the schema.
 
 A run's configuration is a YAML file with these sections, and `section.key=value` on the command line sets single keys.
 An unknown key, or a value out of its range, is refused before anything starts. `warpsmith run CONFIG --dry-run` prints
@@ -45,7 +46,7 @@ has a setting; without an entry the default is our own choice.
 def documentation() -> dict[str, dict[str, str]]:
     """The comment of every field of the schema, on one line, by class and field."""
     found: dict[str, dict[str, str]] = {}
-    for module in (phases, schema):
+    for module in MODULES:
         source = inspect.getsource(module)
         comments = {
             token.start[0]: token

@@ -1,5 +1,4 @@
-"""The configuration of a run: structured configs for OmegaConf. With `configs.phases`, which holds the keys of phases,
-this is the one place that documents every key.
+"""The configuration of a run: structured configs for OmegaConf. Here, and in `configs.schema_phases`, is every key.
 
 The comment beside or above a key is its documentation; `python -m configs.reference` makes docs/reference/config.md of
 it. The choices and the range of a key stand in its field's metadata, which `configs.checks` holds values to. "CUDA-L1
@@ -14,11 +13,11 @@ from dataclasses import dataclass, field
 from omegaconf import MISSING
 
 from configs.fields import bounded, one_of, words_of
-from configs.phases import PHASES as PHASES
-from configs.phases import ContrastiveConfig as ContrastiveConfig
-from configs.phases import ScheduleConfig as ScheduleConfig
-from configs.phases import SelfSupervisedConfig as SelfSupervisedConfig
-from configs.phases import SftConfig as SftConfig
+from configs.schema_phases import PHASES as PHASES
+from configs.schema_phases import ContrastiveConfig as ContrastiveConfig
+from configs.schema_phases import ScheduleConfig as ScheduleConfig
+from configs.schema_phases import SelfSupervisedConfig as SelfSupervisedConfig
+from configs.schema_phases import SftConfig as SftConfig
 
 BASELINES = ("eager", "torch_compile", "torch_compile_reduce_overhead", "cuda_graph", "cudnn")
 CONTAINMENT = ("network", "filesystem", "user", "processes", "system_calls")
