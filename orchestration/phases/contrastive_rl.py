@@ -167,7 +167,7 @@ class ContrastiveRl(Phase):
             verdict = verdicts.get(rollout.candidate_digest or "")
             if verdict is None:
                 earned.append(0.0)
-            elif (reward_of(verdict, config.reward)) is None:
+            elif reward_of(verdict, config.reward) is None:
                 earned.append(None)
             elif verdict.succeeded and (rewarded_speedup(verdict, config.reward) or 0.0) > FASTER:
                 return [0.0] * len(group)
@@ -251,7 +251,7 @@ class ContrastiveRl(Phase):
             negative_weight=rl.negative_weight,
             programs=programs,
         )
-        if not rl.right_reward:
+        if not (rl.right_reward and rl.smoothing_clip):  # without a clip all advantages are 0
             return advantages
         for index, flags in enumerate(earned):
             of_group = programs[index] if programs else None

@@ -39,12 +39,16 @@ SMALL = [
     "sft.epochs=2",
     "sft.successes=2",
     "sft.batch_size=4",
+    "sft.repair_share=1.0",
     "self_supervised.max_rounds=1",
     "self_supervised.samples=2",
     "contrastive_rl.steps=3",
     "contrastive_rl.tasks_per_step=2",
     "contrastive_rl.group_size=4",
     "contrastive_rl.max_staleness=1",
+    "contrastive_rl.draw=variation",
+    "contrastive_rl.share_duplicates=true",
+    "contrastive_rl.right_reward=0.1",
     "checkpoint_every=1",
     "assessment.samples=2",
     "assessment.constant_policies=true",
@@ -298,6 +302,17 @@ def test_teachers_programs_were_verified_and_fill_the_buffer(
     assert state is not None
     assert state.buffer is not None
     assert run.buffers.read(state.buffer).num_rows >= 4
+
+
+@pytest.mark.slow
+def test_repairs_are_learnt_of_mistakes_that_failed(finished: Finished) -> None:
+    state = finished.run.read_state()
+    assert state is not None
+    repairs, failed = state.extra["1-sft"]["repairs"], finished.run.verdicts.read("1-sft").to_pylist()
+    assert repairs
+    messages = {(row["task"], row["outcome"], row["message"]) for row in failed}
+    assert {(repair["task_id"], repair["outcome"], repair["message"]) for repair in repairs} <= messages
+    assert "ok" not in {repair["outcome"] for repair in repairs}
     assert run.kernels.read()
 
 
