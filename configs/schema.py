@@ -1,4 +1,4 @@
-"""The configuration of a run: structured configs for OmegaConf. This is the one place that documents every key.
+"""The configuration of a run: structured configs for OmegaConf. Here, and in `configs.schema_phases`, is every key.
 
 The comment beside or above a key is its documentation; `python -m configs.reference` makes docs/reference/config.md of
 it. The choices and the range of a key stand in its field's metadata, which `configs.checks` holds values to. "CUDA-L1
@@ -13,8 +13,12 @@ from dataclasses import dataclass, field
 from omegaconf import MISSING
 
 from configs.fields import bounded, one_of, words_of
+from configs.schema_phases import PHASES as PHASES
+from configs.schema_phases import ContrastiveConfig as ContrastiveConfig
+from configs.schema_phases import ScheduleConfig as ScheduleConfig
+from configs.schema_phases import SelfSupervisedConfig as SelfSupervisedConfig
+from configs.schema_phases import SftConfig as SftConfig
 
-PHASES = ("sft", "self_supervised", "contrastive_rl")
 BASELINES = ("eager", "torch_compile", "torch_compile_reduce_overhead", "cuda_graph", "cudnn")
 CONTAINMENT = ("network", "filesystem", "user", "processes", "system_calls")
 
@@ -67,100 +71,6 @@ class PolicyConfig:
     max_length: int = bounded(1536, 64)  # tokens of prompt and response together
     dtype: str = one_of("bfloat16", "bfloat16", "float32", "float16")  # of the weights in rollout engines
     chat_template: bool = True  # wrap prompts in the tokenizer's chat template, if it has one
-
-
-@dataclass
-class ScheduleConfig:
-    """Which phases run, and how often."""
-
-    phases: list[str] = words_of(PHASES, PHASES)  # in this order (CUDA-L1 table 5: all three)
-    cycles: int = bounded(1, 1)  # how often the phases run
-
-
-@dataclass
-class SftConfig:
-    """Supervised fine-tuning on verified programs of teachers (CUDA-L1 section 2.2)."""
-
-    epochs: int = bounded(4, 1)  # passes over the lessons
-    batch_size: int = bounded(16, 1)  # lessons per optimiser step
-    learning_rate: float = bounded(1e-5, 0.0)  # the highest: it rises over `warmup_steps`, then falls to a tenth
-    warmup_steps: int = bounded(10, 0)  # optimiser steps over which the learning rate rises
-    teachers: list[str] = field(default_factory=lambda: ["bundled"])  # `bundled` (of tasks), JSONL files, endpoints
-    teacher_model: str = ""  # the model to ask of an OpenAI-compatible endpoint
-    tries: int = bounded(20, 1)  # programs that a teacher may propose for a task (CUDA-L1 section 2.2: 20)
-    successes: int = bounded(2, 1)  # successful programs after which a task is done (CUDA-L1 section 2.2: 2)
-    contrastive_share: float = bounded(0.0, 0.0, 1.0)  # share of the tasks that are learnt under a contrastive prompt
-    min_speedup: float = bounded(0.0, 0.0)  # the lowest of a lesson, over `reward.baseline` (CUDA-L1 section 2.1: 0)
-    min_entropy: float = bounded(0.0, 0.0)  # nats per token on held-out prompts; an epoch with less is the last. 0: off
-    entropy_samples: int = bounded(16, 0)  # responses sampled after each epoch to measure that, at temperature 1
-
-
-@dataclass
-class SelfSupervisedConfig:
-    """Fine-tuning on the policy's own successes (CUDA-L1 section 2.3)."""
-
-    max_rounds: int = bounded(4, 1)  # rounds of sampling, judging and learning
-    samples: int = bounded(8, 1)  # responses per task and round
-    epochs: int = bounded(1, 1)  # passes over the successes of a round
-    batch_size: int = bounded(16, 1)  # responses per optimiser step
-    learning_rate: float = bounded(1e-5, 0.0)  # constant
-    min_gain: float = bounded(0.01, 0.0, 1.0)  # the phase stops if the success rate rises by less than this
-    patience: int = bounded(1, 1)  # rounds without such a gain before it stops: one round is a noisy measurement
-    contrastive_share: float = bounded(0.0, 0.0, 1.0)  # share of the prompts that show exemplars
-    # The lowest speed-up of a success, over `reward.baseline` (CUDA-L1 section 2.1: 0).
-    min_speedup: float = bounded(0.0, 0.0)
-
-
-@dataclass
-class ContrastiveConfig:
-    """Contrastive reinforcement learning (CUDA-L1 section 2.4)."""
-
-    steps: int = bounded(100, 1)  # steps of sampling, judging and learning
-    # The phase ends with the first step that is complete after this many minutes, resumed time included. 0: no limit.
-    # For a machine that is lent for a fixed time.
-    minutes: float = bounded(0.0, 0.0)
-    tasks_per_step: int = bounded(8, 1)  # prompts per step
-    # `rounds`: the next tasks of shuffled rounds over all tasks. `signal`: tasks are drawn, and those whose groups
-    # carried a signal (their rewards differed) are drawn more often. `replace`: rounds, and a group without a signal is
-    # replaced by a group of another task while the step runs (dynamic sampling, DAPO, arXiv 2503.14476): at most a
-    # quarter of `tasks_per_step`, but at least one.
-    draw: str = one_of("rounds", "rounds", "signal", "replace")
-    group_size: int = bounded(16, 2)  # responses to one prompt: G in CUDA-L1 section 2.4.5
-    # Share of the prompts that show exemplars. CUDA-L1 section 2.4.2: all of them. CUDA-L1 table 5 compares with none.
-    contrastive_share: float = bounded(1.0, 0.0, 1.0)
-    learning_rate: float = bounded(1e-6, 0.0)  # constant; for all weights: adapters need more, about 1e-5
-    epochs: int = bounded(1, 1)  # optimiser passes over the rollouts of a step
-    minibatches: int = bounded(1, 1)  # optimiser steps per pass
-    clip_low: float = bounded(0.2, 0.0, 1.0)  # how far a ratio may fall below 1: CUDA-L1 section 2.4.5, as epsilon
-    clip_high: float = bounded(0.28, 0.0)  # how far it may rise above 1; more than `clip_low` is DAPO's clip-higher
-    # Weight of the k3 estimate of KL(policy || reference): beta in CUDA-L1 section 2.4.5. The reference is the policy
-    # with which the phase began. 0 turns the term off.
-    kl: float = bounded(0.005, 0.0)
-    # Cap of the importance weights that correct for differences between vLLM's log-probabilities and the learner's. 0
-    # turns them off.
-    importance_cap: float = bounded(2.0, 0.0)
-    # What is clipped: the ratio of each token, or of whole responses (GSPO, arXiv 2507.18071; `clip_low` and
-    # `clip_high` are then about 3e-4).
-    ratio: str = one_of("token", "token", "sequence")
-    # The mean that the loss is. `token`: over all tokens of the step. `response`: over each response, then over
-    # responses (GRPO as first published). `constant`: Dr. GRPO (arXiv 2503.20783), that is a sum divided by a constant,
-    # and advantages that are not divided by their group's deviation.
-    loss_mean: str = one_of("token", "token", "response", "constant")
-    # How many policy versions older than the learner a rollout's policy may be. Generation, evaluation and learning of
-    # as many further steps then overlap. 0 is strictly on-policy.
-    max_staleness: int = bounded(0, 0)
-    # Seconds after a step's first request at which the step goes on without missing responses and verdicts. 0 waits for
-    # all.
-    deadline: float = bounded(0.0, 0.0)
-    # Factor of negative advantages. Pushing long failures down also takes probability from what they share with
-    # successes, and entropy rises. 0 learns only from responses that are better than their group (arXiv 2506.01347).
-    negative_weight: float = bounded(1.0, 0.0)
-    # Tasks per step whose best known response, a teacher's or the policy's own, is learnt again as in SFT: a small
-    # policy that learns some tasks forgets others (CUDA-L1: 0).
-    rehearsal: int = bounded(0, 0)
-    # c in clip((reward - mu) / sigma, -c, c), where mu and sigma are running statistics of the task's rewards (CUDA-L1
-    # section 3.2, equation 6: 1.5). 0 makes all advantages 0, which switches the policy gradient off.
-    smoothing_clip: float = bounded(1.5, 0.0)
 
 
 @dataclass
@@ -316,8 +226,7 @@ class RewardConfig:
     # `speedup`: the speed-up itself, as in CUDA-L1 section 2.4.4. `gain`: the speed-up less 0.9, but not below 0, and a
     # program that its own prompt shows keeps a fifth of that; handing the reference back then hardly pays.
     # `beat_shown`: the speed-up over the fastest program that the prompt shows, less 1, but not below 0; prompts of
-    # contrastive RL then show only programs that are slower than the task's best known one, and contrastive prompts of
-    # SFT only programs that are slower than the lesson (evaluators/reward.py).
+    # contrastive RL then show only programs that are slower than the task's best known one (evaluators/reward.py).
     worth: str = one_of("speedup", "speedup", "gain", "beat_shown")
     # What counts of a measured speed-up, for rewards and for `min_speedup`. `point`: the estimate (CUDA-L1 section
     # 2.4.4). `low`: the lower end of its 95 % interval. Reports and exemplars show the point.

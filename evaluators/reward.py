@@ -30,8 +30,9 @@ class Worth:
     over_fastest_shown: bool = False
     """Whether the speed-up is over the fastest program that the prompt shows, instead of over the baseline."""
     shows_only_slower: bool = False
-    """Whether contrastive prompts show only programs that are slower than the task's best known program (in contrastive
-    RL) or than the lesson (in SFT). Something faster than all that is shown then certainly exists."""
+    """Whether contrastive prompts of contrastive RL show only programs that are slower than the task's best known
+    program, as those of SFT show only programs that are slower than the lesson. Something faster than all that is shown
+    then certainly exists."""
 
 
 WORTHS: Mapping[str, Worth] = {

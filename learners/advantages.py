@@ -6,9 +6,10 @@ task.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from statistics import fmean
+from statistics import fmean, pstdev
 
 import torch
 from torch import Tensor
@@ -118,6 +119,7 @@ def advantages_of(
     *,
     scale: bool = True,
     negative_weight: float = 1.0,
+    programs: Sequence[Sequence[str]] | None = None,
 ) -> list[list[float]]:
     """Advantages of one step's groups, in the shape of `rewards`; `keys[i]` names the task of group i.
 
@@ -125,10 +127,15 @@ def advantages_of(
     its own rewards. `scale`: see `group_advantages`. Advantages below 0 are multiplied by `negative_weight`. With less
     than 1, responses that are better than their group count for more than those that are worse (arXiv 2506.01347 weighs
     the two). A reward of None is neutral (a suspect verdict): it stands for the group's mean, its advantage is 0, and
-    it does not enter the statistics. Raises ValueError unless there is one key for each group.
+    it does not enter the statistics. With `programs`, in the same shape, duplicates share (`share_of_duplicates`).
+    Raises ValueError unless there is one key for each group.
     """
     if len(rewards) != len(keys):
         raise ValueError(f"advantages need one key for each group: {len(rewards)} groups, {len(keys)} keys")
+    if programs is not None:
+        distinct = [distinct_of(group, of) for group, of in zip(rewards, programs, strict=True)]
+        made = advantages_of(distinct, keys, statistics, clip, scale=scale, negative_weight=negative_weight)
+        return [share_of_duplicates(values, of) for values, of in zip(made, programs, strict=True)]
     known = [[reward for reward in group if reward is not None] for group in rewards]
     observed: dict[str, list[float]] = {}
     for key, values in zip(keys, known, strict=True):
@@ -146,3 +153,49 @@ def advantages_of(
         normalised = iter(torch.where(weighed < 0, negative_weight * weighed, weighed).tolist())
         advantages.append([0.0 if reward is None else next(normalised) for reward in group])
     return advantages
+
+
+def distinct_of(rewards: Sequence[float | None], programs: Sequence[str]) -> list[float | None]:
+    """The rewards of a group's distinct programs, in the order in which these first occur."""
+    first: dict[str, float | None] = {}
+    for program, reward in zip(programs, rewards, strict=True):
+        first.setdefault(program, reward)
+    return list(first.values())
+
+
+def share_of_duplicates(advantages: Sequence[float], programs: Sequence[str]) -> list[float]:
+    """The advantages of a group's responses, from those of its distinct programs (`distinct_of`).
+
+    The copies of a program share its advantage equally. So a program moves the policy as far as if it had been sampled
+    once, and a group's advantages still sum to what those of its programs sum to, which is 0 after normalisation: the
+    mean over programs stays the baseline. Inverse-propensity weights do the same for rewards (DRA-GRPO, arXiv
+    2505.09655, by likeness instead of identity). If each copy had the whole advantage instead, the frequent programs
+    would be learnt fastest, and the policy would collapse on them.
+    """
+    by_program = dict(zip(dict.fromkeys(programs), advantages, strict=True))
+    counts = Counter(programs)
+    return [by_program[program] / counts[program] for program in programs]
+
+
+def flag_advantages(
+    flags: Sequence[float | None], weight: float, *, scale: bool = True, programs: Sequence[str] | None = None
+) -> list[float]:
+    """Advantages of a group in which a response is either flagged (1) or not (0), times `weight`.
+
+    Normalisation makes any reward as large as any other, so a reward that is to stay small must weigh its advantages
+    instead. None is neutral: its advantage is 0. `programs`: see `advantages_of`.
+    """
+    if programs is not None:
+        distinct = flag_advantages(distinct_of(flags, programs), weight, scale=scale)
+        return share_of_duplicates(distinct, programs)
+    known = torch.tensor([[flag for flag in flags if flag is not None]], dtype=torch.float64)
+    if not known.numel():
+        return [0.0] * len(flags)
+    normalised = iter((weight * group_advantages(known, scale=scale)[0]).tolist())
+    return [0.0 if flag is None else next(normalised) for flag in flags]
+
+
+def deviation_of(rewards: Sequence[float | None], moments: Moments, clip: float) -> float:
+    """How much a group's rewards vary: the deviation of the smoothed ones, from 0 to `clip`."""
+    known = [reward for reward in rewards if reward is not None]
+    return pstdev(smooth_rewards(known, moments, clip)) if known else 0.0

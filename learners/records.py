@@ -22,8 +22,9 @@ class Rollout:
     same `group`. `reward` and `advantage` are None until they are computed. `copy_of` says whether the prompt shows the
     same program: `REFERENCE`, `EXEMPLAR`, or empty for neither; None if this was not checked or there is no program.
     `fastest_shown` is the speed-up of the fastest program that the prompt shows, where the reference counts as 1; None
-    in rows of older runs. `shown_speedups`: of the exemplars, in the order of the prompt; empty for a prompt without
-    any, None in rows of older runs.
+    in rows of older runs. `shown_speedups`: of the exemplars, in the order of the prompt, None for those that it shows
+    without; empty for a prompt without any, None in rows of older runs. `repairs`: the digest of the failing program
+    that a repair turn showed; empty in other rollouts, None in rows of older runs.
     """
 
     task_id: str
@@ -41,7 +42,8 @@ class Rollout:
     advantage: float | None = None
     copy_of: str | None = None
     fastest_shown: float | None = None
-    shown_speedups: tuple[float, ...] | None = None
+    shown_speedups: tuple[float | None, ...] | None = None
+    repairs: str | None = None
 
 
 ROLLOUT_SCHEMA = pa.schema(
@@ -62,6 +64,7 @@ ROLLOUT_SCHEMA = pa.schema(
         ("copy_of", pa.string()),
         ("fastest_shown", pa.float64()),
         ("shown_speedups", pa.list_(pa.float64())),
+        ("repairs", pa.string()),
     ]
 )
 

@@ -31,6 +31,11 @@ def fenced(code: str) -> str:
     return f"{fence}python\n{code.strip(chr(10))}\n{fence}"
 
 
+def quoted(text: str) -> str:
+    """`text` as a Markdown quotation, so that no line of it reads as one of the prompt's own."""
+    return "\n".join(f"> {line}".rstrip() for line in text.strip().splitlines())
+
+
 class PromptRenderer:
     """Renders the templates of this package. A template that uses a variable it is not given raises jinja2's error."""
 
@@ -43,24 +48,31 @@ class PromptRenderer:
             lstrip_blocks=True,
         )
         self._environment.filters["fenced"] = fenced
+        self._environment.filters["quoted"] = quoted
         self._environment.filters["speedup"] = lambda value: f"{value:.2f}x"
 
-    def contrastive(self, reference: str, exemplars: Sequence[Exemplar], arch: str) -> str:
+    def contrastive(self, reference: str, exemplars: Sequence[Exemplar], arch: str, *, scores: bool = True) -> str:
         """The prompt of contrastive RL (CUDA-L1 section 2.4.2), with the exemplars in the given order.
 
-        If an exemplar is the reference itself, the prompt names it and does not print it again. Raises ValueError
-        without exemplars.
+        If an exemplar is the reference itself, the prompt names it and does not print it again. Without `scores` it is
+        the same prompt without the speed-ups. Raises ValueError without exemplars.
         """
         if not exemplars:
             raise ValueError("a contrastive prompt needs at least one exemplar, got none; use one_shot without them")
-        return self._render("contrastive.j2", reference=reference, exemplars=exemplars, **_target(arch))
+        return self._render("contrastive.j2", reference=reference, exemplars=exemplars, scores=scores, **_target(arch))
 
     def one_shot(self, reference: str, arch: str) -> str:
         """The prompt without exemplars, for supervised fine-tuning (CUDA-L1 section 2.2)."""
         return self._render("one_shot.j2", reference=reference, **_target(arch))
 
+    def repair(self, reference: str, program: str, failure: str, message: str, arch: str) -> str:
+        """The prompt of a repair turn: a program that fails, the kind of its failure and the judge's message."""
+        return self._render(
+            "repair.j2", reference=reference, program=program, failure=failure, message=message, **_target(arch)
+        )
+
     def response(self, code: str, analysis: str, design: str) -> str:
-        """The answer that both prompts ask for: three headings, with the program in one block under the last."""
+        """The answer that these prompts ask for: three headings, with the program in one block under the last."""
         return self._render("response.j2", code=code, analysis=analysis, design=design)
 
     def reward_check(self, **shown: object) -> str:

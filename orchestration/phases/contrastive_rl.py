@@ -9,38 +9,24 @@ import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from evaluators.records import Verdict
-from evaluators.reward import reward_of, worth_of
-from learners.advantages import RunningStatistics, advantages_of
+from evaluators.reward import FASTER, reward_of, rewarded_speedup, worth_of
+from learners.advantages import RunningStatistics, advantages_of, deviation_of, flag_advantages
 from learners.records import Rollout, Sample
 from orchestration.phases.base import Phase
 from orchestration.phases.context import PhaseContext
+from orchestration.phases.further import FurtherPrompts, repair_of
 from orchestration.phases.task_draw import TaskDraw
 from orchestration.run.state import phase_key
+from orchestration.step.figures import program_of, signal_figures
 from orchestration.step.gathering import Gathering
 from orchestration.step.records import Prompt, StepResult
 from orchestration.step.rehearsal import Rehearsal
-
-
-class _Replacement:
-    """Gives another task's prompt for a group whose responses are all rewarded alike, as long as there are any."""
-
-    def __init__(self, phase: ContrastiveRl, further: Sequence[tuple[str, bool]]) -> None:
-        """`further`: tasks, and whether their prompts show exemplars."""
-        self._phase, self._further = phase, iter(further)
-        self.given = 0
-
-    def __call__(self, rollouts: Sequence[Rollout], verdicts: Mapping[str, Verdict]) -> Prompt | None:
-        rewards = {reward for reward in self._phase.rewards(rollouts, verdicts) if reward is not None}
-        chosen = next(self._further, None) if len(rewards) < 2 else None
-        if chosen is None:
-            return None
-        self.given += 1
-        return self._phase.prompt(*chosen)
 
 
 class ContrastiveRl(Phase):
@@ -53,7 +39,7 @@ class ContrastiveRl(Phase):
         config = context.config
         self._statistics = RunningStatistics()
         self._draw = TaskDraw([task.id for task in context.tasks], config.contrastive_rl, config.seed, self.key)
-        self._under_way: dict[int, tuple[Gathering, _Replacement]] = {}  # by step
+        self._under_way: dict[int, tuple[Gathering, FurtherPrompts]] = {}  # by step
         self._rehearsal = Rehearsal({}, config.reward)
         self._since = time.monotonic()
 
@@ -117,28 +103,46 @@ class ContrastiveRl(Phase):
         for later in range(step, min(step + ahead, self.steps - 1) + 1):
             if later not in self._under_way:
                 self._under_way[later] = self._begin(later)
-        gathering, replacement = self._under_way.pop(step)
+        gathering, further = self._under_way.pop(step)
         result = self.context.pipeline.finish(gathering)
-        result.metrics["groups_refilled"] = float(replacement.given)
+        result.metrics["groups_refilled"] = float(further.refilled)
+        if self.context.config.contrastive_rl.repair_turns:
+            result.metrics["groups_repaired"] = float(further.repaired)
         return result
 
-    def _begin(self, step: int) -> tuple[Gathering, _Replacement]:
+    def _begin(self, step: int) -> tuple[Gathering, FurtherPrompts]:
         """Begins with the step's groups. With `draw: replace`, groups of other tasks take the place of those whose
-        responses are all rewarded alike (dynamic sampling, DAPO, arXiv 2503.14476, section 3.2)."""
+        responses are all rewarded alike (dynamic sampling, DAPO, arXiv 2503.14476, section 3.2). With `repair_turns`,
+        groups with a failing program are followed by a repair turn."""
         config = self.context.config
         prompts = self.prompts(step)
-        further = self._draw.replacements([prompt.task_id for prompt in prompts], self.rng(step))
-        replacement = _Replacement(self, self._with_kinds(further, self.rng(step, "refill")))
+        others = self._draw.replacements([prompt.task_id for prompt in prompts], self.rng(step))
+        kinds = self._with_kinds(others, self.rng(step, "refill"))
+        further = FurtherPrompts(
+            (self.prompt(*kind) for kind in kinds),
+            self._carries_signal,
+            partial(self._repair, step) if config.contrastive_rl.repair_turns else None,
+        )
         wanted = Gathering(
             prompts,
             samples=self.samples,
             temperature=config.rollout.temperature,
             preset=config.evaluator.preset,
-            on_group=replacement,
+            on_group=further,
             deadline=config.contrastive_rl.deadline,
             seed=self.seed(step, "samples"),
         )
-        return self.context.pipeline.begin(wanted), replacement
+        return self.context.pipeline.begin(wanted), further
+
+    def _repair(self, step: int, rollouts: Sequence[Rollout], verdicts: Mapping[str, Verdict]) -> Prompt | None:
+        rng = self.rng(step, f"repair {rollouts[0].task_id}")
+        return repair_of(rollouts, verdicts, self.context.prompts, rng)
+
+    def _carries_signal(self, rollouts: Sequence[Rollout], verdicts: Mapping[str, Verdict]) -> bool:
+        """Whether the responses of a group are not all rewarded alike."""
+        known = [reward for reward in self.rewards(rollouts, verdicts) if reward is not None]
+        earned = [earns for earns in self.earn_right_reward(rollouts, verdicts) if earns is not None]
+        return len(set(known)) > 1 or len(set(earned)) > 1
 
     def rewards(self, rollouts: Sequence[Rollout], verdicts: Mapping[str, Verdict]) -> list[float | None]:
         """The reward of each rollout, by `reward.worth`. None is neutral. A response without a program gets 0."""
@@ -152,6 +156,25 @@ class ContrastiveRl(Phase):
                 rewards.append(reward_of(verdict, config, fastest_shown=shown, is_copy=bool(rollout.copy_of)))
         return rewards
 
+    def earn_right_reward(self, group: Sequence[Rollout], verdicts: Mapping[str, Verdict]) -> list[float | None]:
+        """1 for each response of a group that earns `contrastive_rl.right_reward`, 0 for the others, None for those
+        that are neutral: right, and no copy of what the prompt shows, in a group without a response that is faster
+        than the reference."""
+        config, earned = self.context.config, list[float | None]()
+        if not config.contrastive_rl.right_reward:
+            return [0.0] * len(group)
+        for rollout in group:
+            verdict = verdicts.get(rollout.candidate_digest or "")
+            if verdict is None:
+                earned.append(0.0)
+            elif reward_of(verdict, config.reward) is None:
+                earned.append(None)
+            elif verdict.succeeded and (rewarded_speedup(verdict, config.reward) or 0.0) > FASTER:
+                return [0.0] * len(group)
+            else:
+                earned.append(float(verdict.succeeded and rollout.copy_of == ""))
+        return earned
+
     def prompts(self, step: int) -> list[Prompt]:
         """The step's tasks; a share `contrastive_share` of their prompts shows exemplars drawn from the buffer."""
         tasks = self._draw.of_step(step, self.rng(step, "tasks"))
@@ -164,9 +187,10 @@ class ContrastiveRl(Phase):
 
     def prompt(self, task_id: str, shows_exemplars: bool) -> Prompt:
         """A prompt on a task. Exemplars are drawn now."""
-        if not shows_exemplars:
+        exemplars = self.context.config.contrastive_rl.exemplars
+        if not shows_exemplars or exemplars == "none":
             return self.context.prompts.one_shot(task_id)
-        return self.context.prompts.contrastive(task_id, self._bound(task_id))
+        return self.context.prompts.contrastive(task_id, self._bound(task_id), scores=exemplars == "scores")
 
     def _bound(self, task_id: str) -> float:
         """The speed-up that exemplars stay below; infinite if they need not.
@@ -181,35 +205,68 @@ class ContrastiveRl(Phase):
 
     def credit(self, result: StepResult) -> list[Rollout]:
         """Rewards from verdicts; advantages by smoothing and group normalisation."""
-        config = self.context.config
-        groups: dict[str, list[Rollout]] = {}
-        for rollout, reward in zip(result.rollouts, self.rewards(result.rollouts, result.verdicts), strict=True):
-            groups.setdefault(rollout.group, []).append(replace(rollout, reward=reward))
-        rewards = [[rollout.reward for rollout in group] for group in groups.values()]
-        keys = [group[0].task_id for group in groups.values()]
-        rl = config.contrastive_rl
+        rl = self.context.config.contrastive_rl
+        by_group: dict[str, list[Rollout]] = {}
+        for rollout in result.rollouts:
+            by_group.setdefault(rollout.group, []).append(rollout)
+        groups = list(by_group.values())
+        rewards = [self.rewards(group, result.verdicts) for group in groups]
+        earned = [self.earn_right_reward(group, result.verdicts) for group in groups]
+        advantages = self._advantages(groups, rewards, earned)
+        for group, of_group, values, right in zip(groups, rewards, advantages, earned, strict=True):
+            if not group[0].repairs:
+                self._draw.record(group[0].task_id, any(values), self._variation(group[0].task_id, of_group, right))
+        if rl.rehearsal:
+            self._rehearsal.learn_of_rollouts(result.rollouts, result.verdicts)
+            self.memory["rehearsal"] = self._rehearsal.memory
+        self.memory |= {"statistics": self._statistics.state_dict(), "signals": self._draw.signals}
+        credited = [
+            replace(rollout, reward=_total(reward, earns, rl.right_reward), advantage=advantage)
+            for group in zip(groups, rewards, earned, advantages, strict=True)
+            for rollout, reward, earns, advantage in zip(*group, strict=True)
+        ]
+        judged = [rollout.reward for rollout in credited if rollout.reward is not None]
+        result.metrics["reward"] = float(np.mean(judged)) if judged else 0.0
+        result.metrics["groups_with_signal"] = sum(map(any, advantages)) / max(len(advantages), 1)
+        result.metrics |= signal_figures(groups, earned, watches_copies=bool(rl.right_reward))
+        return credited
+
+    def _advantages(
+        self,
+        groups: Sequence[Sequence[Rollout]],
+        rewards: Sequence[Sequence[float | None]],
+        earned: Sequence[Sequence[float | None]],
+    ) -> list[list[float]]:
+        """The advantages of a step's groups, in their shape."""
+        rl = self.context.config.contrastive_rl
+        scale = rl.loss_mean != "constant"  # Dr. GRPO
+        programs = [[program_of(rollout) for rollout in group] for group in groups] if rl.share_duplicates else None
+        keys = [group[0].task_id for group in groups]
         advantages = advantages_of(
             rewards,
             keys,
             self._statistics,
             rl.smoothing_clip,
-            scale=rl.loss_mean != "constant",  # Dr. GRPO
+            scale=scale,
             negative_weight=rl.negative_weight,
+            programs=programs,
         )
-        for task, values in zip(keys, advantages, strict=True):
-            self._draw.record(task, any(values))
-        if rl.rehearsal:
-            self._rehearsal.learn_of_rollouts(result.rollouts, result.verdicts)
-            self.memory["rehearsal"] = self._rehearsal.memory
-        self.memory |= {"statistics": self._statistics.state_dict(), "signals": self._draw.signals}
-        judged = [reward for group in rewards for reward in group if reward is not None]
-        result.metrics["reward"] = float(np.mean(judged)) if judged else 0.0
-        result.metrics["groups_with_signal"] = sum(map(any, advantages)) / max(len(advantages), 1)
-        return [
-            replace(rollout, advantage=advantage)
-            for group, values in zip(groups.values(), advantages, strict=True)
-            for rollout, advantage in zip(group, values, strict=True)
-        ]
+        if not (rl.right_reward and rl.smoothing_clip):  # without a clip all advantages are 0
+            return advantages
+        for index, flags in enumerate(earned):
+            of_group = programs[index] if programs else None
+            more = flag_advantages(flags, rl.right_reward, scale=scale, programs=of_group)
+            weighed = [value if value > 0 else rl.negative_weight * value for value in more]
+            advantages[index] = [one + other for one, other in zip(advantages[index], weighed, strict=True)]
+        return advantages
+
+    def _variation(self, task_id: str, rewards: Sequence[float | None], earned: Sequence[float | None]) -> float:
+        """How much a group's rewards vary, in the task's deviations (`TaskDraw`)."""
+        rl = self.context.config.contrastive_rl
+        if all(reward is None for reward in rewards):
+            return 0.0
+        varied = deviation_of(rewards, self._statistics.of(task_id), rl.smoothing_clip)
+        return max(varied, rl.right_reward if len(set(earned) - {None}) > 1 else 0.0)
 
     def learn(self, step: int, rollouts: Sequence[Rollout]) -> dict[str, float]:
         """Trains on the groups that carry a signal, and then rehearses."""
@@ -238,3 +295,7 @@ class ContrastiveRl(Phase):
         ]
         learned = self.context.learner.train_cross_entropy(lessons, config.learning_rate)
         return {f"rehearsal_{name}": learned[name] for name in ("loss", "seconds") if name in learned}
+
+
+def _total(reward: float | None, earns: float | None, right_reward: float) -> float | None:
+    return None if reward is None else reward + right_reward * (earns or 0.0)

@@ -9,17 +9,17 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
 
 from evaluators.records import Candidate, Verdict
-from evaluators.reward import is_success, worth_of
-from learners.records import Rollout, Sample
+from evaluators.reward import is_success
+from learners.records import Rollout
 from orchestration.phases.base import Phase, train_in_batches
 from orchestration.step.figures import remeasured
-from orchestration.step.records import Prompt, StepResult
+from orchestration.step.lessons import LessonWriter, broken_lessons, verified_repairs
+from orchestration.step.records import StepResult
 from orchestration.step.teachers import Proposal, TeacherRounds, make_teachers
 from orchestration.step.variety import token_entropy
 
@@ -52,8 +52,8 @@ class Sft(Phase):
             config.sft,
             lambda task: context.prompts.one_shot(task.id).text,
         )
-        result = StepResult()
-        lessons: dict[str, dict[str, Any]] = {}  # by digest: a program that two teachers propose is learnt once
+        result, lessons = StepResult(), dict[str, dict[str, Any]]()  # by digest: two teachers may propose one program
+        ideas: dict[str, str] = {}  # of all right programs, however slow
         proposed = 0
         while asked := rounds.next_round():
             proposed += len(asked)
@@ -65,6 +65,8 @@ class Sft(Phase):
                     verdict = verdicts[candidate.digest]
                     result.candidates.setdefault(candidate.digest, candidate)
                     result.verdicts[candidate.digest] = verdict
+                    if verdict.succeeded:
+                        ideas.setdefault(candidate.digest, proposal.design)
                     if is_success(verdict, config.reward, config.sft.min_speedup):
                         rounds.succeeded(key)
                         speedup = verdict.speedup_over(config.reward.baseline)
@@ -77,41 +79,43 @@ class Sft(Phase):
                 proposed,
                 config.sft.min_speedup,
             )
-        self.memory["lessons"] = list(lessons.values())
+        self.memory |= {"lessons": list(lessons.values()), "ideas": ideas}
         result.metrics = {**_figures(proposed, result.verdicts), "lessons": float(len(lessons))}
+        self._break_lessons(result)
         return result
+
+    def _break_lessons(self, result: StepResult) -> None:
+        """Makes mistakes in a share of the lessons, and keeps those that the judge sees fail, with its messages."""
+        config, context = self.context.config, self.context
+        if not config.sft.repair_share:
+            return
+        rng = self.rng(0, "mistakes")
+        broken = broken_lessons(self.memory["lessons"], config.sft.repair_share, rng)
+        repairs, failing, verdicts = verified_repairs(
+            broken, lambda candidates: context.pipeline.evaluate(candidates, config.evaluator.preset), rng
+        )
+        self.memory["repairs"] = repairs
+        result.candidates |= failing
+        result.verdicts |= verdicts
+        result.metrics |= {"mistakes": float(len(broken)), "repairs": float(len(repairs))}
 
     def learn(self, step: int, rollouts: Sequence[Rollout]) -> dict[str, float]:
         if step == 0:
             return {}
-        config = self.context.config.sft
-        worth = worth_of(self.context.config.reward)
-        rng, writer = self.rng(step), self.context.prompts
-        groups: dict[tuple[int, ...], list[Sample]] = {}
-        prompts: dict[tuple[str, float], Prompt] = {}
-        contrastive: dict[str, bool] = {}
-        for lesson in self.memory["lessons"]:
-            task_id = lesson["task_id"]
-            if task_id not in contrastive:
-                contrastive[task_id] = bool(rng.random() < config.contrastive_share)
-            below = lesson["speedup"] if worth.shows_only_slower else math.inf
-            if (task_id, below) not in prompts:
-                make = partial(writer.contrastive, below=below) if contrastive[task_id] else writer.one_shot
-                prompts[task_id, below] = make(task_id)
-            prompt = prompts[task_id, below]
-            response = writer.encode_response(writer.response_of(lesson))
-            groups.setdefault(prompt.ids, []).append(Sample(prompt.ids, tuple(response)))
+        config, rng = self.context.config.sft, self.rng(step)
+        writer = LessonWriter(self.context.prompts, self.context.config, self.memory.get("ideas", {}))
+        groups = writer.write(self.memory["lessons"], self.memory.get("repairs", ()), rng)
         done = int(self.memory.get("optimiser_steps", 0))
         metrics = train_in_batches(
             self.context.learner,
-            list(groups.values()),
+            groups,
             epochs=1,
             batch_size=config.batch_size,
             learning_rate=lambda index: config.learning_rate * self._share_of_rate(step - 1, done + index),
             rng=rng,
         )
         self.memory["optimiser_steps"] = done + metrics.get("optimiser_steps", 0.0)
-        return metrics
+        return metrics | {"contrastive_lessons": float(writer.contrastive)}
 
     def examine(self, step: int) -> dict[str, float]:
         """The policy's entropy on held-out prompts, by a few responses of its own that nobody judges.

@@ -50,11 +50,12 @@ class Variety:
 class Reading:
     """How the answers to a phase's contrastive prompts use the exemplars, as shares of `answers`, except for
     `lesson_text`: the mean share of an analysis that stands word by word in the analysis of a lesson (None if unknown).
+    `names_speed` is None if the prompts print no speed-ups.
     """
 
     answers: int
     names_exemplar: float
-    names_speed: float
+    names_speed: float | None
     lesson_text: float | None
 
 
@@ -77,7 +78,7 @@ def readings_of(metrics: Metrics, phases: Iterable[str]) -> dict[str, Reading]:
             names, speed, text = (
                 _weighted_mean(steps, name) for name in ("names_exemplar", "names_speed", "lesson_text")
             )
-            readings[phase] = Reading(int(answers), names or 0.0, speed or 0.0, text)
+            readings[phase] = Reading(int(answers), names or 0.0, speed, text)
     return readings
 
 

@@ -33,7 +33,7 @@ from orchestration.run.directory import RunDirectory
 FONT = "system-ui, sans-serif"
 SAMPLE_COLUMNS = [
     "task_id", "group", "response", "policy_version", "finish_reason", "candidate_digest", "outcome", "reward",
-    "advantage", "copy_of", "fastest_shown", "shown_speedups",
+    "advantage", "copy_of", "fastest_shown", "shown_speedups", "repairs",
 ]  # fmt: skip
 _EVALUATOR_FACTS = ("gpu", "processor", "torch", "cuda", "driver", "preset", "containment")
 

@@ -6,14 +6,18 @@ import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
 from transformers import AutoConfig
 
 from configs.schema import RunConfig
 from evaluators.records import Task
 from evaluators.tasks import profile_of, program_source
 from evaluators.tasks.loader import TaskVariants
+from evaluators.tasks.records import Variant
 from learners.policy import PolicyError, load_tokenizer, make_policy
 from orchestration.step.teachers import file_teachers
+from prompts.comparison import Shown, compare
+from prompts.mistakes import mistakes_in
 from prompts.render import Exemplar, PromptRenderer
 
 
@@ -48,7 +52,10 @@ def prepare_policy(config: RunConfig, tasks: Sequence[Task], folder: Path) -> st
 
 
 def corpus(tasks: Sequence[Task], config: RunConfig) -> Iterator[str]:
-    """Texts to train the tokenizer on: prompts, and responses with programs of the bundled and the file teachers."""
+    """Texts to train the tokenizer on: prompts, and responses with programs of the bundled and the file teachers.
+
+    If SFT teaches comparisons and repairs, their phrases are among them, with figures of no meaning.
+    """
     renderer, arch = PromptRenderer(), config.evaluator.arch
     variants = TaskVariants(config.tasks.source, profile_of(arch))
     for task in tasks:
@@ -57,9 +64,32 @@ def corpus(tasks: Sequence[Task], config: RunConfig) -> Iterator[str]:
         right = [variant for variant in variants.of(task.id) if variant.expect != "wrong"]
         if right:
             exemplars = [Exemplar(variant.source, 1.0 + index) for index, variant in enumerate(right[:2])]
-            yield renderer.contrastive(reference, exemplars, arch)
+            prompt = renderer.contrastive(reference, exemplars, arch)
+            yield prompt
+            if config.sft.contrastive_share:
+                yield from _comparisons(right, prompt, config.seed)
+        if config.sft.repair_share:
+            yield from _repairs(right, renderer, reference, config)
         for variant in right:
             yield renderer.response(variant.source, variant.analysis, variant.design)
         for teacher in file_teachers(config.sft):
             for proposal in teacher.proposals(task, ""):
                 yield renderer.response(proposal.source, proposal.analysis, proposal.design)
+
+
+def _comparisons(variants: Sequence[Variant], prompt: str, seed: int) -> Iterator[str]:
+    """An analysis for each variant, as contrastive lessons have them."""
+    rng = np.random.default_rng(seed)
+    for index, variant in enumerate(variants):
+        others = (*variants[index + 1 :], *variants[:index])
+        shown = [Shown(float(rng.uniform(0.5, 4.0)), other.design) for other in others[:2]]
+        yield compare([*shown, Shown(1.0, "", True)][:2], variant.analysis, prompt, rng)
+
+
+def _repairs(variants: Sequence[Variant], renderer: PromptRenderer, reference: str, config: RunConfig) -> Iterator[str]:
+    """Prompts and words of repairs, without a judge's message."""
+    rng = np.random.default_rng(config.seed)
+    for variant in variants:
+        for mistake in mistakes_in(variant.source, rng)[:1]:
+            yield renderer.repair(reference, mistake.source, "runtime error", "", config.evaluator.arch)
+            yield renderer.response(variant.source, mistake.cause, mistake.cure)

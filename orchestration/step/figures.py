@@ -78,6 +78,46 @@ def summarise(rollouts: Sequence[Rollout], verdicts: Mapping[str, Verdict]) -> d
     return metrics
 
 
+def program_of(rollout: Rollout) -> str:
+    """What tells the response from others of its group: its program or, if it has none, its text."""
+    return rollout.candidate_digest or f"text {rollout.response}"
+
+
+def signal_figures(
+    groups: Sequence[Sequence[Rollout]], earned: Sequence[Sequence[float | None]], *, watches_copies: bool
+) -> dict[str, float]:
+    """Metrics of a step's groups; none without any.
+
+    `duplicate_rate`: the share of responses whose program another response of their group has handed over before.
+    If `watches_copies`: `right_reward/groups`, the share of groups with a response that earned
+    `contrastive_rl.right_reward`; `right_reward/rate` and `right_reward/copies`, shares of all responses: those that
+    earned it, and right copies in the same groups, which did not.
+    """
+    count = sum(map(len, groups))
+    if not count:
+        return {}
+    distinct = sum(len({program_of(rollout) for rollout in group}) for group in groups)
+    figures = {"duplicate_rate": 1.0 - distinct / count}
+    if watches_copies:
+        paid = [(group, flags) for group, flags in zip(groups, earned, strict=True) if any(flags)]
+        copies = [one for group, _ in paid for one in group if one.outcome == Outcome.OK and one.copy_of]
+        figures |= {
+            "right_reward/groups": len(paid) / len(groups),
+            "right_reward/rate": sum(flag or 0.0 for _, flags in paid for flag in flags) / count,
+            "right_reward/copies": len(copies) / count,
+        }
+    return figures
+
+
+def repair_figures(rollouts: Sequence[Rollout], verdicts: Mapping[str, Verdict]) -> dict[str, float]:
+    """Metrics of the responses to repair turns: their number, and as `summarise` has them; none without any."""
+    names = ("success_rate", "faster_rate", "copy_rate/reference")
+    figures = summarise(rollouts, verdicts)
+    if not figures:
+        return {}
+    return {"repair/answers": float(len(rollouts)), **{f"repair/{name}": figures[name] for name in names}}
+
+
 def remeasured(verdicts: Iterable[Verdict]) -> dict[str, float]:
     """The metrics of programs that were measured again because they seemed the fastest of their task.
 

@@ -14,14 +14,14 @@ from actors.generation import Completion, derive_seed
 from evaluators.guard.copies import is_copy
 from evaluators.records import Candidate, Outcome, Verdict
 from learners.records import EXEMPLAR, REFERENCE, Rollout
-from orchestration.step.figures import remeasured, summarise
+from orchestration.step.figures import remeasured, repair_figures, summarise
 from orchestration.step.records import Prompt, StepResult
 from orchestration.step.variety import variety
 from prompts.parse import parse_response
 
-OnGroup = Callable[[Sequence[Rollout], Mapping[str, Verdict]], Prompt | None]
-"""Called with the rollouts of each group, and all verdicts by digest, as soon as the group is judged. It may return a
-further prompt."""
+OnGroup = Callable[[Sequence[Rollout], Mapping[str, Verdict]], Sequence[Prompt]]
+"""Called with the rollouts of each group, and all verdicts by digest, as soon as the group is judged. It returns
+further prompts, if there are any."""
 
 
 @dataclass
@@ -124,7 +124,7 @@ class Gathering:
         self.result.verdicts[verdict.candidate] = verdict
 
     def close_groups(self) -> None:
-        """Closes the groups that are judged, and asks `on_group` for a further prompt after each."""
+        """Closes the groups that are judged, and asks `on_group` for further prompts after each."""
         for name, group in list(self._groups.items()):
             digests = [rollout.candidate_digest for rollout in group.rollouts if rollout.candidate_digest]
             if group.owed or not self._unjudged.isdisjoint(digests):
@@ -132,9 +132,7 @@ class Gathering:
             del self._groups[name]
             if self.on_group is None or not group.rollouts:
                 continue
-            further = self.on_group(group.rollouts, self.result.verdicts)
-            if further is not None:
-                self.waiting.append(further)
+            self.waiting.extend(self.on_group(group.rollouts, self.result.verdicts))
 
     def give_up(self) -> tuple[set[str], set[str]]:
         """Drops everything that is missing, so that the step is done.
@@ -169,10 +167,12 @@ class Gathering:
             else rollout
             for rollout in self.result.rollouts
         ]
+        first = [rollout for rollout in self.result.rollouts if not rollout.repairs]
+        repairs = [rollout for rollout in self.result.rollouts if rollout.repairs]
         self.result.metrics = {
             **self.rates(),
-            **(summarise(self.result.rollouts, verdicts) if self.preset else {}),
-            **variety(self.result.rollouts),
+            **({**summarise(first, verdicts), **repair_figures(repairs, verdicts)} if self.preset else {}),
+            **variety(first),
             "generated_tokens": float(self._tokens),
             "generate_seconds": max(self._generated - begun, 0.0),
             "pipeline_seconds": time.monotonic() - begun,
@@ -199,6 +199,7 @@ def rollout_of(prompt: Prompt, completion: Completion) -> tuple[Rollout, Candida
         finish_reason=completion.finish_reason,
         fastest_shown=prompt.fastest,
         shown_speedups=prompt.speedups,
+        repairs=prompt.repairs,
     )
     if parsed.code is None:
         return replace(rollout, outcome=str(Outcome.BUILD_ERROR)), None

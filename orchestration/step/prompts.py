@@ -1,4 +1,4 @@
-"""Writes the prompts of a run: one-shot ones, and contrastive ones with exemplars drawn from the buffer.
+"""Writes the prompts of a run: one-shot ones, contrastive ones with exemplars drawn from the buffer, and repair turns.
 
 The one owner of tokenizer and buffer: nothing else encodes text or draws exemplars.
 """
@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from configs.load import ConfigError
 from configs.schema import RunConfig
 from evaluators.records import Candidate, Task
@@ -17,7 +19,11 @@ from evaluators.tasks import program_source
 from learners.policy import encode_prompt, encode_response
 from orchestration.step.records import Prompt
 from prompts.buffer import ExemplarBuffer
+from prompts.comparison import Shown, compare
 from prompts.render import PromptRenderer
+
+_MESSAGE_CHARACTERS = 600
+"""Of the judge's message in a repair turn: the end of a traceback, or the first errors of a compiler."""
 
 
 class PromptWriter:
@@ -44,27 +50,57 @@ class PromptWriter:
             )
         return prompt
 
-    def contrastive(self, task_id: str, below: float = math.inf) -> Prompt:
+    def contrastive(self, task_id: str, below: float = math.inf, *, scores: bool = True) -> Prompt:
         """The prompt with exemplars whose speed-ups are less than `below`.
 
-        If there is no room for all exemplars, the longest are left out. Without any it is the one-shot prompt.
+        If there is no room for all exemplars, the longest are left out. Without any it is the one-shot prompt. Without
+        `scores` it shows the same exemplars without their speed-ups, by their digests: from slow to fast would tell.
         """
         reference = self.references[task_id]
         exemplars = self.buffer.exemplars(task_id, reference, below=below)
+        if not scores:
+            exemplars.sort(key=lambda exemplar: _digest(task_id, exemplar.source))
         while exemplars:
-            text = self._renderer.contrastive(reference, exemplars, self._config.evaluator.arch)
+            text = self._renderer.contrastive(reference, exemplars, self._config.evaluator.arch, scores=scores)
             prompt = self._encode(task_id, text)
             if self._fits(prompt):
-                shown = frozenset(Candidate.propose(task_id, shown.source, "").digest for shown in exemplars)
-                speedups = tuple(exemplar.speedup for exemplar in exemplars)
-                return replace(prompt, shown=shown, fastest=max(1.0, *speedups), speedups=speedups)
+                shown = tuple(_digest(task_id, exemplar.source) for exemplar in exemplars)
+                speedups = [exemplar.speedup for exemplar in exemplars]
+                printed = tuple(speedup if scores else None for speedup in speedups)
+                return replace(prompt, shown=shown, fastest=max(1.0, *speedups), speedups=printed)
             # The reference is not printed twice, so to leave it out would win nothing.
             exemplars.remove(max(exemplars, key=lambda shown: (shown.source != reference, len(shown.source))))
         return self.one_shot(task_id)
 
+    def repair(self, task_id: str, source: str, outcome: str, message: str) -> Prompt | None:
+        """The prompt with a program that fails and the judge's message on it; None if there is no room for them.
+
+        Its responses form a group of their own.
+        """
+        arch, words = self._config.evaluator.arch, outcome.replace("_", " ")
+        text = self._renderer.repair(self.references[task_id], source, words, cut_message(message), arch)
+        failing = _digest(task_id, source)
+        prompt = replace(self._encode(task_id, text), group=f"{task_id}:repair", shown=(failing,), repairs=failing)
+        return prompt if self._fits(prompt) else None
+
     def response_of(self, lesson: Mapping[str, Any]) -> str:
         """The response that a verified program of a teacher is learnt as."""
         return self._renderer.response(lesson["source"], lesson["analysis"], lesson["design"])
+
+    def comparison(
+        self, prompt: Prompt, bottleneck: str, ideas: Mapping[str, str], rng: np.random.Generator
+    ) -> str | None:
+        """An analysis that compares the exemplars of a prompt; None if it does not print their speed-ups.
+
+        `bottleneck`: what holds the reference back. `ideas`: what programs do, by digest, as far as their authors said.
+        """
+        reference = _digest(prompt.task_id, self.references[prompt.task_id])
+        shown = [
+            Shown(speedup, ideas.get(digest, ""), digest == reference)
+            for digest, speedup in zip(prompt.shown, prompt.speedups, strict=False)
+            if speedup is not None
+        ]
+        return compare(shown, bottleneck, prompt.text, rng) if shown else None
 
     def encode_text(self, text: str) -> list[int]:
         """The token ids of any prompt's text, in the chat template if the policy has one."""
@@ -74,8 +110,26 @@ class PromptWriter:
         """The token ids of a response, with the token that ends it."""
         return encode_response(self._tokenizer, text)
 
+    def fits_response(self, ids: Sequence[int]) -> bool:
+        """Whether a response is not longer than those that the policy may write."""
+        return len(ids) <= self._config.rollout.max_tokens
+
     def _encode(self, task_id: str, text: str) -> Prompt:
         return Prompt(task_id, task_id, text, tuple(self.encode_text(text)), self.references[task_id])
 
     def _fits(self, prompt: Prompt) -> bool:
         return len(prompt.ids) + self._config.rollout.max_tokens <= self._config.policy.max_length
+
+
+def cut_message(message: str) -> str:
+    """A judge's message as a prompt shows it: of a long one, the beginning and the end, in whole lines if possible."""
+    message = message.strip()
+    if len(message) <= _MESSAGE_CHARACTERS:
+        return message
+    half = _MESSAGE_CHARACTERS // 2
+    first, last = message[:half].rsplit("\n", 1)[0], message[-half:].split("\n", 1)[-1]
+    return f"{first}\n...\n{last}"
+
+
+def _digest(task_id: str, source: str) -> str:
+    return Candidate.propose(task_id, source, "").digest

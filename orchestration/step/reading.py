@@ -12,18 +12,24 @@ from prompts.parse import parse_response
 
 
 class Lessons:
-    """What SFT taught: programs and analyses."""
+    """What SFT taught: programs, and the sentences of analyses.
 
-    def __init__(self, lessons: Iterable[Mapping[str, Any]] = ()) -> None:
-        """`lessons`: as SFT keeps them in its memory."""
+    Contrastive lessons have these sentences of teachers, too, between phrases and figures that are never the same.
+    """
+
+    def __init__(self, lessons: Iterable[Mapping[str, Any]] = (), texts: Iterable[str] = ()) -> None:
+        """`lessons`: as SFT keeps them in its memory. `texts`: what its analyses took over besides."""
         rows = list(lessons)
         self.programs = {Candidate.propose(row["task_id"], row["source"], "").digest for row in rows}
-        self.analyses = KnownTexts(row["analysis"] for row in rows)
+        self.analyses = KnownTexts([*(row["analysis"] for row in rows), *texts])
 
 
 def lessons_of(memory_of: Callable[[str], Mapping[str, Any]], keys: Iterable[str]) -> Lessons:
     """The lessons that the SFT phases of these keys taught. `memory_of`: what a phase has committed."""
-    return Lessons(lesson for key in keys for lesson in memory_of(key).get("lessons", ()))
+    memories = [memory_of(key) for key in keys]
+    texts = [text for memory in memories for text in memory.get("ideas", {}).values()]
+    texts += [repair["analysis"] for memory in memories for repair in memory.get("repairs", ())]
+    return Lessons((lesson for memory in memories for lesson in memory.get("lessons", ())), texts)
 
 
 def reading(rollouts: Sequence[Rollout], lessons: Lessons) -> dict[str, float]:
@@ -33,8 +39,8 @@ def reading(rollouts: Sequence[Rollout], lessons: Lessons) -> dict[str, float]:
     analysis that stands word by word in a lesson's (`KnownTexts`), as a mean over the responses with an analysis.
 
     `contrastive/answers`: responses to prompts that show exemplars. Shares of those: `contrastive/names_exemplar`, the
-    analysis names an exemplar by its number; `contrastive/names_speed`, it names the speed-up of one.
-    `contrastive/lesson_text`: as above, of those alone.
+    analysis names an exemplar by its number; `contrastive/names_speed`, it names the speed-up of one, among the answers
+    to prompts that print speed-ups (absent if none does). `contrastive/lesson_text`: as above, of those alone.
     """
     if not rollouts:
         return {}
@@ -46,14 +52,20 @@ def reading(rollouts: Sequence[Rollout], lessons: Lessons) -> dict[str, float]:
     if contrastive:
         count = len(contrastive)
         named = sum(names_exemplar(analysis, len(rollout.shown_speedups or ())) for rollout, analysis in contrastive)
-        speed = sum(names_speedup(analysis, rollout.shown_speedups or ()) for rollout, analysis in contrastive)
         metrics |= {
             "contrastive/answers": float(count),
             "contrastive/names_exemplar": named / count,
-            "contrastive/names_speed": speed / count,
             **_lesson_text("contrastive/lesson_text", (analysis for _, analysis in contrastive), lessons),
         }
+    scored = [(analysis, printed) for rollout, analysis in contrastive if (printed := _printed(rollout))]
+    if scored:
+        metrics["contrastive/names_speed"] = sum(names_speedup(*one) for one in scored) / len(scored)
     return metrics
+
+
+def _printed(rollout: Rollout) -> list[float]:
+    """The speed-ups that the rollout's prompt prints."""
+    return [speedup for speedup in rollout.shown_speedups or () if speedup is not None]
 
 
 def _analysis_of(rollout: Rollout) -> str:

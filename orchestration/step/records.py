@@ -12,9 +12,10 @@ from learners.records import Rollout
 class Prompt:
     """One prompt on a task. Its responses form the group of that name.
 
-    `ids`: token ids. `reference`: the program that is to be rewritten. `shown`: the digests of the exemplars.
-    `fastest`: the speed-up of the fastest exemplar, or of the reference, which is 1. `speedups`: of the exemplars, in
-    their order.
+    `ids`: token ids. `reference`: the program that is to be rewritten. `shown`: the digests of the exemplars, in their
+    order. `fastest`: the speed-up of the fastest exemplar, or of the reference, which is 1. `speedups`: of the
+    exemplars, as the prompt prints them; None for those that it shows without. `repairs`: the digest of the failing
+    program that a repair turn shows, empty in other prompts.
     """
 
     task_id: str
@@ -22,9 +23,10 @@ class Prompt:
     text: str
     ids: tuple[int, ...]
     reference: str = ""
-    shown: frozenset[str] = frozenset()
+    shown: tuple[str, ...] = ()
     fastest: float = 1.0
-    speedups: tuple[float, ...] = ()
+    speedups: tuple[float | None, ...] = ()
+    repairs: str = ""
 
 
 @dataclass

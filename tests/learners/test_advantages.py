@@ -9,7 +9,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learners.advantages import RunningStatistics, advantages_of, group_advantages, smooth_rewards
+from learners.advantages import (
+    RunningStatistics,
+    advantages_of,
+    deviation_of,
+    flag_advantages,
+    group_advantages,
+    smooth_rewards,
+)
 
 rewards_lists = st.lists(st.floats(0.0, 100.0), min_size=2, max_size=12)
 
@@ -129,3 +136,83 @@ def test_failures_take_part_with_reward_zero() -> None:
     advantages = advantages_of([[0.0, 0.0, 0.0, 2.0]], ["task"], statistics, 1.5)[0]
     assert statistics.of("task").mean == pytest.approx(0.5)
     assert advantages[3] > 0 > advantages[0]
+
+
+# Duplicates, and rewards that stay small
+
+
+def rewards_of(programs: list[str], worth: dict[str, float]) -> list[float | None]:
+    return [worth[program] for program in programs]
+
+
+WORTH = {"a": 0.0, "b": 1.0, "c": 1.7, "d": 3.1, "e": 3.2}
+
+
+@given(st.lists(st.sampled_from("abcde"), min_size=1, max_size=12), st.booleans())
+def test_duplicates_weigh_together_as_much_as_one_program(programs: list[str], scale: bool) -> None:
+    once = list(dict.fromkeys(programs))
+    (alone,) = advantages_of([rewards_of(once, WORTH)], ["t"], RunningStatistics(), 1.5, scale=scale)
+    (shared,) = advantages_of(
+        [rewards_of(programs, WORTH)], ["t"], RunningStatistics(), 1.5, scale=scale, programs=[programs]
+    )
+    for program, advantage in zip(once, alone, strict=True):
+        copies = [value for of, value in zip(programs, shared, strict=True) if of == program]
+        assert len(set(copies)) == 1
+        assert sum(copies) == pytest.approx(advantage)
+    assert sum(shared) == pytest.approx(0.0, abs=1e-9)
+
+
+def test_a_frequent_program_moves_the_policy_no_further_than_a_rare_one() -> None:
+    programs = ["common"] * 6 + ["rare", "wrong"]
+    rewards: list[float | None] = [2.0] * 7 + [0.0]
+    (plain,) = advantages_of([rewards], ["t"], RunningStatistics(), 1.5)
+    (shared,) = advantages_of([rewards], ["t"], RunningStatistics(), 1.5, programs=[programs])
+    assert sum(plain[:6]) == pytest.approx(6 * plain[6])
+    assert sum(shared[:6]) == pytest.approx(shared[6])
+    assert shared[7] < 0 < shared[6]
+
+
+def test_the_statistics_count_a_program_once() -> None:
+    statistics, once = RunningStatistics(), RunningStatistics()
+    advantages_of([[2.0, 2.0, 2.0, 0.0]], ["t"], statistics, 1.5, programs=[["a", "a", "a", "b"]])
+    advantages_of([[2.0, 0.0]], ["t"], once, 1.5)
+    assert statistics.state_dict() == once.state_dict()
+
+
+def test_neutral_copies_have_no_advantage() -> None:
+    (shared,) = advantages_of(
+        [[None, None, 1.0, 2.0]], ["t"], RunningStatistics(), 1.5, programs=[["a", "a", "b", "c"]]
+    )
+    assert shared[:2] == [0.0, 0.0]
+    assert shared[2] < 0 < shared[3]
+
+
+@given(st.lists(st.sampled_from([0.0, 1.0, None]), min_size=1, max_size=12), st.floats(0.01, 1.0))
+def test_a_small_reward_has_small_advantages_whatever_the_group(flags: list[float | None], weight: float) -> None:
+    full, small = flag_advantages(flags, 1.0), flag_advantages(flags, weight)
+    assert small == pytest.approx([weight * value for value in full])
+    for flag, value in zip(flags, small, strict=True):
+        assert value >= 0 if flag else value <= 0
+        if flag is None:
+            assert value == 0.0
+
+
+@given(rewards_lists)
+def test_the_variation_of_a_group_is_between_none_and_the_clip(rewards: list[float]) -> None:
+    statistics = RunningStatistics()
+    statistics.update("t", rewards)
+    assert 0.0 <= deviation_of(rewards, statistics.of("t"), 1.5) <= 1.5
+    assert deviation_of([rewards[0]] * 4, statistics.of("t"), 1.5) == pytest.approx(0.0, abs=1e-9)
+    assert deviation_of([None, None], statistics.of("t"), 1.5) == 0.0
+
+
+def test_a_task_solved_half_of_the_time_varies_most() -> None:
+    def varied(right: int) -> float:
+        rewards: list[float | None] = [1.0] * right + [0.0] * (16 - right)
+        statistics = RunningStatistics()
+        statistics.update("t", [reward for reward in rewards if reward is not None])
+        return deviation_of(rewards, statistics.of("t"), 1.5)
+
+    assert varied(0) == varied(16) == 0.0
+    assert varied(1) < varied(3) < varied(8)
+    assert varied(15) < varied(8)

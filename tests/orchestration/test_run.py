@@ -21,35 +21,9 @@ from evaluators.audit.run import write_audits
 from evaluators.tasks import find_task
 from orchestration.report import build_report
 from orchestration.run.directory import RunDirectory
+from tests.orchestration.small import HELD_OUT, SMALL
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-HELD_OUT = "level2/highway_gate"
-SMALL = [
-    "name=small",
-    "tasks.include=[level1/softmax,level1/gelu_tanh,level1/avg_pool1d,level2/highway_*]",
-    "tasks.held_out.tasks=[level2/highway_gate]",
-    "tasks.audit=audits.parquet",
-    "policy.scratch.hidden_size=64",
-    "policy.scratch.layers=2",
-    "policy.scratch.heads=2",
-    "policy.scratch.kv_heads=1",
-    "policy.scratch.intermediate_size=128",
-    "rollout.max_tokens=96",
-    "rollout.max_concurrent=16",
-    "sft.epochs=2",
-    "sft.successes=2",
-    "sft.batch_size=4",
-    "self_supervised.max_rounds=1",
-    "self_supervised.samples=2",
-    "contrastive_rl.steps=3",
-    "contrastive_rl.tasks_per_step=2",
-    "contrastive_rl.group_size=4",
-    "contrastive_rl.max_staleness=1",
-    "checkpoint_every=1",
-    "assessment.samples=2",
-    "assessment.constant_policies=true",
-    "tracking.system_metrics=false",
-]
 
 
 def mark_pooling(path: Path) -> None:
@@ -299,6 +273,17 @@ def test_teachers_programs_were_verified_and_fill_the_buffer(
     assert state.buffer is not None
     assert run.buffers.read(state.buffer).num_rows >= 4
     assert run.kernels.read()
+
+
+@pytest.mark.slow
+def test_repairs_are_learnt_of_mistakes_that_failed(finished: Finished) -> None:
+    state = finished.run.read_state()
+    assert state is not None
+    repairs, failed = state.extra["1-sft"]["repairs"], finished.run.verdicts.read("1-sft").to_pylist()
+    assert repairs
+    messages = {(row["task"], row["outcome"], row["message"]) for row in failed}
+    assert {(repair["task_id"], repair["outcome"], repair["message"]) for repair in repairs} <= messages
+    assert "ok" not in {repair["outcome"] for repair in repairs}
 
 
 @pytest.mark.slow

@@ -4,6 +4,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from configs.schema import RunConfig
 from evaluators.records import Candidate, Estimate, Outcome, Task, Verdict
 from learners.records import Rollout, Sample
@@ -36,9 +38,18 @@ class Prompts:
     def one_shot(self, task_id: str) -> Prompt:
         return Prompt(task_id, task_id, "one shot", (1,))
 
-    def contrastive(self, task_id: str, below: float = math.inf) -> Prompt:
+    def contrastive(self, task_id: str, below: float = math.inf, *, scores: bool = True) -> Prompt:
         exemplars = self.buffer.exemplars(task_id, "reference", below=below)
         return Prompt(task_id, task_id, " ".join(str(one.speedup) for one in exemplars), (1, 2))
+
+    def comparison(self, prompt: Prompt, bottleneck: str, ideas: Mapping[str, str], rng: np.random.Generator) -> str:
+        return prompt.text
+
+    def repair(self, task_id: str, source: str, outcome: str, message: str) -> Prompt:
+        return Prompt(task_id, f"{task_id}:repair", f"{outcome}: {message}", (1, 3), repairs=source)
+
+    def fits_response(self, ids: list[int]) -> bool:
+        return True
 
     def response_of(self, lesson: Mapping[str, Any]) -> str:
         return str(lesson["source"])

@@ -168,7 +168,7 @@ class Pipeline:
             self.sampled.append(task_id)
             ok = [(Outcome.OK, speedup) for speedup in self.rewards[task_id]]
             group = step_result(*([[]] * int(task_id[-1])), ok)
-            waiting += filter(None, [on_group(group.rollouts, group.verdicts)])
+            waiting += on_group(group.rollouts, group.verdicts)
         return StepResult()
 
 
@@ -227,8 +227,8 @@ def test_groups_in_place_of_others_show_exemplars_as_often(share: float, kinds: 
         def finish(self, gathering: Gathering) -> StepResult:
             ask = gathering.on_group
             assert ask is not None
-            while (prompt := ask((), {})) is not None:
-                given.append(prompt)
+            while prompts := ask((), {}):
+                given.extend(prompts)
             return StepResult()
 
     phase.context.pipeline = Remembering({})  # type: ignore[assignment]

@@ -187,3 +187,10 @@ def test_what_a_run_observed_of_its_samples_is_shown(run):
         assert "37.5%" in shown
     run.write_config(RunConfig(name="demo", tasks=TasksConfig(marked="keep")))
     assert build_report(run).stages[1].variety is None, "metrics are of marked tasks, too"
+
+
+def test_prompts_without_speed_ups_have_no_share_of_answers_that_name_one(run):
+    run.metrics.write("1-contrastive_rl", 1, {"contrastive/answers": 6.0, "contrastive/names_exemplar": 0.5})
+    report = build_report(run)
+    assert report.readings == {"1-contrastive_rl": Reading(6, 0.5, None, None)}
+    assert "Answers to contrastive prompts" in terminal_text(report)

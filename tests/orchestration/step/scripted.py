@@ -98,8 +98,9 @@ def evaluator_class() -> Any:
     class Evaluator:
         """Measures a program's i-th time with the script's i-th speed-up for the program, by digest.
 
-        A speed-up is the point and the half width of its interval. In its place may stand an outcome, the text `NEVER`,
-        which never ends, or an error, which is raised. The last entry stands for all further times.
+        A speed-up is the point and the half width of its interval. In its place may stand an outcome, also as a pair
+        with its message, the text `NEVER`, which never ends, or an error, which is raised. The last entry stands for
+        all further times.
         """
 
         def __init__(self, script: dict[str, list[Any]]) -> None:
@@ -131,6 +132,8 @@ def evaluator_class() -> Any:
             )
             if isinstance(entry, Outcome):
                 return replace(made, outcome=entry)
+            if isinstance(entry[0], Outcome):
+                return replace(made, outcome=entry[0], message=entry[1])
             value, half = entry
             return replace(made, speedups={"eager": Estimate(value, value - half, value + half, 9)})
 

@@ -125,11 +125,11 @@ def test_identical_candidates_are_judged_once_and_no_code_is_a_build_error(
 def test_a_judged_group_may_ask_for_another_at_once(pipeline: Pipeline) -> None:
     seen: list[tuple[str, list[str]]] = []
 
-    def on_group(rollouts: Sequence[Rollout], verdicts: Mapping[str, Verdict]) -> Prompt | None:
+    def on_group(rollouts: Sequence[Rollout], verdicts: Mapping[str, Verdict]) -> list[Prompt]:
         digests = [rollout.candidate_digest for rollout in rollouts]
         outcomes = [str(verdicts[digest].outcome) if digest else "none" for digest in digests]
         seen.append((rollouts[0].group, outcomes))
-        return Prompt(SOFTMAX.id, "right", "another", (1, 2)) if rollouts[0].group == "nothing" else None
+        return [Prompt(SOFTMAX.id, "right", "another", (1, 2))] if rollouts[0].group == "nothing" else []
 
     first = Prompt(GELU.id, "nothing", "first", (1, 2))
     result = pipeline.run(Gathering([first], samples=2, temperature=1.0, preset="fast", on_group=on_group))
@@ -281,8 +281,8 @@ def test_evaluators_that_share_a_gpu_wait_until_nothing_is_generated_or_looked_a
     watched(engines, evaluators)
     watched(builders, evaluators)
     watched(evaluators, engines, builders)
-    further = iter([Prompt(SOFTMAX.id, "fails", "prompt", (1, 2, 3))])
-    wanted = asked("plain0", "plain1", on_group=lambda rollouts, verdicts: next(further, None))
+    further = iter([[Prompt(SOFTMAX.id, "fails", "prompt", (1, 2, 3))]])
+    wanted = asked("plain0", "plain1", on_group=lambda rollouts, verdicts: next(further, []))
     result = pipeline.finish(pipeline.begin(wanted))
     evaluators.resume()
     builders.stop()
