@@ -17,9 +17,11 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from omegaconf import MISSING
 
-from configs import schema
+from configs import schema, schema_tasks
 from configs.schema import RunConfig
 
+MODULES = (schema, schema_tasks)
+"""Which modules have the classes of the schema."""
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "config.md"
 
 _PLACE = r"(?:section|table|equation) [\d.]*\d"
@@ -31,7 +33,8 @@ _LIST_WORDS = {int: "list of whole numbers", str: "list of texts"}
 _INTRODUCTION = """\
 # Configuration reference
 
-Made from [`configs/schema.py`](../../configs/schema.py) by `make reference`. Do not edit this page: edit the schema.
+Made from [`configs/schema.py`](../../configs/schema.py), with the module of its tasks, by `make reference`. Do not edit
+this page: edit the schema.
 
 A run's configuration is a YAML file with these sections, and `section.key=value` on the command line sets single keys.
 An unknown key, or a value out of its range, is refused before anything starts. `warpsmith run CONFIG --dry-run` prints
@@ -42,17 +45,18 @@ has a setting; without an entry the default is our own choice.
 
 def documentation() -> dict[str, dict[str, str]]:
     """The comment of every field of the schema, on one line, by class and field."""
-    source = inspect.getsource(schema)
-    comments = {
-        token.start[0]: token
-        for token in tokenize.generate_tokens(io.StringIO(source).readline)
-        if token.type == tokenize.COMMENT
-    }
     found: dict[str, dict[str, str]] = {}
-    for section in ast.parse(source).body:
-        if isinstance(section, ast.ClassDef):
-            annotated = [node for node in section.body if isinstance(node, ast.AnnAssign)]
-            found[section.name] = {ast.unparse(node.target): _comment_of(node, comments) for node in annotated}
+    for module in MODULES:
+        source = inspect.getsource(module)
+        comments = {
+            token.start[0]: token
+            for token in tokenize.generate_tokens(io.StringIO(source).readline)
+            if token.type == tokenize.COMMENT
+        }
+        for section in ast.parse(source).body:
+            if isinstance(section, ast.ClassDef):
+                annotated = [node for node in section.body if isinstance(node, ast.AnnAssign)]
+                found[section.name] = {ast.unparse(node.target): _comment_of(node, comments) for node in annotated}
     return found
 
 

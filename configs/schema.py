@@ -1,4 +1,4 @@
-"""The configuration of a run: structured configs for OmegaConf. This is the one place that documents every key.
+"""The configuration of a run: structured configs for OmegaConf. Here, and in `configs.schema_tasks`, is every key.
 
 The comment beside or above a key is its documentation; `python -m configs.reference` makes docs/reference/config.md of
 it. The choices and the range of a key stand in its field's metadata, which `configs.checks` holds values to. "CUDA-L1
@@ -13,34 +13,12 @@ from dataclasses import dataclass, field
 from omegaconf import MISSING
 
 from configs.fields import bounded, one_of, words_of
+from configs.schema_tasks import HeldOutConfig as HeldOutConfig
+from configs.schema_tasks import TasksConfig as TasksConfig
 
 PHASES = ("sft", "self_supervised", "contrastive_rl")
 BASELINES = ("eager", "torch_compile", "torch_compile_reduce_overhead", "cuda_graph", "cudnn")
 CONTAINMENT = ("network", "filesystem", "user", "processes", "system_calls")
-
-
-@dataclass
-class HeldOutConfig:
-    """Tasks that no phase samples, teaches or shows. Assessments measure them beside the others. They are chosen once,
-    when a run begins."""
-
-    share: float = bounded(0.0, 0.0, 0.9)  # share of the run's tasks, drawn by `seed`: the same share of each level
-    tasks: list[str] = field(default_factory=list)  # task ids or patterns (`level2/*`) to hold out, instead of a share
-
-
-@dataclass
-class TasksConfig:
-    """Which tasks a run has."""
-
-    # `bundled`, a folder in KernelBench's layout, a JSONL file, or several of them: `bundled,tasks.jsonl`
-    source: str = "bundled"
-    profile: str = one_of("cpu", "cpu", "cuda", "source")  # sizes of tasks that have profiles; `source`: as written
-    levels: list[int] = field(default_factory=lambda: [1, 2, 3])  # levels of KernelBench (CUDA-L1 section 4.1: all)
-    include: list[str] = field(default_factory=list)  # task ids or patterns (`level1/*`); empty takes all of the levels
-    held_out: HeldOutConfig = field(default_factory=HeldOutConfig)
-    # Tasks in which an audit found that they cannot tell a cheat from an honest program (docs/guides/guard.md).
-    marked: str = one_of("leave_out", "leave_out", "keep")
-    audit: str = ""  # your own audit, beside the shipped one: a file of `warpsmith audit TASKS --output FILE`
 
 
 @dataclass
@@ -283,6 +261,9 @@ class EvaluatorConfig:
     # What must keep programs in; a run is refused on a host that cannot give it (docs/guides/evaluating.md).
     require_containment: list[str] = words_of((), CONTAINMENT)
     store: str = ""  # folder of baselines and builds that runs share; empty puts it in the run directory
+    # `always`: a baseline that the store lacks is measured. `never`: speed-ups are over those alone that the store has,
+    # such as those of the tasks on which `warpsmith baseline` measured them. For runs on many tasks.
+    measure_baselines: str = one_of("always", "always", "never")
     # Run directories, or folders of `warpsmith report RUN --publish FOLDER`. If a program was found right or wrong
     # there, on the same task, sizes, GPU and versions, its verdict is taken over, and says so
     # (docs/guides/evaluating.md).
@@ -350,6 +331,8 @@ class AssessmentConfig:
     samples: int = bounded(4, 1)  # responses per task
     preset: str = one_of("fast", "fast", "thorough")  # how precisely to time
     temperature: float = bounded(1.0, 0.0, 5.0)  # of these samples
+    # The most tasks trained on that are measured, drawn by id alone; held-out tasks all are. 0: all.
+    training_tasks: int = bounded(0, 0)
     constant_policies: bool = False  # at the end, also judge the reference and the nearest lesson (docs/guides/runs.md)
 
 

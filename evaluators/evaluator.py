@@ -63,6 +63,7 @@ class Evaluator:
         guarded: bool = True,
         verdicts_of: Sequence[str] = (),
         marks: Sequence[Mark] = (),
+        measures_baselines: bool = True,
     ) -> None:
         """`require_shapes`, `strict`, `require_containment`: what is demanded (`evaluators.judge.demands`).
         `confirm` gives the second opinion that the preset `paper` asks for.
@@ -74,6 +75,7 @@ class Evaluator:
         for showing what the guard is worth, never for rewards that anybody trusts.
         `verdicts_of`: folders of earlier runs. Their verdicts are reused if they would be measured alike
         (`evaluators.stored.verdicts`).
+        `measures_baselines`: a baseline that the store lacks is measured; else verdicts are without it.
         `marks`: of tasks that cannot tell a good program from a cheat, beside those that ship. Their verdicts say so.
 
         Raises ValueError for an architecture, preset or baseline that does not exist, FileNotFoundError for a folder
@@ -97,13 +99,22 @@ class Evaluator:
         self._slot = MeasuringSlot(self.device, self.limits, self.builder.cache, demands)
         self._programs = TaskPrograms(self.device.torch_device, any_strides=demands.by_value)
         self._baselines = Baselines(
-            baselines, self.device, self.store, self.builder, self._slot, self._programs, self.preset, strict
+            baselines,
+            self.device,
+            self.store,
+            self.builder,
+            self._slot,
+            self._programs,
+            self.preset,
+            strict,
+            measures=measures_baselines,
         )
         self._judging = BuildThenJudge(self.builder, self._slot, self._programs, may_build=builds)
         self._confirmation = Confirmation(self.device.arch, confirm)
         self._marks = {mark.digest: mark for mark in (*shipped_marks(), *marks)}
+        required = self._baselines.names if measures_baselines else ("eager",)
         self._verdicts = read_reusable_verdicts(
-            verdicts_of if guarded else (), self.device.versions(), self._baselines.names, strict
+            verdicts_of if guarded else (), self.device.versions(), required, strict
         )
 
     @property
