@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -61,6 +62,7 @@ def publish(report: Report, run: RunDirectory, folder: Path) -> Path:
     metrics = run.metrics.read()
     for name, table in (("samples", _own_samples(run)), ("verdicts", verdicts), ("metrics", metrics)):
         pq.write_table(table, folder / f"{name}.parquet", compression="zstd")
+    (folder / "held_out.json").write_text(json.dumps(run.read_held_out(), indent=1), "utf-8")
     page = folder / "README.md"
     state = run.read_state()
     changed = state.extra.get("changed", ()) if state else ()
@@ -236,6 +238,7 @@ def _file_list() -> list[str]:
     return [
         "## Files",
         "- [config.yaml](config.yaml): the resolved configuration\n"
+        "- [held_out.json](held_out.json): the tasks held out from training\n"
         "- [samples.parquet](samples.parquet): one row per response, of training and of the stages (`phase`, `step`), "
         "with the text of responses to tasks that ship with Warpsmith\n"
         "- [verdicts.parquet](verdicts.parquet): one row per verdict; `candidate` is a sample's `candidate_digest`\n"

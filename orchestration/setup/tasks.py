@@ -119,8 +119,8 @@ def refuse_shared_structures(training: Sequence[Task], held_out: Sequence[Task],
         pairs = ", ".join(f"{trained} (as {held})" for trained, held in shared[:_NAMED])
         raise TaskError(
             f"tasks.held_out.source: {len(shared)} tasks of {config.source} have the structure of a held-out task: "
-            f"{pairs}{', ...' if len(shared) > _NAMED else ''}; leave them out with tasks.include, leave held-out ones out "
-            f"with tasks.held_out.tasks, or generate tasks with --keep-out"
+            f"{pairs}{', ...' if len(shared) > _NAMED else ''}; leave them out with tasks.include, leave held-out ones "
+            f"out with tasks.held_out.tasks, or generate tasks with --keep-out"
         )
     if untraced:
         _log.warning(
