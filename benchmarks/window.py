@@ -41,7 +41,6 @@ from orchestration.run.errors import BundleError, RunDirectoryError
 from orchestration.setup.continuation import Continuation
 
 _COMMAND = [sys.executable, "-m", "orchestration.commands.main"]
-_COMMIT_SECONDS = 90.0  # that the end of a window waits for a commit: most steps take less
 _EXIT_SECONDS = 30.0  # from the interrupt of a run to its end
 _TELL_SECONDS = 5.0
 _BUNDLE_SECONDS = 240.0
@@ -50,10 +49,12 @@ _PR_SET_PDEATHSIG = 1
 
 @dataclass(frozen=True)
 class Plan:
-    """A window. Times in seconds from its start. `assess`: None without SIGUSR1."""
+    """A window. Times in seconds from its start. `assess`: None without SIGUSR1. `patience`: seconds that the end waits
+    for a commit. `every`: seconds from bundle to bundle."""
 
     out: Path
     stop: float
+    patience: float
     every: float
     assess: float | None
     max_mib: float
@@ -89,7 +90,7 @@ def follow(run: RunDirectory, process: subprocess.Popen[Any], plan: Plan, log: I
             process.send_signal(signal.SIGUSR1)  # again and again: it is lost while the roles start
             told = now
         if now >= plan.stop:
-            return _stop(run, process)
+            return _stop(run, process, plan.patience)
         if now >= bundled + plan.every and now + plan.every / 2 < plan.stop:
             bundled = now
             bundle(run, plan, log)
@@ -97,9 +98,9 @@ def follow(run: RunDirectory, process: subprocess.Popen[Any], plan: Plan, log: I
     return f"ended by itself, exit code {process.returncode}" + (", asked to end early" if told else "")
 
 
-def _stop(run: RunDirectory, process: subprocess.Popen[Any]) -> str:
+def _stop(run: RunDirectory, process: subprocess.Popen[Any], patience: float) -> str:
     """Interrupts the run after its next commit, or without one if none comes in time. A commit loses no work."""
-    before, limit = run.read_state(), time.monotonic() + _COMMIT_SECONDS
+    before, limit = run.read_state(), time.monotonic() + patience
     while run.read_state() == before and process.poll() is None and time.monotonic() < limit:
         time.sleep(0.2)
     if process.poll() is not None:
@@ -202,6 +203,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder for bundle, page and log")
     parser.add_argument("--minutes", type=float, default=28.0, help="of the whole window")
     parser.add_argument("--reserve", type=float, default=4.0, help="minutes of it to stop, bundle and publish")
+    parser.add_argument("--patience", type=float, default=1.5, help="minutes of the reserve to wait for a commit")
     parser.add_argument("--every", type=float, default=6.0, help="minutes from bundle to bundle")
     parser.add_argument("--assess-at", type=float, help="the minute at which the phase is ended and assessed")
     parser.add_argument("--from", dest="source", type=Path, help="a bundle of the run, or with --branch of another")
@@ -209,7 +211,8 @@ def main() -> None:
     parser.add_argument("--max-mib", type=float, default=60.0, help="of the bundle")
     given = parser.parse_args()
     assess = None if given.assess_at is None else 60 * given.assess_at
-    plan = Plan(given.out, 60 * (given.minutes - given.reserve), 60 * given.every, assess, given.max_mib)
+    stop = 60 * (given.minutes - given.reserve)
+    plan = Plan(given.out, stop, 60 * given.patience, 60 * given.every, assess, given.max_mib)
     words = words_of(given.out, given.source, given.words, branch=given.branch)
     try:
         code = take(plan, words, Console(width=120))
