@@ -98,23 +98,13 @@ class Evaluator:
         self._is_contained = not demands.containment  # else it is to be found out
         self._slot = MeasuringSlot(self.device, self.limits, self.builder.cache, demands)
         self._programs = TaskPrograms(self.device.torch_device, any_strides=demands.by_value)
-        self._baselines = Baselines(
-            baselines,
-            self.device,
-            self.store,
-            self.builder,
-            self._slot,
-            self._programs,
-            self.preset,
-            strict,
-            measures=measures_baselines,
-        )
+        parts = self.device, self.store, self.builder, self._slot, self._programs
+        self._baselines = Baselines(baselines, *parts, self.preset, strict, measures=measures_baselines)
         self._judging = BuildThenJudge(self.builder, self._slot, self._programs, may_build=builds)
         self._confirmation = Confirmation(self.device.arch, confirm)
         self._marks = {mark.digest: mark for mark in (*shipped_marks(), *marks)}
-        required = self._baselines.names if measures_baselines else ("eager",)
         self._verdicts = read_reusable_verdicts(
-            verdicts_of if guarded else (), self.device.versions(), required, strict
+            verdicts_of if guarded else (), self.device.versions(), self._baselines.required, strict
         )
 
     @property

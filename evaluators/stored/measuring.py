@@ -53,6 +53,11 @@ class Baselines:
         # A baseline is the task's own program: other shapes and distributions would say nothing about it.
         self._preset = replace(preset, distributions=0, shapes=0)
 
+    @property
+    def required(self) -> tuple[str, ...]:
+        """The baselines without which a verdict of an earlier run is not reused."""
+        return self.names if self._measures else ("eager",)
+
     def speedups(self, task: Task, over_eager: Estimate) -> dict[str, Estimate]:
         """The speed-ups of a program over every baseline: over eager as measured, over each other one through its own
         speed-up over eager. A baseline that is absent is left out."""
