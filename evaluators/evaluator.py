@@ -67,15 +67,14 @@ class Evaluator:
     ) -> None:
         """`require_shapes`, `strict`, `require_containment`: what is demanded (`evaluators.judge.demands`).
         `confirm` gives the second opinion that the preset `paper` asks for.
-        `store` keeps baselines and build artifacts between evaluators; without it they last as long as this one.
+        `store` keeps baselines and build artifacts between evaluators, else they last as long as this one. Without
+        `measures_baselines` verdicts are over the stored ones alone.
         `cache` keeps extensions, in `store` unless given. Without `builds`, `evaluate` raises Unbuilt for a candidate
         that asks for an extension which is not in its artifact, or whose artifact was evicted, so that the caller can
         have it built elsewhere.
         Without `guarded` a program is believed: its own clock decides, and findings do not change the outcome. That is
         for showing what the guard is worth, never for rewards that anybody trusts.
-        `verdicts_of`: folders of earlier runs. Their verdicts are reused if they would be measured alike
-        (`evaluators.stored.verdicts`).
-        `measures_baselines`: a baseline that the store lacks is measured; else verdicts are without it.
+        `verdicts_of`: folders of earlier runs, whose verdicts are reused if alike (`evaluators.stored.verdicts`).
         `marks`: of tasks that cannot tell a good program from a cheat, beside those that ship. Their verdicts say so.
 
         Raises ValueError for an architecture, preset or baseline that does not exist, FileNotFoundError for a folder
