@@ -31,6 +31,7 @@ def make_evaluator(config: EvaluatorConfig, store: str, *, guarded: bool = True)
         builds=False,
         guarded=guarded,
         verdicts_of=config.verdicts_of,
+        measures_baselines=config.measure_baselines == "always",
     )
 
 

@@ -13,6 +13,7 @@ on the same GPU.
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -74,7 +75,8 @@ def restore(folder: Path, root: Path) -> RunDirectory:
             place = root / folder.name / kind / f"phase={quote(phase, safe='')}" / f"step={step:06d}"
             place.mkdir(parents=True, exist_ok=True)
             pq.write_table(rows, place / f"{kind}.parquet")
-    run.write_held_out(held_out_tasks(tables["samples"]))
+    named = folder / "held_out.json"  # pages of earlier versions have none
+    run.write_held_out(json.loads(named.read_text()) if named.is_file() else held_out_tasks(tables["samples"]))
     run.write_state(RunState(finished=True))
     return run
 

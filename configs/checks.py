@@ -111,6 +111,12 @@ def _lists(config: RunConfig) -> Violations:
             f"tasks.held_out must have a share or tasks, not both: set tasks.held_out.share=0 or leave "
             f"{config.tasks.held_out.tasks[0]} out",
         )
+    if config.tasks.held_out.source and config.tasks.held_out.share:
+        yield (
+            ("tasks.held_out.source", "tasks.held_out.share"),
+            f"tasks.held_out must have a share or a source, not both: set tasks.held_out.share=0 or leave "
+            f"{config.tasks.held_out.source} out",
+        )
     if config.tasks.audit and not config.tasks.audit.endswith(".parquet"):
         yield (
             ("tasks.audit",),
@@ -286,7 +292,7 @@ def _agreement(config: RunConfig) -> Violations:
             f"got {config.buffer.exemplars}",
         )
     held_out, sft = config.tasks.held_out, config.sft
-    if sft.min_entropy and not (sft.entropy_samples and (held_out.share or held_out.tasks)):
+    if sft.min_entropy and not (sft.entropy_samples and (held_out.share or held_out.tasks or held_out.source)):
         yield (
             ("sft.min_entropy", "sft.entropy_samples", "tasks.held_out.share"),
             f"sft.min_entropy needs held-out prompts to measure on: set tasks.held_out and a positive "

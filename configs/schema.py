@@ -1,4 +1,5 @@
-"""The configuration of a run: structured configs for OmegaConf. Here, and in `configs.schema_phases`, is every key.
+"""The configuration of a run: structured configs for OmegaConf. Here, in `configs.schema_tasks` and in
+`configs.schema_phases` is every key.
 
 The comment beside or above a key is its documentation; `python -m configs.reference` makes docs/reference/config.md of
 it. The choices and the range of a key stand in its field's metadata, which `configs.checks` holds values to. "CUDA-L1
@@ -18,33 +19,11 @@ from configs.schema_phases import ContrastiveConfig as ContrastiveConfig
 from configs.schema_phases import ScheduleConfig as ScheduleConfig
 from configs.schema_phases import SelfSupervisedConfig as SelfSupervisedConfig
 from configs.schema_phases import SftConfig as SftConfig
+from configs.schema_tasks import HeldOutConfig as HeldOutConfig
+from configs.schema_tasks import TasksConfig as TasksConfig
 
 BASELINES = ("eager", "torch_compile", "torch_compile_reduce_overhead", "cuda_graph", "cudnn")
 CONTAINMENT = ("network", "filesystem", "user", "processes", "system_calls")
-
-
-@dataclass
-class HeldOutConfig:
-    """Tasks that no phase samples, teaches or shows. Assessments measure them beside the others. They are chosen once,
-    when a run begins."""
-
-    share: float = bounded(0.0, 0.0, 0.9)  # share of the run's tasks, drawn by `seed`: the same share of each level
-    tasks: list[str] = field(default_factory=list)  # task ids or patterns (`level2/*`) to hold out, instead of a share
-
-
-@dataclass
-class TasksConfig:
-    """Which tasks a run has."""
-
-    # `bundled`, a folder in KernelBench's layout, a JSONL file, or several of them: `bundled,tasks.jsonl`
-    source: str = "bundled"
-    profile: str = one_of("cpu", "cpu", "cuda", "source")  # sizes of tasks that have profiles; `source`: as written
-    levels: list[int] = field(default_factory=lambda: [1, 2, 3])  # levels of KernelBench (CUDA-L1 section 4.1: all)
-    include: list[str] = field(default_factory=list)  # task ids or patterns (`level1/*`); empty takes all of the levels
-    held_out: HeldOutConfig = field(default_factory=HeldOutConfig)
-    # Tasks in which an audit found that they cannot tell a cheat from an honest program (docs/guides/guard.md).
-    marked: str = one_of("leave_out", "leave_out", "keep")
-    audit: str = ""  # your own audit, beside the shipped one: a file of `warpsmith audit TASKS --output FILE`
 
 
 @dataclass
@@ -195,13 +174,18 @@ class EvaluatorConfig:
     # What must keep programs in; a run is refused on a host that cannot give it (docs/guides/evaluating.md).
     require_containment: list[str] = words_of((), CONTAINMENT)
     store: str = ""  # folder of baselines and builds that runs share; empty puts it in the run directory
-    # Run directories, or folders of `warpsmith report RUN --publish FOLDER`. Verdicts there on the same program, task,
-    # sizes, GPU and versions, right or wrong, are taken over, and say so (docs/guides/evaluating.md).
+    # `always`: a baseline that the store lacks is measured. `never`: speed-ups are over those alone that the store has,
+    # such as those of the tasks on which `warpsmith baseline` measured them. For runs on many tasks.
+    measure_baselines: str = one_of("always", "always", "never")
+    # Run directories, or folders of `warpsmith report RUN --publish FOLDER`. If a program was found right or wrong
+    # there, on the same task, sizes, GPU and versions, its verdict is taken over, and says so
+    # (docs/guides/evaluating.md).
     verdicts_of: list[str] = field(default_factory=list)
     # URI of a folder on any file system that pyarrow knows (`s3://...`), through which nodes share compiled extensions.
     # Leave it empty if nodes share `store` itself.
     build_cache: str = ""
-    build_cache_gib: float = bounded(20.0, 0.1)  # GiB of extensions in `store`, and of artifacts; the least used go
+    # GiB of extensions in `store`, and as much again of artifacts; the least recently used go first.
+    build_cache_gib: float = bounded(20.0, 0.1)
     limits: LimitsConfig = field(default_factory=LimitsConfig)
 
 
@@ -259,6 +243,8 @@ class AssessmentConfig:
     samples: int = bounded(4, 1)  # responses per task
     preset: str = one_of("fast", "fast", "thorough")  # how precisely to time
     temperature: float = bounded(1.0, 0.0, 5.0)  # of these samples
+    # The most tasks trained on that are measured, drawn by id alone; held-out tasks all are. 0: all.
+    training_tasks: int = bounded(0, 0)
     constant_policies: bool = False  # at the end, also judge the reference and the nearest lesson (docs/guides/runs.md)
 
 

@@ -62,17 +62,18 @@ class Evaluator:
         guarded: bool = True,
         verdicts_of: Sequence[str] = (),
         marks: Sequence[Mark] = (),
+        measures_baselines: bool = True,
     ) -> None:
         """`require_shapes`, `strict`, `require_containment`: what is demanded (`evaluators.judge.demands`).
         `confirm` gives the second opinion that the preset `paper` asks for.
-        `store` keeps baselines and build artifacts between evaluators; without it they last as long as this one.
+        `store` keeps baselines and build artifacts between evaluators, else they last as long as this one. Without
+        `measures_baselines` verdicts are over the stored ones alone.
         `cache` keeps extensions, in `store` unless given. Without `builds`, `evaluate` raises Unbuilt for a candidate
         that asks for an extension which is not in its artifact, or whose artifact was evicted, so that the caller can
         have it built elsewhere.
         Without `guarded` a program is believed: its own clock decides, and findings do not change the outcome. That is
         for showing what the guard is worth, never for rewards that anybody trusts.
-        `verdicts_of`: folders of earlier runs. Their verdicts are reused if they would be measured alike
-        (`evaluators.stored.verdicts`).
+        `verdicts_of`: folders of earlier runs, whose verdicts are reused if alike (`evaluators.stored.verdicts`).
         `marks`: of tasks that cannot tell a good program from a cheat, beside those that ship. Their verdicts say so.
 
         Raises ValueError for an architecture, preset or baseline that does not exist, FileNotFoundError for a folder
@@ -95,14 +96,13 @@ class Evaluator:
         self._is_contained = not demands.containment  # else it is to be found out
         self._slot = MeasuringSlot(self.device, self.limits, self.builder.cache, demands)
         self._programs = TaskPrograms(self.device.torch_device, any_strides=demands.by_value)
-        self._baselines = Baselines(
-            baselines, self.device, self.store, self.builder, self._slot, self._programs, self.preset, strict
-        )
+        parts = self.device, self.store, self.builder, self._slot, self._programs
+        self._baselines = Baselines(baselines, *parts, self.preset, strict, measures=measures_baselines)
         self._judging = BuildThenJudge(self.builder, self._slot, self._programs, may_build=builds)
         self._confirmation = Confirmation(self.device.arch, confirm)
         self._marks = {mark.digest: mark for mark in (*shipped_marks(), *marks)}
         self._verdicts = read_reusable_verdicts(
-            verdicts_of if guarded else (), self.device.versions(), self._baselines.names, strict
+            verdicts_of if guarded else (), self.device.versions(), self._baselines.required, strict
         )
 
     @property

@@ -100,13 +100,13 @@ def take_steps(session: Session, phase: Phase) -> None:
 
 
 def assess(session: Session, stage: str) -> None:
-    """Measures the policy on fresh samples of every task, held out or not, at the assessment's own preset."""
+    """Measures the policy on fresh samples of tasks, held out or not, at the assessment's own preset."""
     if session.commits.has_assessed(stage):
         return
     settings = session.config.assessment
     session.progress.stage(stage)
     wanted = Gathering(
-        [session.prompts.one_shot(task.id) for task in session.tasks.assessed],
+        [session.prompts.one_shot(task.id) for task in session.tasks.measured(settings.training_tasks)],
         samples=settings.samples,
         temperature=settings.temperature,
         preset=settings.preset,
@@ -123,8 +123,8 @@ def assess_constant_policies(session: Session) -> None:
 
     The verdict on the reference says how fast the baselines are, also on tasks without any other right program.
     """
-    references, preset = session.prompts.references, session.config.assessment.preset
-    tasks = [task.id for task in session.tasks.assessed]
+    references, settings = session.prompts.references, session.config.assessment
+    tasks, preset = [task.id for task in session.tasks.measured(settings.training_tasks)], settings.preset
     for stage, candidates in constant_policies(tasks, references, session.taught()).items():
         if not session.commits.has_assessed(stage):
             session.progress.stage(stage)

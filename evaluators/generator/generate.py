@@ -14,7 +14,7 @@ from evaluators.generator.examine import Draw, Workers
 from evaluators.generator.rules import variants_of
 from evaluators.records import Task
 
-FIRST_NUMBER = 10_001  # numbers of generated tasks: no list of KernelBench's has them
+FIRST_NUMBER = 10_001  # of each level, unless asked otherwise: no list of KernelBench's has such numbers
 SIZES_OF_A_STRUCTURE = 3
 _ROUND = 256  # draws at most; how many makes no difference to what is accepted
 
@@ -100,9 +100,9 @@ def _told_apart(
     return chosen
 
 
-def rows_of(generated: Generated) -> Iterator[dict[str, Any]]:
-    """The lines of the file, as objects (docs/guides/tasks.md)."""
-    numbers = dict.fromkeys((1, 2, 3), FIRST_NUMBER)
+def rows_of(generated: Generated, first: int = FIRST_NUMBER) -> Iterator[dict[str, Any]]:
+    """The lines of the file, as objects (docs/guides/tasks.md). `first`: the number of the first task of each level."""
+    numbers = dict.fromkeys((1, 2, 3), first)
     for drawn, digest in generated.tasks:
         level = drawn.task.level
         yield {

@@ -39,8 +39,12 @@ class Baselines:
         programs: TaskPrograms,
         preset: Preset,
         strict: str,
+        *,
+        measures: bool = True,
     ) -> None:
+        """`measures`: a speed-up over a baseline that the store lacks has it measured. Else it is left out."""
         self.names = tuple(names)
+        self._measures = measures
         self._builder = builder
         self._judging = BuildThenJudge(builder, slot, programs, may_build=True)
         self._store = BaselineStore(store)
@@ -49,6 +53,11 @@ class Baselines:
         # A baseline is the task's own program: other shapes and distributions would say nothing about it.
         self._preset = replace(preset, distributions=0, shapes=0)
 
+    @property
+    def required(self) -> tuple[str, ...]:
+        """The baselines without which a verdict of an earlier run is not reused."""
+        return self.names if self._measures else ("eager",)
+
     def speedups(self, task: Task, over_eager: Estimate) -> dict[str, Estimate]:
         """The speed-ups of a program over every baseline: over eager as measured, over each other one through its own
         speed-up over eager. A baseline that is absent is left out."""
@@ -56,11 +65,11 @@ class Baselines:
         for name in self.names:
             if name != "eager":
                 try:
-                    result = self.get(task, name)
+                    result = self.get(task, name) if self._measures else self._stored(task, name)
                 except OUR_FAILURES as error:
                     _log.warning("%s: baseline %s is left out: %s", task.id, name, error)
                     continue
-                if result.speedup is not None:
+                if result is not None and result.speedup is not None:
                     speedups[name] = divide(over_eager, result.speedup)
         return speedups
 
@@ -77,12 +86,15 @@ class Baselines:
 
     def get(self, task: Task, name: str) -> BaselineResult:
         """The speed-up of a baseline over eager: stored, or measured now. Raises InfraError if that is our fault."""
-        stored = self._store.get(task, name, self._versions)
+        stored = self._stored(task, name)
         if stored is not None:
             return stored
         with self._store.measuring(task, name, self._versions, _LOCK_SECONDS):
-            stored = self._store.get(task, name, self._versions)  # another process may have measured it meanwhile
+            stored = self._stored(task, name)  # another process may have measured it meanwhile
             return stored or self._measure_and_store(task, name)
+
+    def _stored(self, task: Task, name: str) -> BaselineResult | None:
+        return self._store.get(task, name, self._versions)
 
     def _measure_and_store(self, task: Task, name: str) -> BaselineResult:
         result, is_lasting = self._measure(task, name)

@@ -13,7 +13,7 @@ from evaluators.failures import InfraError
 from evaluators.records import Task
 from evaluators.stored.baselines import BaselineResult
 from evaluators.tasks import ProgramError, load_tasks
-from orchestration.setup.tasks import marks_of_tasks, select_tasks, without_marked
+from orchestration.setup.tasks import RunTasks, select_tasks
 
 # RuntimeError: torch raises it in the judge's own calls, also when memory is exhausted.
 _FAILURES = (InfraError, ProgramError, OSError, RuntimeError)
@@ -36,13 +36,16 @@ class BaselineCounts:
 def load_task_source(source: str, profile: str) -> list[Task]:
     """The tasks of `bundled`, a folder or a file, at the sizes of a profile.
 
-    For a configuration (`.yaml`): the tasks that its run would have, at its sizes. Raises TaskError or ConfigError.
+    For a configuration (`.yaml`): the tasks that its run would have, at its sizes. If that run measures no baselines
+    (`evaluator.measure_baselines`): those of them that its assessments measure. Raises TaskError or ConfigError.
     """
     if not source.endswith(".yaml"):
         return load_tasks(source, profile)
-    config = load_config(source).tasks
-    selected = select_tasks(config)
-    return without_marked(selected, marks_of_tasks(selected, config), config)
+    config = load_config(source)
+    tasks = RunTasks.draw(select_tasks(config.tasks), config)
+    if config.evaluator.measure_baselines == "never":
+        return tasks.measured(config.assessment.training_tasks)
+    return tasks.assessed
 
 
 def fill_store(evaluator: Evaluator, tasks: Sequence[Task], builders: int = 1) -> BaselineCounts:

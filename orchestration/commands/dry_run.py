@@ -24,7 +24,7 @@ def print_plan(config: RunConfig, console: Console) -> None:
     for description in (describe_marked(tasks.marks, config.tasks), describe_held_out(held_out)):
         if description:
             console.print(description, markup=False, highlight=False)
-    samples = config.assessment.samples * len(tasks.assessed)
+    samples = config.assessment.samples * len(tasks.measured(config.assessment.training_tasks))
     console.print(
         f"{len(tasks.training)} tasks on {config.evaluator.arch}; policy {config.policy.model}; "
         f"{config.rollout.engines} engine(s), {config.learner.ranks} learner rank(s), "

@@ -14,14 +14,14 @@ from evaluators.tasks import TaskError, load_tasks
 from orchestration.commands.refusal import refuse
 
 
-def generate_tasks(number: int, seed: int, output: Path, keep_out: Sequence[str], jobs: int) -> None:
+def generate_tasks(number: int, seed: int, output: Path, keep_out: Sequence[str], jobs: int, first: int) -> None:
     """Generates tasks into a file. Refuses a source that cannot be read, and a file that cannot be written."""
     start = time.perf_counter()
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
         lists = {name: load_tasks(name) for name in dict.fromkeys(["bundled", *keep_out])}
         generated = generate(number, seed, lists, jobs=jobs, progress=_tell)
-        rows = list(rows_of(generated))
+        rows = list(rows_of(generated, first))
         write_rows(rows, output)
     except (TaskError, GenerateError, OSError) as error:
         raise refuse(error) from None

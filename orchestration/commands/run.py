@@ -35,6 +35,10 @@ def run(
             show_default=False,
         ),
     ] = None,
+    branch: Annotated[
+        bool,
+        typer.Option("--branch", help="With --from-bundle: begin another run where the bundled one ended a phase."),
+    ] = False,
 ) -> None:
     """Train: SFT, self-supervised learning and contrastive RL, as configured. The same command again resumes it."""
     from configs.load import ConfigError, load_config
@@ -47,8 +51,10 @@ def run(
     continuation = None
     try:
         if from_bundle is not None:
-            continuation = _continuation(from_bundle, [config, *(overrides or [])])
+            continuation = _continuation(from_bundle, [config, *(overrides or [])], branch=branch)
             settings = continuation.config
+        elif branch:
+            raise ConfigError("--branch needs --from-bundle FOLDER")
         elif config:
             settings = load_config(config, overrides or [])
         else:
@@ -69,15 +75,16 @@ def run(
     _train(settings)
 
 
-def _continuation(folder: Path, words: list[str]) -> Continuation:
-    """The bundled run, with the overrides among the command's words. Raises ConfigError for any other word."""
+def _continuation(folder: Path, words: list[str], *, branch: bool) -> Continuation:
+    """The bundled run, or a branch of it, with the overrides among the command's words. Raises ConfigError for any
+    other word."""
     from configs.load import ConfigError
     from orchestration.setup.continuation import Continuation
 
     overrides = [word for word in words if word]
     if other := [word for word in overrides if "=" not in word]:
         raise ConfigError(f"--from-bundle takes the run's own configuration, not {other[0]}; give key=value alone")
-    return Continuation.read(folder, overrides)
+    return Continuation.read(folder, overrides, branch=branch)
 
 
 def _train(config: RunConfig) -> None:

@@ -26,6 +26,9 @@ def tasks(
         typer.Option(help="Tasks whose structure no generated task may have, beside the bundled ones. Repeatable."),
     ] = None,
     jobs: Annotated[int, typer.Option(min=0, help="Processes that generate; 0 takes one a core.")] = 0,
+    first_number: Annotated[
+        int, typer.Option(min=1, help="Of each level's generated tasks. A second list needs numbers of its own.")
+    ] = 10_001,
 ) -> None:
     """List tasks, and mark those that cannot tell a good program from a cheat. The last line is their number.
 
@@ -39,7 +42,7 @@ def tasks(
         raise refuse(ValueError("--generate needs --output FILE"))
     from orchestration.commands.generate import generate_tasks
 
-    generate_tasks(generate, seed, output, keep_out or [], jobs or os.cpu_count() or 1)
+    generate_tasks(generate, seed, output, keep_out or [], jobs or os.cpu_count() or 1, first_number)
 
 
 def _list(path: str) -> None:

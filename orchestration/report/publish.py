@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -61,10 +62,17 @@ def publish(report: Report, run: RunDirectory, folder: Path) -> Path:
     metrics = run.metrics.read()
     for name, table in (("samples", _own_samples(run)), ("verdicts", verdicts), ("metrics", metrics)):
         pq.write_table(table, folder / f"{name}.parquet", compression="zstd")
+    (folder / "held_out.json").write_text(json.dumps(run.read_held_out(), indent=1), "utf-8")
     page = folder / "README.md"
     state = run.read_state()
     changed = state.extra.get("changed", ()) if state else ()
-    introduction = [*_setting(report, _evaluator_facts(verdicts), metrics), *_taken_over(verdicts), *_changes(changed)]
+    branch = _branch(state.extra.get("branch")) if state else []
+    introduction = [
+        *_setting(report, _evaluator_facts(verdicts), metrics),
+        *branch,
+        *_taken_over(verdicts),
+        *_changes(changed),
+    ]
     page.write_text(_page(report, introduction, list(drawn)), "utf-8")
     return page
 
@@ -133,6 +141,19 @@ def _changes(changed: Sequence[Mapping[str, Any]]) -> list[str]:
         if change["key"].split(".")[0] in _SECTIONS
     ]
     return ["Changed when the run was resumed:", "\n".join(lines)] if lines else []
+
+
+def _branch(origin: Mapping[str, Any] | None) -> list[str]:
+    """Where a branch begins, and what it has of the other run."""
+    if not origin:
+        return []
+    changes = [f"- `{change['key']}`: {change['before']} there, {change['after']} here" for change in origin["changed"]]
+    return [
+        f"A branch of the run {origin['run']} ({origin['id']}) after {origin['after']}, policy version "
+        f"{origin['policy_version']}. All up to there is that run's: policy, moments, buffer, lessons, verdicts, "
+        f"metrics and stages. What differs from there on:",
+        "\n".join(changes) or "- nothing",
+    ]
 
 
 def _seconds_by_phase(metrics: pa.Table) -> dict[str, float]:
@@ -217,6 +238,7 @@ def _file_list() -> list[str]:
     return [
         "## Files",
         "- [config.yaml](config.yaml): the resolved configuration\n"
+        "- [held_out.json](held_out.json): the tasks held out from training\n"
         "- [samples.parquet](samples.parquet): one row per response, of training and of the stages (`phase`, `step`), "
         "with the text of responses to tasks that ship with Warpsmith\n"
         "- [verdicts.parquet](verdicts.parquet): one row per verdict; `candidate` is a sample's `candidate_digest`\n"

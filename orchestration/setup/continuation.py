@@ -14,6 +14,7 @@ from orchestration.run.bundle_folder import Bundle, read_bundle
 from orchestration.run.bundle_restore import config_of, is_in, restore
 from orchestration.run.directory import RunDirectory
 from orchestration.run.state import refuse_fixed_changes
+from orchestration.setup.branch import branched
 from orchestration.setup.requirements import check_requirements
 
 
@@ -26,16 +27,19 @@ class Continuation:
     begun: RunConfig
 
     @classmethod
-    def read(cls, folder: Path, overrides: Sequence[str]) -> Continuation:
+    def read(cls, folder: Path, overrides: Sequence[str], *, branch: bool = False) -> Continuation:
         """Reads and checks a bundle. Raises BundleError, or ConfigError for overrides that a resume does not allow.
 
-        Only here the run may get another name, and another place of the same base model.
+        Only here the run may get another name, and another place of the same base model. `branch`: begin another run
+        with what the bundled one has done (`orchestration.setup.branch`).
         """
         bundle = read_bundle(folder)
         stored = config_of(bundle)
         config = parse_config(bundle.files["config.yaml"].decode(), f"{folder}/config.yaml", overrides).config
         policy = replace(stored.policy, model=config.policy.model)
         begun = replace(stored, name=config.name, root=config.root, policy=policy)
+        if branch:
+            return cls(branched(bundle, begun, config), config, config)
         refuse_fixed_changes(str(folder), begun, config)
         return cls(bundle, config, begun)
 

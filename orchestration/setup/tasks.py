@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -9,8 +10,12 @@ from pathlib import Path
 
 from configs.schema import HeldOutConfig, RunConfig, TasksConfig
 from evaluators.audit.marks import Mark, MarkError, marked_among, read_marks, shipped_marks
+from evaluators.generator.structure import UntraceableError, structure_digest
 from evaluators.records import Task, digest_of
 from evaluators.tasks import TaskError, load_tasks
+
+_log = logging.getLogger(__name__)
+_NAMED = 5  # tasks that a message names
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,11 @@ class RunTasks:
         marks = marks_of_tasks(named, config.tasks)
         assessed = without_marked(named, marks, config.tasks)
         unmarked = [task for task in assessed if task.id not in marks]  # figures are of these
+        if config.tasks.held_out.source:
+            further = {task.id for task in held_out_of_source(config.tasks)}
+            drawn = cls._split(assessed, marks, [task.id for task in assessed if task.id in further])
+            refuse_shared_structures(drawn.training, drawn.held_out, config.tasks)
+            return drawn
         return cls._split(assessed, marks, draw_held_out(unmarked, config.tasks.held_out, config.seed))
 
     @classmethod
@@ -40,6 +50,13 @@ class RunTasks:
     ) -> RunTasks:
         """The tasks of a run that has begun with these marks and held-out tasks."""
         return cls._split(without_marked(named, marks, config), marks, held_out)
+
+    def measured(self, training: int) -> list[Task]:
+        """The tasks of an assessment: those held out, and so many that are trained on (0: all), in the order of
+        `assessed`. A draw by id alone, so that runs of several seeds measure the same; each level gives its share."""
+        drawn = set(_order_of_holding_out(self.training, 0)[: training or None])
+        held_out = {task.id for task in self.held_out}
+        return [task for task in self.assessed if task.id in drawn or task.id in held_out]
 
     @classmethod
     def _split(cls, assessed: list[Task], marks: Mapping[str, Mark], held_out: Sequence[str]) -> RunTasks:
@@ -52,13 +69,63 @@ class RunTasks:
 
 
 def select_tasks(config: TasksConfig) -> list[Task]:
-    """The tasks that a configuration names, marked ones included. Raises TaskError for none, or for an unknown one."""
+    """The tasks that a configuration names, those of `held_out.source` last, marked ones included. Raises TaskError for
+    none, for an unknown one, or for an id that is used twice."""
     tasks = load_tasks(config.source, config.profile)
     included = match_names(config.include or ["*"], tasks, "tasks.include", config.source)
     chosen = [task for task in tasks if task.level in config.levels and task.id in included]
     if not chosen:
         raise TaskError(f"tasks: none of the {len(tasks)} tasks of {config.source} is of levels {config.levels}")
-    return chosen
+    further = held_out_of_source(config)
+    if twice := sorted({task.id for task in chosen} & {task.id for task in further}):
+        raise TaskError(
+            f"tasks.held_out.source: {twice[0]} is a task of {config.source}, too; leave it out with tasks.include, or "
+            f"number it otherwise"
+        )
+    return [*chosen, *further]
+
+
+def held_out_of_source(config: TasksConfig) -> list[Task]:
+    """The tasks of `held_out.source` that `held_out.tasks` names, or all of them; none without a source. Raises
+    TaskError."""
+    source, names = config.held_out.source, config.held_out.tasks
+    if not source:
+        return []
+    tasks = load_tasks(source, config.profile)
+    chosen = match_names(names or ["*"], tasks, "tasks.held_out.tasks", source)
+    return [task for task in tasks if task.id in chosen]
+
+
+def refuse_shared_structures(training: Sequence[Task], held_out: Sequence[Task], config: TasksConfig) -> None:
+    """Raises TaskError if a task that is trained on has the structure of a held-out one, whatever their names and sizes
+    (`evaluators.generator.structure`), or if a held-out task cannot be traced. Takes some milliseconds a task."""
+    kept: dict[str, str] = {}
+    for task in held_out:
+        try:
+            kept.setdefault(structure_digest(task), task.id)
+        except UntraceableError as error:
+            raise TaskError(
+                f"tasks.held_out.source: the structure of {error}: it cannot be told from those of other tasks; leave "
+                f"it out"
+            ) from error
+    untraced, shared = list[str](), list[tuple[str, str]]()
+    for task in training:
+        try:
+            if (digest := structure_digest(task)) in kept:
+                shared.append((task.id, kept[digest]))
+        except UntraceableError:
+            untraced.append(task.id)
+    if shared:
+        pairs = ", ".join(f"{trained} (as {held})" for trained, held in shared[:_NAMED])
+        raise TaskError(
+            f"tasks.held_out.source: {len(shared)} tasks of {config.source} have the structure of a held-out task: "
+            f"{pairs}{', ...' if len(shared) > _NAMED else ''}; leave them out with tasks.include, leave held-out ones "
+            f"out with tasks.held_out.tasks, or generate tasks with --keep-out"
+        )
+    if untraced:
+        _log.warning(
+            "%d tasks cannot be traced, so their structures are unknown: %s", len(untraced), ", ".join(untraced)
+        )
 
 
 def match_names(names: Sequence[str], tasks: Sequence[Task], key: str, place: str) -> set[str]:

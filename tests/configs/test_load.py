@@ -89,7 +89,10 @@ BAD_VALUES = [
     ("name: ../x", "bad.yaml: name must be usable as a folder's name (letters, digits, '-', '_', '.'), got '../x'"),
     ("tasks: {levels: all}", "bad.yaml: tasks.levels must be a list of whole numbers, got all"),
     ("tasks: {source: 'bundled,'}", "bad.yaml: tasks.source must be bundled, a folder or a .jsonl file, or several"),
-    ("tasks: {held_out: 0.2}", "bad.yaml: tasks.held_out must be a section with keys such as share, tasks, got 0.2"),
+    (
+        "tasks: {held_out: 0.2}",
+        "bad.yaml: tasks.held_out must be a section with keys such as share, tasks, source, got",
+    ),
     ("tasks: {held_out: {share: 1}}", "bad.yaml: tasks.held_out.share must be from 0 to 0.9, got 1"),
     ("sft: {min_entropy: 0.2}", "bad.yaml: sft.min_entropy needs held-out prompts to measure on: set tasks.held_out"),
     ("tasks: {levels: []}", "bad.yaml: tasks.levels must not be empty: [1, 2, 3] takes every bundled task"),

@@ -115,6 +115,17 @@ def test_a_baseline_that_ran_out_of_time_is_absent_and_not_stored(comparing, sto
     assert stored.get(REFUSING, "torch_compile", comparing.device.versions()) is not None
 
 
+def test_without_measuring_speedups_are_over_what_the_store_has(tmp_path, limits) -> None:
+    names = ("eager", "torch_compile")
+    with Evaluator(arch="cpu", limits=limits, store=tmp_path, baselines=names, measures_baselines=False) as evaluator:
+        BaselineStore(tmp_path).put(TASK, "torch_compile", evaluator.device.versions(), SPEEDUP)
+        known, unknown = (evaluator.evaluate(task, candidate(task)) for task in (TASK, REFUSING))
+    assert known.speedups["torch_compile"].value == pytest.approx(known.speedup / 1.5)
+    assert unknown.outcome is Outcome.OK, unknown.message
+    assert set(unknown.speedups) == {"eager"}
+    assert len(list((tmp_path / "baselines").iterdir())) == 1, "nothing was measured"
+
+
 def test_the_seconds_of_eager_are_stored_and_read_back(tmp_path) -> None:
     BaselineStore(tmp_path).put(TASK, "torch_compile", VERSIONS, SPEEDUP)
     assert BaselineStore(tmp_path).get(TASK, "torch_compile", VERSIONS).eager_seconds == 2.5e-4

@@ -231,3 +231,88 @@ def test_verdicts_under_a_limit_that_this_version_does_not_have_are_not_taken_ov
     earlier.write_text(text.replace("  limits:\n", "  limits:\n    call_factor: 5.0\n"))
     with pytest.raises(ConfigError, match=r"earlier: evaluator\.limits\.call_factor was 5\.0, .*; leave it out"):
         opened("evaluator.verdicts_of=[earlier]")
+
+
+# Tasks held out of a source of their own
+
+
+@pytest.fixture
+def kept(folder: Path) -> Path:
+    """Two tasks in a file of their own, at level 1, of which the first is also among the three."""
+    rows = [
+        {"level_id": 1, "task_id": number, "ref_code": PROGRAM.format(output=output).replace("batch", "rows")}
+        for number, output in ((11, "x.tanh()"), (12, "torch.relu(x).sum(dim=1)"))
+    ]
+    (folder / "kept.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    return folder
+
+
+def test_a_source_of_its_own_is_held_out_whole_or_by_name(kept: Path) -> None:
+    chosen = ["tasks.held_out.source=kept.jsonl", "tasks.include=['level1/[23]']"]
+    session = opened(*chosen)
+    assert names(session) == ["level1/2", "level1/3"], "tasks.include chooses among those to train on"
+    assert [task.id for task in session.tasks.held_out] == ["level1/11", "level1/12"]
+    assert [task.id for task in session.tasks.assessed] == ["level1/2", "level1/3", "level1/11", "level1/12"]
+    named = opened(*chosen, "tasks.held_out.tasks=['*/12']")
+    assert [task.id for task in named.tasks.held_out] == ["level1/12"]
+    with pytest.raises(TaskError, match=r"tasks\.held_out\.tasks: level1/1 is not among the tasks of kept\.jsonl"):
+        opened(*chosen, "tasks.held_out.tasks=[level1/1]")
+
+
+def test_a_run_that_trains_on_the_structure_of_a_held_out_task_is_refused(
+    kept: Path, warpsmith: Callable[..., Result]
+) -> None:
+    """The two compute a hyperbolic tangent, by other words, other names and other numbers."""
+    held_out = "tasks.held_out.source=kept.jsonl"
+    expected = (
+        r"1 tasks of tasks\.jsonl have the structure of a held-out task: level1/1 \(as level1/11\); leave them out"
+    )
+    with pytest.raises(TaskError, match=expected):
+        opened(held_out)
+    done = warpsmith("run", "local", "tasks.source=tasks.jsonl", held_out)
+    assert done.exit_code == 2
+    assert "level1/1 (as level1/11)" in done.stderr
+    assert not (kept / "runs").exists(), "nothing was written"
+    assert names(opened(held_out, "tasks.held_out.tasks=[level1/12]")) == ["level1/1", "level1/2", "level1/3"]
+
+
+def test_a_held_out_task_without_a_known_structure_is_refused(kept: Path) -> None:
+    row = {"level_id": 1, "task_id": 13, "ref_code": PROGRAM.format(output="x * float(x.sum())")}
+    (kept / "kept.jsonl").write_text(json.dumps(row))
+    with pytest.raises(TaskError, match=r"the structure of level1/13: .*cannot be told from those of other tasks"):
+        opened("tasks.held_out.source=kept.jsonl")
+
+
+def test_a_marked_task_of_a_held_out_source_is_never_trained_on(kept: Path, audited: Path) -> None:
+    """Not even if marked tasks are kept."""
+    (kept / "kept.jsonl").write_text((kept / "tasks.jsonl").read_text().replace('"task_id": ', '"task_id": 2'))
+    mark = TaskAudit(
+        "level1/22", load_tasks("kept.jsonl")[1].text_digest, "2", (AuditFinding(FindingKind.CONSTANT, ""),)
+    )
+    write_audits([mark], audited)
+    chosen = ["tasks.held_out.source=kept.jsonl", "tasks.audit=audits.parquet", "tasks.source=bundled"]
+    kept_out = opened(*chosen).tasks
+    assert [task.id for task in kept_out.held_out] == ["level1/21", "level1/23"]
+    all_held_out = opened(*chosen, "tasks.marked=keep").tasks
+    assert [task.id for task in all_held_out.held_out] == ["level1/21", "level1/22", "level1/23"]
+    assert not {task.id for task in all_held_out.training} & {"level1/21", "level1/22", "level1/23"}
+
+
+def test_a_source_and_a_share_are_refused_and_so_is_an_id_of_two(kept: Path) -> None:
+    with pytest.raises(ConfigError, match="a share or a source, not both"):
+        config_of("tasks.held_out.source=kept.jsonl", "tasks.held_out.share=0.2")
+    with pytest.raises(TaskError, match=r"level1/1 is a task of tasks\.jsonl, too"):
+        opened("tasks.held_out.source=tasks.jsonl")
+
+
+def test_an_assessment_measures_all_that_is_held_out_and_so_many_others(folder: Path) -> None:
+    tasks = opened("tasks.source=bundled", "tasks.held_out.share=0.2").tasks
+    measured = tasks.measured(6)
+    assert [task for task in measured if task in tasks.held_out] == tasks.held_out
+    others = [task.id for task in measured if task in tasks.training]
+    assert len(others) == 6
+    assert {name.partition("/")[0] for name in others} == {"level1", "level2", "level3"}
+    assert set(others) < {task.id for task in tasks.measured(12)}, "more tasks are added to the same"
+    assert tasks.measured(0) == tasks.assessed
+    again = opened("tasks.source=bundled", "tasks.held_out.share=0.2", "assessment.training_tasks=6").tasks
+    assert [task.id for task in again.measured(6)] == [task.id for task in measured]
