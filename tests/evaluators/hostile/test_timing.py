@@ -7,6 +7,8 @@ import pytest
 from evaluators.records import Outcome
 from tests.evaluators.hostile.programs import TASK, program
 
+pytestmark = pytest.mark.measures
+
 LAZY = """
 class Tensor(torch.Tensor):
     @classmethod
@@ -58,8 +60,6 @@ def test_a_patched_clock_gains_nothing(evaluator, top) -> None:
 
 AHEAD = """
 from evaluators.runner.serve import Runner
-
-pytestmark = pytest.mark.measures
 cache = {}
 weight = []
 

@@ -13,6 +13,8 @@ from evaluators.gauntlet import discover
 from evaluators.gauntlet.programs import GauntletProgram
 from evaluators.records import Outcome, Task
 
+pytestmark = pytest.mark.measures
+
 FAMILIES = ("poisoning", "forging", "deferred", "patching", "clocks")
 REFERENCE = """
 import torch
@@ -36,8 +38,6 @@ CANDIDATE = """
 # {nonce}
 import torch
 import torch.nn as nn
-
-pytestmark = pytest.mark.measures
 
 class ModelNew(nn.Module):
     def forward(self, x):

@@ -19,13 +19,13 @@ from evaluators.judge.pair import RunnerPair
 from evaluators.records import Outcome, Task
 from evaluators.tasks import TaskProgram
 
+pytestmark = pytest.mark.measures
+
 SOURCE = """import os
 import time
 
 import torch
 import torch.nn as nn
-
-pytestmark = pytest.mark.measures
 
 FACTOR = 1
 

@@ -14,6 +14,8 @@ from evaluators.evaluator import Evaluator
 from evaluators.records import Estimate, Outcome, Task
 from evaluators.stored.baselines import BaselineResult, BaselineStore, baseline_source, existing_baselines
 
+pytestmark = pytest.mark.measures
+
 MODEL = """
 import torch
 import torch.nn as nn
@@ -45,8 +47,6 @@ REFUSING = Task(
         super().__setattr__(name, value)
 """,
 )
-
-pytestmark = pytest.mark.measures
 # Constructing it takes longer than the measuring slot allows, but not longer than a builder does.
 HANGING = Task(
     "test/hanging",
