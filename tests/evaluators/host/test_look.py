@@ -108,6 +108,7 @@ def test_looks_pay_while_programs_fail() -> None:
     assert not looks.pay
 
 
+@pytest.mark.slow
 def test_a_program_that_compiles_gets_no_look(always: Evaluator) -> None:
     source = f"{RIGHT}\n\nModelNew.forward = torch.compile(ModelNew.forward, backend='eager')\n"
     verdict = always.evaluate(TASK, source)
@@ -176,6 +177,7 @@ def test_a_program_that_a_look_has_left_gets_no_second_look(always: Evaluator) -
     assert "look" not in verdict.cost
 
 
+@pytest.mark.slow
 def test_kernels_that_a_look_compiles_are_kept(looking: Evaluator, monkeypatch: pytest.MonkeyPatch) -> None:
     """The look compiles into the caches of the candidate's artifact, which nothing else has filled."""
     monkeypatch.setattr("evaluators.compile.attempt.BuildAttempt._warm_up", lambda *_: None)

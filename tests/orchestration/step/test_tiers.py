@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,9 @@ from actors.pool import ActorPool
 from configs.schema import EvaluatorConfig, GuardConfig, RolloutConfig
 from evaluators.guard.cases import HackCases
 from evaluators.records import Candidate, Outcome, Verdict
+from learners.records import Rollout
 from orchestration.step.pipeline import Pipeline
+from orchestration.step.records import Prompt
 from orchestration.step.review import Reviewer
 from tests.orchestration.step.scripted import (
     NEVER,
@@ -90,7 +92,12 @@ def test_nobody_waits_for_a_duplicate(stands: list[Stand], tmp_path: Path) -> No
     stands.append(stand)
     pipeline, closed = stand.pipeline, []
     pipeline.evaluate([Candidate.propose(SOFTMAX.id, program("one"), "test")], "fast")
-    gathering = asked("slow", "known", on_group=lambda rollouts, _: closed.append(rollouts[0].group))
+
+    def close(rollouts: Sequence[Rollout], _: Mapping[str, Verdict]) -> list[Prompt]:
+        closed.append(rollouts[0].group)
+        return []
+
+    gathering = asked("slow", "known", on_group=close)
     pipeline.begin(gathering)
     pipeline.pump_until(lambda: len(gathering.result.rollouts) == 8 and bool(closed))
     assert closed == ["known"]
@@ -98,6 +105,7 @@ def test_nobody_waits_for_a_duplicate(stands: list[Stand], tmp_path: Path) -> No
     pipeline.forget()
 
 
+@pytest.mark.slow
 def test_what_fails_anywhere_never_reaches_an_evaluator(stands: list[Stand], tmp_path: Path) -> None:
     """And what has been measured, or compiles, is not looked at."""
     builder = BuilderActor.remote(EvaluatorConfig(arch="cpu"), str(tmp_path), right_programs={SOFTMAX.id: [RIGHT]})
