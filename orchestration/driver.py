@@ -52,11 +52,13 @@ def run(config: RunConfig, progress: Progress) -> None:
 def train(session: Session) -> None:
     """The schedule: SFT, self-supervised learning and contrastive RL, for as many cycles as configured.
 
-    Asked to end early, it begins no further phase; the same command goes on with that phase.
+    Asked to end early, it begins no further phase; the same command goes on with that phase. A phase that an earlier
+    process has begun is no further one.
     """
     assess(session, BASE)
     for phase in schedule(session.config.schedule, session.context()):
-        if not session.commits.has_completed(phase.key) and not session.early_end.requested:
+        has_begun = session.commits.steps_done(phase.key) > 0
+        if not session.commits.has_completed(phase.key) and (has_begun or not session.early_end.requested):
             take_steps(session, phase)
         if not session.commits.has_completed(phase.key):
             session.progress.note(f"ends early; the same command goes on with {phase.key}")

@@ -169,3 +169,18 @@ def test_asked_to_end_early_in_its_last_phase_a_run_is_finished() -> None:
     done = train(Session([Phase(KEYS[0]), Phase(KEYS[2], signalled_at=0)]))
     last = [f"{KEYS[2]} 0", "forget what is under way", f"{KEYS[2]} complete with 1", f"assess {KEYS[2]}", "finish"]
     assert done == ["assess base", *whole(KEYS[0]), *last]
+
+
+def test_asked_before_its_first_step_a_begun_phase_is_complete_with_one_more() -> None:
+    """The process was asked while its roles started."""
+    session = Session([Phase(key) for key in KEYS])
+    session.extra = {"completed": [KEYS[0]], "assessed": ["base", KEYS[0]]}
+    session.committed = {KEYS[1]: 1}
+    session.early_end.requested = True
+    assert train(session) == [
+        f"{KEYS[1]} 1",
+        "forget what is under way",
+        f"{KEYS[1]} complete with 2",
+        f"assess {KEYS[1]}",
+        f"ends early; the same command goes on with {KEYS[2]}",
+    ]
