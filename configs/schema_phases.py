@@ -35,6 +35,8 @@ class SftConfig:
     # slower than the lesson, and the analysis compares them: by their numbers, their speed-ups and the reasons that
     # their teachers gave (docs/guides/signal.md).
     contrastive_share: float = bounded(0.0, 0.0, 1.0)
+    # Whether those analyses compare. false: the lesson's own analysis, for a policy that is too small to compare.
+    comparisons: bool = True
     # Share of the lessons of which a repair is learnt, too: a small mistake is made in the program, the judge says what
     # it does to it, and the lesson's program is the answer to the broken one and that message (docs/guides/signal.md).
     # For `contrastive_rl.repair_turns`.

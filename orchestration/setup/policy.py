@@ -66,7 +66,7 @@ def corpus(tasks: Sequence[Task], config: RunConfig) -> Iterator[str]:
             exemplars = [Exemplar(variant.source, 1.0 + index) for index, variant in enumerate(right[:2])]
             prompt = renderer.contrastive(reference, exemplars, arch)
             yield prompt
-            if config.sft.contrastive_share:
+            if config.sft.contrastive_share and config.sft.comparisons:
                 yield from _comparisons(right, prompt, config.seed)
         if config.sft.repair_share:
             yield from _repairs(right, renderer, reference, config)

@@ -90,7 +90,8 @@ class LessonWriter:
         analysis = self._writer.comparison(prompt, lesson["analysis"], self._ideas, rng)
         if analysis is None:
             return None
-        response = self._writer.encode_response(self._writer.response_of({**lesson, "analysis": analysis}))
+        compared = {**lesson, "analysis": analysis} if self._config.sft.comparisons else lesson
+        response = self._writer.encode_response(self._writer.response_of(compared))
         return (prompt, response) if self._writer.fits_response(response) else None
 
     def _of_repairs(self, repairs: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Prompt, Sequence[int]]]:

@@ -59,6 +59,14 @@ def test_a_contrastive_lesson_compares_slower_programs_and_ends_in_its_own(write
             assert parsed.design == taught["design"]
 
 
+def test_without_comparisons_a_contrastive_lesson_keeps_its_own_analysis(writer: PromptWriter) -> None:
+    config = run_config(contrastive_share=1.0, comparisons=False)
+    groups = LessonWriter(writer, config, IDEAS).write(LESSONS, (), np.random.default_rng(0))
+    both = [texts(writer, sample) for group in groups for sample in group]
+    assert all("Implementation 1" in prompt for prompt, _ in both)
+    assert [parse_response(answer).analysis for _, answer in both] == [taught["analysis"] for taught in LESSONS]
+
+
 def test_exemplars_and_wording_are_drawn_anew_in_each_epoch(writer: PromptWriter) -> None:
     lessons = LessonWriter(writer, run_config(contrastive_share=1.0), IDEAS)
     responses = {
