@@ -20,21 +20,18 @@ _WORTHS: Mapping[str, Mapping[str, Any]] = {
         "reward.copies": 1.0,
         "reward.beat_exemplars": False,
         "contrastive_rl.hide_best": False,
-        "sft.beat_exemplars": False,
     },
     "gain": {
         "reward.offset": 0.9,
         "reward.copies": 0.2,
         "reward.beat_exemplars": False,
         "contrastive_rl.hide_best": False,
-        "sft.beat_exemplars": False,
     },
     "beat_shown": {
         "reward.offset": 1.0,
         "reward.copies": 1.0,
         "reward.beat_exemplars": True,
         "contrastive_rl.hide_best": True,
-        "sft.beat_exemplars": True,
     },
 }
 """The keys that a value of `reward.worth` stands for. Those of `speedup` were their defaults."""
@@ -52,6 +49,7 @@ _CONSTANTS: Mapping[str, Any] = {
     "learner.lora.dropout": 0.0,
     "reward.per_task_smoothing": True,
     "rollout.top_p": 1.0,
+    "sft.beat_exemplars": True,
     "sft.final_learning_rate": 0.1,
 }
 """Keys whose value stands in the code now."""
@@ -61,7 +59,6 @@ _USE: Mapping[str, str] = {
     "reward.copies": "reward.worth=gain",
     "reward.beat_exemplars": "reward.worth=beat_shown",
     "contrastive_rl.hide_best": "reward.worth=beat_shown",
-    "sft.beat_exemplars": "reward.worth=beat_shown",
     _REFILL: "contrastive_rl.draw=replace",
     _SCALE: "contrastive_rl.loss_mean=constant",
 }

@@ -161,7 +161,8 @@ class EvaluatorConfig:
     # How often at most a program is measured again that seems the fastest of its task, before that is believed: luck
     # made its first speed-up too high on average (docs/guides/evaluating.md). 0: never, as in CUDA-L1.
     remeasure_best: int = bounded(3, 0, 5)
-    # Plain torch runs on a CPU first: what fails anywhere ends there (docs/guides/evaluating.md). `auto`: for GPUs
+    # Whether programs of plain torch run on a CPU before an evaluator gets them: what fails anywhere ends there
+    # (docs/guides/evaluating.md). `auto`: if they are for a GPU.
     cpu_look: str = one_of("auto", "auto", "always", "never")
     workers: int = bounded(1, 1)  # evaluators; on GPUs each has a GPU
     builders: int = bounded(1, 1)  # build workers, on CPUs

@@ -27,7 +27,8 @@ class SftConfig:
     batch_size: int = bounded(16, 1)  # lessons per optimiser step
     learning_rate: float = bounded(1e-5, 0.0)  # the highest: it rises over `warmup_steps`, then falls to a tenth
     warmup_steps: int = bounded(10, 0)  # optimiser steps over which the learning rate rises
-    teachers: list[str] = field(default_factory=lambda: ["bundled"])  # `bundled` (of tasks), JSONL files, endpoints
+    # `bundled` (the programs that come with bundled or generated tasks), JSONL files, http(s) endpoints
+    teachers: list[str] = field(default_factory=lambda: ["bundled"])
     teacher_model: str = ""  # the model to ask of an OpenAI-compatible endpoint
     tries: int = bounded(20, 1)  # programs that a teacher may propose for a task (CUDA-L1 section 2.2: 20)
     successes: int = bounded(2, 1)  # successful programs after which a task is done (CUDA-L1 section 2.2: 2)
@@ -82,9 +83,8 @@ class ContrastiveConfig:
     # Share of the prompts that show exemplars. CUDA-L1 section 2.4.2: all of them. CUDA-L1 table 5 compares with none.
     contrastive_share: float = bounded(1.0, 0.0, 1.0)
     # Ablation of those prompts. `scores`: exemplars with their speed-ups (CUDA-L1 section 2.4.2). `no_scores`: the same
-    # exemplars, in random order, without speed-ups. `none`: the prompt without exemplars. Tasks and responses are as
-    # many in all three.
-    exemplars: str = one_of("scores", "scores", "no_scores", "none")
+    # exemplars, in random order, without speed-ups. Without exemplars, it is `contrastive_share: 0`.
+    exemplars: str = one_of("scores", "scores", "no_scores")
     # Repair turns after a failing response. 1: of each group with a program that fails, one such program is shown again
     # with the judge's message, and as many responses to that prompt are judged and trained as a group of their own. So
     # a step may have up to twice as many responses (multi-turn RL, arXiv 2507.11948). 0: none.

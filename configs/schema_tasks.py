@@ -25,7 +25,8 @@ class TasksConfig:
 
     # `bundled`, a folder in KernelBench's layout, a JSONL file, or several of them: `bundled,tasks.jsonl`
     source: str = "bundled"
-    profile: str = one_of("cpu", "cpu", "cuda", "source")  # sizes of tasks that have profiles; `source`: as written
+    # Sizes of tasks that have them by device (bundled and generated ones); `source` leaves them as written.
+    profile: str = one_of("cpu", "cpu", "cuda", "source")
     levels: list[int] = field(default_factory=lambda: [1, 2, 3])  # levels of KernelBench (CUDA-L1 section 4.1: all)
     include: list[str] = field(default_factory=list)  # task ids or patterns (`level1/*`); empty takes all of the levels
     held_out: HeldOutConfig = field(default_factory=HeldOutConfig)

@@ -9,19 +9,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from evaluators.generator.generate import Generated, GenerateError, generate, rows_of, write_rows
+from evaluators.generator.generate import FIRST_NUMBER, Generated, GenerateError, generate, rows_of, write_rows
 from evaluators.tasks import TaskError, load_tasks
 from orchestration.commands.refusal import refuse
 
 
-def generate_tasks(number: int, seed: int, output: Path, keep_out: Sequence[str], jobs: int, first: int) -> None:
+def generate_tasks(number: int, seed: int, output: Path, keep_out: Sequence[str], jobs: int, first: int | None) -> None:
     """Generates tasks into a file. Refuses a source that cannot be read, and a file that cannot be written."""
     start = time.perf_counter()
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
         lists = {name: load_tasks(name) for name in dict.fromkeys(["bundled", *keep_out])}
         generated = generate(number, seed, lists, jobs=jobs, progress=_tell)
-        rows = list(rows_of(generated, first))
+        rows = list(rows_of(generated, first or FIRST_NUMBER))
         write_rows(rows, output)
     except (TaskError, GenerateError, OSError) as error:
         raise refuse(error) from None

@@ -27,8 +27,9 @@ def tasks(
     ] = None,
     jobs: Annotated[int, typer.Option(min=0, help="Processes that generate; 0 takes one a core.")] = 0,
     first_number: Annotated[
-        int, typer.Option(min=1, help="Of each level's generated tasks. A second list needs numbers of its own.")
-    ] = 10_001,
+        int | None,
+        typer.Option(min=1, help="Of each level's generated tasks, 10001 unless given: a second list needs its own."),
+    ] = None,
 ) -> None:
     """List tasks, and mark those that cannot tell a good program from a cheat. The last line is their number.
 

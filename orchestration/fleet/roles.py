@@ -120,10 +120,16 @@ class Roles:
             affinity=lambda request: request.group or None,
         )
 
+    def _right_programs(self) -> dict[str, list[str]]:
+        """The right programs that come with the tasks, held out or not, by task."""
+        config, profile = self._config.tasks, profile_of(self._config.evaluator.arch)
+        sources = filter(None, (config.source, config.held_out.source))
+        return {task: known for source in sources for task, known in right_programs(source, profile).items()}
+
     def _make_builders(self) -> ActorPool:
         config = self._config
         looks = config.placement.share == "all"
-        right = right_programs(config.tasks.source, profile_of(config.evaluator.arch)) if self.looks_on_cpu else None
+        right = self._right_programs() if self.looks_on_cpu else None
         return ActorPool(
             "builder",
             lambda index: start_actor(

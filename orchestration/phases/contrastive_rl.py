@@ -187,10 +187,10 @@ class ContrastiveRl(Phase):
 
     def prompt(self, task_id: str, shows_exemplars: bool) -> Prompt:
         """A prompt on a task. Exemplars are drawn now."""
-        exemplars = self.context.config.contrastive_rl.exemplars
-        if not shows_exemplars or exemplars == "none":
+        if not shows_exemplars:
             return self.context.prompts.one_shot(task_id)
-        return self.context.prompts.contrastive(task_id, self._bound(task_id), scores=exemplars == "scores")
+        scores = self.context.config.contrastive_rl.exemplars == "scores"
+        return self.context.prompts.contrastive(task_id, self._bound(task_id), scores=scores)
 
     def _bound(self, task_id: str) -> float:
         """The speed-up that exemplars stay below; infinite if they need not.

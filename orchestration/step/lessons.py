@@ -80,18 +80,19 @@ class LessonWriter:
             yield one_shot[task_id], self._writer.encode_response(self._writer.response_of(lesson))
 
     def _contrastive(self, lesson: Mapping[str, Any], rng: np.random.Generator) -> tuple[Prompt, Sequence[int]] | None:
-        """The lesson under exemplars that it beats, with an analysis that compares them.
+        """The lesson under exemplars that it beats, with an analysis that compares them (`sft.comparisons`).
 
         None if no slower program is known or fits, or if the response would be longer than the policy may write.
         """
         speedup = lesson.get("speedup")
         below = math.inf if speedup is None else speedup / (1.0 + self._config.reward.resolution)
         prompt = self._writer.contrastive(lesson["task_id"], below)
-        analysis = self._writer.comparison(prompt, lesson["analysis"], self._ideas, rng)
-        if analysis is None:
+        if not prompt.shown:
             return None
-        compared = {**lesson, "analysis": analysis} if self._config.sft.comparisons else lesson
-        response = self._writer.encode_response(self._writer.response_of(compared))
+        if self._config.sft.comparisons:
+            analysis = self._writer.comparison(prompt, lesson["analysis"], self._ideas, rng)
+            lesson = {**lesson, "analysis": analysis}
+        response = self._writer.encode_response(self._writer.response_of(lesson))
         return (prompt, response) if self._writer.fits_response(response) else None
 
     def _of_repairs(self, repairs: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Prompt, Sequence[int]]]:

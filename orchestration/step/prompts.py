@@ -87,10 +87,8 @@ class PromptWriter:
         """The response that a verified program of a teacher is learnt as."""
         return self._renderer.response(lesson["source"], lesson["analysis"], lesson["design"])
 
-    def comparison(
-        self, prompt: Prompt, bottleneck: str, ideas: Mapping[str, str], rng: np.random.Generator
-    ) -> str | None:
-        """An analysis that compares the exemplars of a prompt; None if it does not print their speed-ups.
+    def comparison(self, prompt: Prompt, bottleneck: str, ideas: Mapping[str, str], rng: np.random.Generator) -> str:
+        """An analysis that compares the exemplars of a prompt. Raises ValueError if it does not print their speed-ups.
 
         `bottleneck`: what holds the reference back. `ideas`: what programs do, by digest, as far as their authors said.
         """
@@ -100,7 +98,7 @@ class PromptWriter:
             for digest, speedup in zip(prompt.shown, prompt.speedups, strict=False)
             if speedup is not None
         ]
-        return compare(shown, bottleneck, prompt.text, rng) if shown else None
+        return compare(shown, bottleneck, prompt.text, rng)
 
     def encode_text(self, text: str) -> list[int]:
         """The token ids of any prompt's text, in the chat template if the policy has one."""

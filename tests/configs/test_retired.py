@@ -19,7 +19,7 @@ REPOSITORY = Path(__file__).parents[2]
 PUBLISHED = sorted((REPOSITORY / "docs/results").glob("*/config.yaml"))
 
 PAPER: dict[str, dict[str, Any]] = {
-    "sft": {"beat_exemplars": False},
+    "sft": {"beat_exemplars": True},  # the paper says nothing of it
     "contrastive_rl": {"hide_best": False, "refill": 0, "scale_advantages": True},
     "reward": {"offset": 0.0, "copies": 1.0, "beat_exemplars": False, "per_task_smoothing": True},
     "evaluator": {"limits": {"processes": 64}},
@@ -48,7 +48,6 @@ BEATING = {
     "reward__offset": 1.0,
     "reward__beat_exemplars": True,
     "contrastive_rl__hide_best": True,
-    "sft__beat_exemplars": True,
 }
 
 
@@ -59,10 +58,10 @@ def test_settings_that_a_worth_stands_for_become_it(changes: dict[str, Any], wor
 
 
 def test_settings_between_the_worths_become_the_nearest_and_the_rest_is_told() -> None:
-    config = stored(**DEMO, sft__beat_exemplars=True)
+    config = stored(**DEMO, contrastive_rl__hide_best=True)
     assert config.config.reward.worth == "gain"
     assert list(map(str, config.losses)) == [
-        "sft.beat_exemplars was true, which this version does not have; now false, by reward.worth=gain"
+        "contrastive_rl.hide_best was true, which this version does not have; now false, by reward.worth=gain"
     ]
 
 
@@ -72,7 +71,7 @@ def test_the_meaning_of_a_worth_is_the_same_here_as_where_it_rewards() -> None:
             offset=keys["reward.offset"],
             copy_share=keys["reward.copies"],
             over_fastest_shown=keys["reward.beat_exemplars"],
-            shows_only_slower=keys["contrastive_rl.hide_best"] and keys["sft.beat_exemplars"],
+            shows_only_slower=keys["contrastive_rl.hide_best"],
         )
         for name, keys in retired._WORTHS.items()
     }
@@ -132,11 +131,11 @@ def test_no_retired_key_is_back() -> None:
 @pytest.mark.parametrize("path", PUBLISHED, ids=lambda path: path.parent.name)
 def test_published_configurations_can_be_read(path: Path) -> None:
     expected = {
-        "coder": ("gain", ["sft.beat_exemplars", "contrastive_rl.refill"]),
-        "half-hour": ("gain", ["reward.copies", "sft.beat_exemplars", "contrastive_rl.refill"]),
+        "coder": ("gain", ["contrastive_rl.refill"]),
+        "half-hour": ("gain", ["reward.copies", "contrastive_rl.refill"]),
         "hour": ("beat_shown", []),
         "rehearsed": ("beat_shown", []),
-        "right-alone": ("speedup", ["contrastive_rl.refill"]),
+        "right-alone": ("speedup", ["sft.beat_exemplars", "contrastive_rl.refill"]),
     }
     config = parse_config(path.read_text(), str(path))
     assert (config.config.reward.worth, lost(config)) == expected[path.parent.name]

@@ -1,17 +1,20 @@
 """The settings of a small run with all engines, which the tests of whole runs start."""
 
 HELD_OUT = "level2/highway_gate"
-SMALL = [
-    "name=small",
-    "tasks.include=[level1/softmax,level1/gelu_tanh,level1/avg_pool1d,level2/highway_*]",
-    "tasks.held_out.tasks=[level2/highway_gate]",
-    "tasks.audit=audits.parquet",
+POLICY = [
     "policy.scratch.hidden_size=64",
     "policy.scratch.layers=2",
     "policy.scratch.heads=2",
     "policy.scratch.kv_heads=1",
     "policy.scratch.intermediate_size=128",
     "rollout.max_tokens=96",
+]
+SMALL = [
+    "name=small",
+    "tasks.include=[level1/softmax,level1/gelu_tanh,level1/avg_pool1d,level2/highway_*]",
+    "tasks.held_out.tasks=[level2/highway_gate]",
+    "tasks.audit=audits.parquet",
+    *POLICY,
     "rollout.max_concurrent=16",
     "sft.epochs=2",
     "sft.successes=2",

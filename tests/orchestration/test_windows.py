@@ -15,6 +15,7 @@ from benchmarks.same_run import compare_runs, read_steps
 from orchestration.run.bundle_folder import read_manifest
 from orchestration.run.directory import RunDirectory
 from tests.orchestration.run.bundled import warpsmith
+from tests.orchestration.small import POLICY
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 EPOCHS = 40
@@ -22,12 +23,7 @@ SMALL = [
     "name=small",
     "tasks.include=[level1/softmax,level1/gelu_tanh,level2/highway_*]",
     "tasks.held_out.tasks=[level2/highway_gate]",
-    "policy.scratch.hidden_size=64",
-    "policy.scratch.layers=2",
-    "policy.scratch.heads=2",
-    "policy.scratch.kv_heads=1",
-    "policy.scratch.intermediate_size=128",
-    "rollout.max_tokens=96",
+    *POLICY,
     "rollout.max_concurrent=1",  # requests that meet in a batch change each other's last bits
     f"sft.epochs={EPOCHS}",
     "sft.successes=2",

@@ -53,24 +53,24 @@ def advantages(rollouts: list[Rollout]) -> list[float]:
 
 
 def test_all_three_ablations_ask_for_the_same_tasks() -> None:
-    tasks = {}
-    for exemplars in ("scores", "no_scores", "none"):
-        phase = contrastive(6, exemplars=exemplars, contrastive_share=0.5)
-        tasks[exemplars] = [[prompt.task_id for prompt in phase.prompts(step)] for step in range(5)]
-    assert tasks["scores"] == tasks["no_scores"] == tasks["none"]
+    tasks = []
+    for exemplars, share in (("scores", 0.5), ("no_scores", 0.5), ("scores", 0.0)):
+        phase = contrastive(6, exemplars=exemplars, contrastive_share=share)
+        tasks.append([[prompt.task_id for prompt in phase.prompts(step)] for step in range(5)])
+    assert tasks[0] == tasks[1] == tasks[2]
 
 
-@pytest.mark.parametrize("exemplars", ["scores", "no_scores", "none"])
-def test_prompts_show_exemplars_with_scores_without_them_or_none(exemplars: str) -> None:
+@pytest.mark.parametrize(("exemplars", "share"), [("scores", 1.0), ("no_scores", 1.0), ("scores", 0.0)])
+def test_prompts_show_exemplars_with_scores_without_them_or_none(exemplars: str, share: float) -> None:
     config = RunConfig(name="test")
-    config.contrastive_rl.exemplars = exemplars
+    config.contrastive_rl.exemplars, config.contrastive_rl.contrastive_share = exemplars, share
     context: Any = SimpleNamespace(config=config, tasks=[SOFTMAX], prompts=make_writer(config))
     (prompt,) = ContrastiveRl(context, 1).prompts(0)
-    assert ("Implementation 1" in prompt.text) == (exemplars != "none")
+    assert ("Implementation 1" in prompt.text) == bool(share)
     assert (", 1.62x:" in prompt.text or ", 2.18x:" in prompt.text or ", 2.94x:" in prompt.text) == (
-        exemplars == "scores"
+        bool(share) and exemplars == "scores"
     )
-    assert len(prompt.speedups) == (0 if exemplars == "none" else 2)
+    assert len(prompt.speedups) == (2 if share else 0)
     assert (None in prompt.speedups) == (exemplars == "no_scores")
 
 

@@ -178,7 +178,8 @@ def test_a_prompt_without_scores_shows_the_same_programs_and_no_speed_up(writer:
         assert "speed-up" not in plain.text
         assert not [one for one in scored.speedups if f"{one:.2f}x" in plain.text]
         assert list(plain.shown) == sorted(plain.shown), "not from slow to fast"
-        assert writer.comparison(plain, "", {}, np.random.default_rng(0)) is None
+        with pytest.raises(ValueError, match="needs exemplars"):
+            writer.comparison(plain, "", {}, np.random.default_rng(0))
         assert "Implementation 2:\n" in plain.text
 
 
