@@ -84,7 +84,8 @@ def _pair(device: Device, zygote: ZygoteHandle, task: Task) -> Iterator[RunnerPa
 def _measure(device: Device, zygote: ZygoteHandle, case: str) -> dict[str, Any]:
     """One pair of processes: its calibration, and milliseconds of the judge's work for it."""
     body, elements = _CASES[case]
-    program = TaskProgram(Task("test/gates", 1, "gates", _SOURCE.format(body=body, elements=elements)))
+    task = Task("test/gates", 1, "gates", _SOURCE.format(body=body, elements=elements))
+    program = TaskProgram(task, device.torch_device)
     example, seconds = program.inputs(1), {}
     spec = program.output_spec(1, program.init_inputs(1), example)
     with _pair(device, zygote, program.task) as pair:

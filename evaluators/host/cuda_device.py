@@ -29,8 +29,8 @@ from evaluators.shared.cuda_memory import CudaMemoryError, allocate
 from evaluators.shared.region import Region
 from evaluators.timing.clocks import Clock, EventClock
 
-FLUSH_BYTES = 256 << 20  # several times the largest L2 cache so far
-_BLOCK_SECONDS = 0.004
+_FLUSHED_CACHES, _LEAST_FLUSH_BYTES = 3, 64 << 20  # a flush writes as much as so many L2 caches hold
+_BLOCK_SECONDS, _BESIDE_SECONDS = 0.004, 2.5e-4  # of the calls of a burst; what one takes for flushes, waits and copies
 _MAX_CALLS = 24
 _WARM_UP_CALLS = 2
 _SHARED_BYTES = 4 << 30  # the most that inputs and outputs of both sides together take at once
@@ -76,6 +76,7 @@ class CudaDevice:
         self.capability = f"{properties.major}.{properties.minor}"
         self.uuid = self.name = f"GPU-{properties.uuid}"
         self._properties = properties
+        self._flush_bytes = max(_LEAST_FLUSH_BYTES, _FLUSHED_CACHES * properties.L2_cache_size)
         self._nvml = Nvml(self.uuid)
         self._locks: HostLocks[Slot] = HostLocks()
         self._shared: HostLocks[None] = HostLocks()
@@ -92,7 +93,7 @@ class CudaDevice:
 
     def new_gate(self, output_bytes: int, memory_bytes: int) -> Gate:
         if self._gate_timer is None or self._gate_timer.is_stuck:
-            self._gate_timer = GateTimer(FLUSH_BYTES, self.ordinal)
+            self._gate_timer = GateTimer(self._flush_bytes, self.ordinal)
         size = min(_GATE_BYTES, self._properties.total_memory // _GATE_PART, memory_bytes)
         try:
             return Gate(self._gate_timer, self.ordinal, output_bytes, size)
@@ -143,7 +144,12 @@ class CudaDevice:
         }
 
     def runner_options(self, memory_bytes: int) -> dict[str, Any]:
-        return {"kind": "cuda", "threads": self.threads, "flush_bytes": FLUSH_BYTES, "memory_bytes": memory_bytes}
+        return {
+            "kind": "cuda",
+            "threads": self.threads,
+            "flush_bytes": self._flush_bytes,
+            "memory_bytes": memory_bytes,
+        }
 
     def generators(self) -> Sequence[torch.Generator]:
         return (torch.default_generator, torch.cuda.default_generators[self.ordinal])
@@ -157,7 +163,7 @@ class CudaDevice:
         return int(max(1, min(_MAX_CALLS, wanted, free // 3 // max(2 * slot_bytes, 1))))
 
     def calls(self, seconds: float, most: int) -> tuple[int, int]:
-        measured = max(2, round(_BLOCK_SECONDS / (max(seconds, 1e-6) + 1e-4)))  # 100 µs to empty the caches
+        measured = max(2, round(_BLOCK_SECONDS / (max(seconds, 1e-6) + _BESIDE_SECONDS)))
         warm = _WARM_UP_CALLS if most >= 8 else int(most > 1)
         return min(most, measured + warm), warm
 

@@ -112,7 +112,8 @@ class RunnerProcess:
         self._zygote_start = zygote.starts
         self._group = ProcessGroup(self.pid)
         self._left = 0  # processes of it that could not be ended
-        self._closed = False
+        self._killed = self._closed = False
+        self._counts_cpu_time = not device.own_memory
         self.channel = Channel(ours, trusted=False)
 
     def resume(self) -> None:
@@ -121,21 +122,22 @@ class RunnerProcess:
 
     def halt(self) -> None:
         """Tells the runner and all that it started to stop."""
-        if not self._closed:
+        if not self._killed:
             self._group.stop()
 
     def stop(self) -> float:
         """Stops the runner and all that it started. Returns the seconds of CPU time that it took until it stood still:
-        what is in a system call ends that first. Raises ProgramRuns if it goes on."""
+        what is in a system call ends that first. They are counted where the CPU does the work. Raises ProgramRuns if it
+        goes on."""
         self.halt()
-        before, pause = self.cpu_seconds(), _SHORTEST_PAUSE
+        before, pause = self.cpu_seconds() if self._counts_cpu_time else 0.0, _SHORTEST_PAUSE
         deadline = time.monotonic() + _STOP_SECONDS
         while self._group.is_running():
             if time.monotonic() > deadline:
                 raise ProgramRuns("the program cannot be stopped")
             time.sleep(pause)  # ever longer: it may need our core to stop, and other load wants that core, too
             pause = min(2 * pause, _LONGEST_PAUSE)
-        return max(0.0, self.cpu_seconds() - before)
+        return max(0.0, self.cpu_seconds() - before) if self._counts_cpu_time else 0.0
 
     def note_containment(self, active: tuple[str, ...]) -> None:
         """Takes note of the containment that the runner names, before any line of the program has run. Raises
@@ -215,13 +217,19 @@ class RunnerProcess:
         printed = self.last_output()
         return f"{_ending(status)}: {printed}" if printed else _ending(status)
 
+    def kill(self) -> None:
+        """Kills the runner with everything it started, and does not wait for their end, as `close` does."""
+        if not self._killed:
+            self._killed = True
+            self.channel.close()
+            self._group.kill()
+
     def close(self) -> None:
         """Kills the runner with everything it started, and removes its folder. Never raises: the verdict stands."""
         if self._closed:
             return
         self._closed = True
-        self.channel.close()
-        self._group.kill()
+        self.kill()
         try:
             self._reap()
         except InfraError as error:

@@ -119,6 +119,8 @@ class FreshProcesses:
             )
             judgement = judge.judge(source, in_full=in_full)
             judgement = replace(judgement, cost={**judgement.cost, "fork": fork_seconds})
+            for runner in runners:
+                runner.process.kill()  # their contexts on a GPU end side by side
             runners[1].end()
             judgement = self._after_fault(judgement, is_alone=True)
             return replace(judgement, containment=runners[1].process.active)

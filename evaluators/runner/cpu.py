@@ -47,10 +47,15 @@ class CpuRunner:
     def seed(self, seed: int) -> None:
         self._seed(seed)
 
-    def timed(self, model: Callable[..., Any], inputs: Sequence[Any], *, is_first: bool = False) -> tuple[Any, float]:
+    def timed(
+        self, model: Callable[..., Any], inputs: Sequence[Any], *, place: int = 0, is_alone: bool = False
+    ) -> tuple[Any, float]:
         start = perf_counter()
         output = model(*inputs)
         return output, perf_counter() - start
+
+    def tidy(self) -> None:
+        """Nothing to give back."""
 
     def tracer(self) -> None:
         return None

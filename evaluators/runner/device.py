@@ -36,9 +36,17 @@ class RunnerDevice(Protocol):
     def seed(self, seed: int) -> None:
         """Seeds every generator that the program may draw from."""
 
-    def timed(self, model: Callable[..., Any], inputs: Sequence[Any], *, is_first: bool = False) -> tuple[Any, float]:
+    def timed(
+        self, model: Callable[..., Any], inputs: Sequence[Any], *, place: int = 0, is_alone: bool = False
+    ) -> tuple[Any, float]:
         """Makes one call with cold caches and waits until the device is idle again. Returns the output and the seconds.
-        `is_first`: the first call of a burst comes after a wait, so it may take longer to reach the device."""
+
+        `place`: of the call in its burst. `is_alone`: it is the only one. That comes after a wait, so that it may take
+        longer to reach the device; the first of several only warms up."""
+
+    def tidy(self) -> None:
+        """Gives back memory that nothing uses any more, before a burst. Where a program's tensors lie then depends on
+        the burst alone, not on what was called before, in this process or the other."""
 
     def tracer(self) -> Tracer | None:
         """What records the kernels from now on; None if there is nothing that could."""

@@ -49,6 +49,10 @@ class Gate:
         places = zip(self._forms, offsets, strict=True) if has_room else ()
         self._copies = [nesting.view_at(form, self._spare, offset) for form, offset in places]
 
+    def forget(self) -> None:
+        """Frees the outputs of the last call."""
+        self._kept = []
+
     def call(
         self,
         model: Callable[..., Any],
@@ -61,7 +65,7 @@ class Gate:
         call's output, and where that will lie in the memory, one number a tensor; None if it has another form than
         expected. A tiny call runs one kernel of ours."""
         words, ticket = self._words.data_ptr(), message["ticket"]
-        self._kept = []
+        self.forget()
         spacers = [torch.empty(size, dtype=torch.uint8, device="cuda") for size in message["spacers"]]
         self._checked(self._wait(self._stream, words + GATE_GO, ticket, _EQUAL))
         ready()
