@@ -46,7 +46,7 @@ class CpuDevice:
     capability = ""
     own_memory = False
     calibrated_seconds = 0.0
-    looks_first = False
+    looks_first = starts_ahead = False
     shares_tensors = True
     clock: Clock = JudgeClock()
 

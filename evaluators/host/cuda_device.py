@@ -63,7 +63,7 @@ class CudaDevice:
 
     own_memory = True
     calibrated_seconds = 5e-3
-    looks_first = True
+    looks_first = starts_ahead = True
     shares_tensors = False
     clock: Clock = EventClock()
 

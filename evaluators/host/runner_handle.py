@@ -36,7 +36,8 @@ class RunnerHandle:
     """One runner. It serves a reference, a candidate, or the compilers of a build.
 
     Every operation takes its `timeout` in seconds and raises RunnerFailure unless the runner answers as it should.
-    `waited`: seconds for which its threads waited for a core during the last calls. `outputs`: those of its last burst.
+    `has_started`: it has taken hold of the device. `waited`: seconds for which its threads waited for a core during the
+    last calls. `outputs`: those of its last burst.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class RunnerHandle:
     ) -> None:
         """Forks the runner: see `RunnerProcess` and `Exchange`. Raises InfraError."""
         self.process = RunnerProcess(zygote, device, slot, side, limits, environment, writable)
+        self.has_started = False
         self.waited = 0.0
         self._exchange = Exchange(self.process, extensions)
         self._device = device
@@ -86,6 +88,7 @@ class RunnerHandle:
     def end_start(self, timeout: float) -> None:
         """Waits until the runner has started. Raises InfraError."""
         self._exchange.end_start(timeout)
+        self.has_started = True
 
     def load(self, source: str, entry: str, timeout: float) -> None:
         """Imports the program, which must define `entry`."""

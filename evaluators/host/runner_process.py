@@ -116,6 +116,11 @@ class RunnerProcess:
         self._counts_cpu_time = not device.own_memory
         self.channel = Channel(ours, trusted=False)
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether the zygote that forked it still holds it."""
+        return bool(self.pid) and self._zygote.starts == self._zygote_start and self._zygote.is_alive
+
     def resume(self) -> None:
         """Continues the runner and all that it started."""
         self._group.resume()

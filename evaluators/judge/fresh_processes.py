@@ -1,12 +1,17 @@
 """Starts fresh processes for one candidate at a time: one that only runs it, or a pair that is measured.
 
-The processes live no longer than one judgement, so that no candidate meets the remains of another.
+The processes live no longer than one judgement, so that no candidate meets the remains of another. On a GPU a pair
+takes 0.4 s to start and 0.1 s to end, for which a verdict that stands does not wait: both are done behind it
+(`turn_over`). The slot stays locked meanwhile, and the next pair is forked when nothing is left of the last one.
 """
 
 from __future__ import annotations
 
+import logging
 import math
 import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +19,7 @@ from configs.schema import LimitsConfig
 from evaluators.compile.cache import BuildCache
 from evaluators.compile.farm import Extensions
 from evaluators.compile.run_settings import build_environment, prepare_compilers, runner_limits, slot_of_unmeasured
-from evaluators.failures import RunnerFailure
+from evaluators.failures import InfraError, RunnerFailure
 from evaluators.host.device import Device, Slot
 from evaluators.host.host_check import check_host
 from evaluators.host.incidents import Incidents
@@ -30,6 +35,7 @@ from evaluators.tasks import TaskProgram
 from evaluators.tasks.shapes import shape_variants
 from evaluators.timing.presets import Preset
 
+_log = logging.getLogger(__name__)
 _LOOK_SECONDS = 60.0  # of a look beside others: all evaluators wait for the last one, and judge what takes longer
 
 
@@ -44,19 +50,31 @@ class FreshProcesses:
         self._device, self._limits, self._cache, self._incidents = device, limits, cache, incidents
         self._demands = demands
         self._zygote = ZygoteHandle(device, demands.containment)
+        self._behind: Future[None] | None = None
+        self._thread = ThreadPoolExecutor(1, "warpsmith-processes")
+        self._killed: list[RunnerHandle] = []  # the pair of the last judgement, until `turn_over`
+        self._ahead: list[RunnerHandle] = []  # started for the next one: its reference's, and maybe its candidate's
 
     def start(self) -> None:
         """Starts the zygote. Raises ContainmentError if the host does not contain programs as demanded."""
+        self.wait()
         self._zygote.start()
         if self._zygote.required:
             check_host(self._zygote, self._device, slot_of_unmeasured(), runner_limits(self._limits))
 
     def close(self) -> None:
         """Ends every process that was forked here."""
+        try:
+            self.wait()
+        except InfraError as error:
+            _log.warning("%s", error)
+        _close(self._take_ahead())
+        self._thread.shutdown()
         self._zygote.close()
 
     def prepare_compilers(self, source: str) -> None:
         """Does once what every process would do for itself before it compiles like this source. Raises InfraError."""
+        self.wait()
         prepare_compilers(self._zygote, source)
 
     def look(
@@ -67,6 +85,7 @@ class FreshProcesses:
         `beside_others`: other programs run on the device meanwhile. Then None is also returned for a failure that may
         come from them. Raises InfraError and Unbuilt.
         """
+        self.wait()
         runner = self._fork(slot, 1, artifact)
         seconds = self._limits.build_seconds if artifact else self._limits.start_seconds
         try:
@@ -97,15 +116,21 @@ class FreshProcesses:
     ) -> Judgement:
         """The judgement of one pair of processes. Without `in_full` it is timed again with the fewest checks.
 
-        Raises InfraError and Unbuilt.
+        The slot must be held until `turn_over` releases it. Raises InfraError and Unbuilt.
         """
+        self.wait()
+        self._end_killed()
         start = time.perf_counter()
         runners: list[RunnerHandle] = []
         try:
             if artifact:
                 self.prepare_compilers(source)
-            runners.append(self._fork(slot, 0, None))
-            runners.append(self._fork(slot, 1, artifact))
+            runners += self._take_ahead()
+            if artifact:
+                _close(runners[1:])  # one started ahead may not write where the artifact lies
+                del runners[1:]
+            for side in range(len(runners), 2):
+                runners.append(self._fork(slot, side, artifact if side else None))
             fork_seconds = time.perf_counter() - start
             judge = Judge(
                 program,
@@ -119,14 +144,69 @@ class FreshProcesses:
             )
             judgement = judge.judge(source, in_full=in_full)
             judgement = replace(judgement, cost={**judgement.cost, "fork": fork_seconds})
+            judgement = replace(judgement, containment=runners[1].process.active)
             for runner in runners:
                 runner.process.kill()  # their contexts on a GPU end side by side
+            if self._device.starts_ahead and judgement.outcome is Outcome.OK:
+                self._killed, runners = runners, []
+                return judgement
             runners[1].end()
-            judgement = self._after_fault(judgement, is_alone=True)
-            return replace(judgement, containment=runners[1].process.active)
+            return self._after_fault(judgement, is_alone=True)
         finally:
-            for runner in runners:
-                runner.close()
+            _close(runners)
+
+    def turn_over(self, slot: Slot, release: Callable[[], None], *, candidate: bool) -> None:
+        """Ends what is left of the last judgement, starts the reference's process of the next one, and maybe a
+        `candidate`'s without an artifact, and releases the slot then. The caller need not wait for that if a program
+        was measured."""
+        if not self._killed:
+            release()
+            return
+
+        def work() -> None:
+            try:
+                self._end_killed()
+                self._start_ahead(slot, 1 + candidate)
+            finally:
+                release()
+
+        self._behind = self._thread.submit(work)
+
+    def wait(self) -> None:
+        """Waits for what is done behind the last verdict. Raises InfraError if something is left of its programs."""
+        behind, self._behind = self._behind, None
+        if behind is not None:
+            behind.result()
+
+    def _end_killed(self) -> None:
+        """Ends the processes of the last judgement. Raises InfraError if something that they started is still there."""
+        killed, self._killed = self._killed, []
+        try:
+            for runner in killed:
+                runner.end()
+        finally:
+            _close(killed)
+
+    def _start_ahead(self, slot: Slot, count: int) -> None:
+        """Starts so many processes of the next judgement, if it can. What fails here is not needed yet."""
+        self._ahead = []
+        try:
+            for side in range(count):
+                self._ahead.append(self._fork(slot, side, None))
+                self._ahead[-1].begin_start()
+            for runner in self._ahead:
+                runner.end_start(self._limits.start_seconds)
+        except InfraError as error:
+            _log.info("no process is started ahead: %s", error)
+            _close(self._take_ahead())
+
+    def _take_ahead(self) -> list[RunnerHandle]:
+        """The processes that were started ahead, if their zygote still runs."""
+        ahead, self._ahead = self._ahead, []
+        if all(runner.process.is_alive for runner in ahead):
+            return ahead
+        _close(ahead)
+        return []
 
     def _fork(self, slot: Slot, side: int, artifact: Artifact | None) -> RunnerHandle:
         """The reference's process (side 0), or the candidate's (1), which may load the extensions of its artifact."""
@@ -156,3 +236,8 @@ class FreshProcesses:
         start = time.perf_counter()
         self._device.check_health()
         return replace(judgement, cost={**judgement.cost, "health": time.perf_counter() - start})
+
+
+def _close(runners: Sequence[RunnerHandle]) -> None:
+    for runner in runners:
+        runner.close()

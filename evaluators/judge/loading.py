@@ -96,11 +96,13 @@ class Loading:
         return Loaded(init_inputs, calibration, findings)
 
     def _start_runners(self) -> None:
-        """Starts both runners at the same time: each needs seconds to take hold of the device."""
+        """Starts both runners at the same time, unless they have been started: each needs some time to take hold of the
+        device."""
         with self._pair.costs("start"):
-            for runner in self._pair.runners:
+            waiting = [runner for runner in self._pair.runners if not runner.has_started]
+            for runner in waiting:
                 runner.begin_start()
-            for runner in self._pair.runners:
+            for runner in waiting:
                 runner.end_start(self._timeout)
 
     def _bind(self, seed: int, init_inputs: list[Any]) -> None:

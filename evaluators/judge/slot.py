@@ -83,7 +83,7 @@ class MeasuringSlot:
         self._learn_health()
         for _ in range(_ATTEMPTS):
             start = time.time()
-            with self._held() as slot:
+            with self._held(artifact) as slot:
                 judgement = self._judge(slot, program, source, preset, artifact, passed_look=passed_look)
             failed = self._failures_since(start)
             if not failed:
@@ -92,8 +92,10 @@ class MeasuringSlot:
         return judgement
 
     @contextmanager
-    def _held(self) -> Iterator[Slot]:
-        """Within this block, the slot is ours and the judge works on its own cores."""
+    def _held(self, artifact: Artifact | None) -> Iterator[Slot]:
+        """Within this block, the slot is ours and the judge works on its own cores. What comes after a judgement is
+        taken to be as the one that comes now: with an `artifact`, or without."""
+        self._processes.wait()  # it may still hold the slot
         slot = self._device.acquire(_SLOT_SECONDS)
         threads, cores = torch.get_num_threads(), os.sched_getaffinity(0)
         torch.set_num_threads(self._device.threads)
@@ -103,7 +105,7 @@ class MeasuringSlot:
         finally:
             torch.set_num_threads(threads)
             os.sched_setaffinity(0, cores)
-            self._device.release()
+            self._processes.turn_over(slot, self._device.release, candidate=artifact is None)
 
     def _judge(
         self,

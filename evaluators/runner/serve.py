@@ -121,7 +121,8 @@ class Runner:
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         sys.modules[name] = module
-        self.originals = Originals((self, self.channel, self.device))
+        if name == "candidate":  # nothing that a reference does is in question
+            self.originals = Originals((self, self.channel, self.device))
         spec.loader.exec_module(module)
         self.kind = getattr(module, message["entry"], None)
         if self.kind is None:
