@@ -18,8 +18,9 @@ from evaluators.reward import FASTER
 from evaluators.stored.baselines import existing_baselines
 
 _DEFENCES = {
-    "fork": "two contained processes",
-    "start": "their GPU contexts",
+    "turn_over": "a wait for fresh processes, right after a verdict",
+    "fork": "two contained processes, if none wait",
+    "start": "their GPU contexts, if none wait",
     "calibrate": "clocks up, each process calibrated",
     "load_reference": "a reference process of its own",
     "new_weights": "new weights after construction",
@@ -147,10 +148,13 @@ def _recovery(about: list[dict[str, Any]]) -> None:
 def _speed(rows: list[dict[str, Any]], about: list[dict[str, Any]]) -> None:
     taken = [row["cost"]["total"] - row["cost"].get("build", 0.0) for row in rows]
     good = [seconds for seconds, row in zip(taken, rows, strict=True) if row["outcome"] == "ok"]
+    waited = [row["cost"].get("turn_over", 0.0) for row in rows if row["outcome"] == "ok"]
+    of_idle = [seconds - before for seconds, before in zip(good, waited, strict=True)]
     lines = [
         ["evaluated, of the usable programs", f"{len(rows)} of {about[0]['usable']}"],
         ["seconds from artifact to verdict, median", f"{median(taken):.2f}"],
         ["the same, correct programs alone", f"{median(good):.2f}"],
+        ["the same, if no verdict came right before", f"{median(of_idle):.2f}"],
         ["the slowest tenth takes at least", f"{sorted(taken)[int(0.9 * len(taken))]:.2f}"],
         [
             "an identical candidate again, longest, ms",

@@ -121,6 +121,11 @@ class RunnerProcess:
         """Whether the zygote that forked it still holds it."""
         return bool(self.pid) and self._zygote.starts == self._zygote_start and self._zygote.is_alive
 
+    @property
+    def stays_together(self) -> bool:
+        """Whether no process that it started can leave its group, which is signalled and killed as a whole."""
+        return self._group.holds_all
+
     def resume(self) -> None:
         """Continues the runner and all that it started."""
         self._group.resume()

@@ -2,7 +2,8 @@
 
 The processes live no longer than one judgement, so that no candidate meets the remains of another. On a GPU a pair
 takes 0.4 s to start and 0.1 s to end, for which a verdict that stands does not wait: both are done behind it
-(`turn_over`). The slot stays locked meanwhile, and the next pair is forked when nothing is left of the last one.
+(`turn_over`). The slot stays locked meanwhile. The next pair is forked when nothing is left of the last one, or, where
+no process can leave its group, as soon as the last one has been killed.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -164,16 +166,21 @@ class FreshProcesses:
             return
 
         def work() -> None:
+            stays_together = all(runner.process.stays_together for runner in self._killed)
             try:
+                if stays_together:
+                    self._begin_ahead(slot, 1 + candidate)
                 self._end_killed()
-                self._start_ahead(slot, 1 + candidate)
+                if not stays_together:
+                    self._begin_ahead(slot, 1 + candidate)
+                self._end_start_ahead()
             finally:
                 release()
 
         self._behind = self._thread.submit(work)
 
     def wait(self) -> None:
-        """Waits for what is done behind the last verdict. Raises InfraError if something is left of its programs."""
+        """Waits for what `turn_over` does. Raises InfraError if something is left of the last programs."""
         behind, self._behind = self._behind, None
         if behind is not None:
             behind.result()
@@ -187,15 +194,23 @@ class FreshProcesses:
         finally:
             _close(killed)
 
-    def _start_ahead(self, slot: Slot, count: int) -> None:
-        """Starts so many processes of the next judgement, if it can. What fails here is not needed yet."""
-        self._ahead = []
-        try:
+    def _begin_ahead(self, slot: Slot, count: int) -> None:
+        """Forks so many processes of the next judgement, if it can: what fails here is not needed yet."""
+        with self._not_needed_yet():
             for side in range(count):
                 self._ahead.append(self._fork(slot, side, None))
                 self._ahead[-1].begin_start()
+
+    def _end_start_ahead(self) -> None:
+        with self._not_needed_yet():
             for runner in self._ahead:
                 runner.end_start(self._limits.start_seconds)
+
+    @contextmanager
+    def _not_needed_yet(self) -> Iterator[None]:
+        """Within this block a failure costs the processes that were started ahead, and nothing else."""
+        try:
+            yield
         except InfraError as error:
             _log.info("no process is started ahead: %s", error)
             _close(self._take_ahead())

@@ -81,6 +81,9 @@ class MeasuringSlot:
         `passed_look`: `look` found no failure. Raises InfraError and Unbuilt.
         """
         self._learn_health()
+        waited = time.perf_counter()
+        self._processes.wait()
+        waited = time.perf_counter() - waited
         for _ in range(_ATTEMPTS):
             start = time.time()
             with self._held(artifact) as slot:
@@ -89,7 +92,7 @@ class MeasuringSlot:
             if not failed:
                 break
             _log.info("%s: measured again, since %s failed meanwhile", program.task.id, " ".join(failed))
-        return judgement
+        return replace(judgement, cost={"turn_over": waited, **judgement.cost})
 
     @contextmanager
     def _held(self, artifact: Artifact | None) -> Iterator[Slot]:

@@ -15,6 +15,7 @@ from evaluators.evaluator import Evaluator
 from evaluators.failures import InfraError
 from evaluators.host.cpu_device import CpuDevice
 from evaluators.host.runner_handle import RunnerHandle
+from evaluators.host.runner_process import RunnerProcess
 from evaluators.host.zygote_handle import ZygoteHandle
 from evaluators.records import Outcome
 from tests.evaluators.sources import TWICE, model, reference_of
@@ -93,7 +94,9 @@ def test_a_verdict_does_not_wait_and_the_slot_is_locked_until_all_is_done(ahead,
             other.release()
 
 
-def test_nothing_is_forked_before_the_last_pair_is_gone(ahead, monkeypatch) -> None:
+@pytest.mark.parametrize("stays", [True, False])
+def test_the_next_pair_is_forked_when_nothing_of_the_last_one_can_be_left(ahead, monkeypatch, stays) -> None:
+    monkeypatch.setattr(RunnerProcess, "stays_together", property(lambda self: stays))
     order, end, fork = [], RunnerHandle.end, ZygoteHandle.request
 
     def ended(self):
@@ -110,7 +113,8 @@ def test_nothing_is_forked_before_the_last_pair_is_gone(ahead, monkeypatch) -> N
     monkeypatch.setattr(ZygoteHandle, "request", requested)
     assert judged(ahead) is Outcome.OK
     settle(ahead)
-    assert order == [("forked", True)] * 2 + [("ended", False)] * 2 + [("forked", True)] * 2
+    forked, ended = [("forked", True)] * 2, [("ended", False)] * 2
+    assert order == forked + (forked + ended if stays else ended + forked)
 
 
 def test_what_is_left_of_a_program_is_told_before_anything_else_is_measured(ahead, monkeypatch) -> None:
