@@ -117,10 +117,9 @@ def evaluator_class() -> Any:
             return self.asked
 
         def evaluate(self, request: Any) -> Verdict:
-            digest, number = (
-                request.candidate.digest,
-                len([one for one, _ in self.asked if one == request.candidate.digest]),
-            )
+            digest = request.candidate.digest
+            number = len([one for one, _ in self.asked if one == digest])
+            number = max(number, int(request.again))  # another evaluator may have made the first measurement
             self.asked.append((digest, request.again))
             entry = self.script[digest][min(number, len(self.script[digest]) - 1)]
             if entry == never:
