@@ -14,7 +14,7 @@ from evaluators.judge.build_then_judge import BuildThenJudge
 from evaluators.timing.presets import PRESETS, TimeBudget
 
 LIMITS = LimitsConfig(
-    start_seconds=4.0, call_seconds=2.0, build_seconds=120.0, memory_gib=1.0, gpu_memory_gib=4.0, output_mib=16.0
+    start_seconds=3.0, call_seconds=2.0, build_seconds=120.0, memory_gib=1.0, gpu_memory_gib=4.0, output_mib=16.0
 )
 
 
