@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 
 from evaluators.sandbox.process_counts import children_of, is_running, members_of
@@ -25,6 +26,13 @@ class ProcessGroup:
         self.gone = False  # the runner and all that it started are reaped: its number may be another process's
         self._process = os.pidfd_open(leader)
         self._paused: list[int] = []
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the runner itself has ended."""
+        poll = select.poll()
+        poll.register(self._process, select.POLLIN)
+        return self.gone or bool(poll.poll(0))
 
     def stop(self) -> None:
         """Stops all processes of the group."""

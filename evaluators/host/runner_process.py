@@ -118,8 +118,9 @@ class RunnerProcess:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the zygote that forked it still holds it."""
-        return bool(self.pid) and self._zygote.starts == self._zygote_start and self._zygote.is_alive
+        """Whether it runs, and the zygote that forked it, too."""
+        is_held = bool(self.pid) and self._zygote.starts == self._zygote_start and self._zygote.is_alive
+        return is_held and not self._killed and not self._group.has_ended
 
     @property
     def stays_together(self) -> bool:

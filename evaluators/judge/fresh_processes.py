@@ -216,7 +216,7 @@ class FreshProcesses:
             _close(self._take_ahead())
 
     def _take_ahead(self) -> list[RunnerHandle]:
-        """The processes that were started ahead, if their zygote still runs."""
+        """The processes that were started ahead, if all of them still run."""
         ahead, self._ahead = self._ahead, []
         if all(runner.process.is_alive for runner in ahead):
             return ahead

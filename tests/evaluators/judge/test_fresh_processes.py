@@ -138,6 +138,18 @@ def test_a_program_that_fails_has_its_processes_ended_at_once(ahead, forks) -> N
     assert not any(is_there(process) for _, process in forks)
 
 
+def test_a_process_that_ended_while_it_waited_is_not_used(ahead, forks) -> None:
+    assert judged(ahead) is Outcome.OK
+    settle(ahead)
+    os.kill(forks[-1][1], signal.SIGKILL)
+    asked, evaluate = [], ahead._judging.judge
+    ahead._judging.judge = lambda *arguments, **options: (asked.append(1), evaluate(*arguments, **options))[1]
+    assert judged(ahead) is Outcome.OK
+    settle(ahead)
+    assert len(asked) == 1, "no second attempt"
+    assert len(forks) == 2 + 2 + 2 + 2
+
+
 def test_processes_of_a_zygote_that_died_are_not_used(ahead, forks) -> None:
     assert judged(ahead) is Outcome.OK
     settle(ahead)
