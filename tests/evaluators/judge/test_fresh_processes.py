@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import threading
 import time
@@ -142,6 +143,7 @@ def test_a_process_that_ended_while_it_waited_is_not_used(ahead, forks) -> None:
     assert judged(ahead) is Outcome.OK
     settle(ahead)
     os.kill(forks[-1][1], signal.SIGKILL)
+    select.select([os.pidfd_open(forks[-1][1])], [], [], 10.0)
     asked, evaluate = [], ahead._judging.judge
     ahead._judging.judge = lambda *arguments, **options: (asked.append(1), evaluate(*arguments, **options))[1]
     assert judged(ahead) is Outcome.OK
