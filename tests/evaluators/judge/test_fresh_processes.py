@@ -83,12 +83,12 @@ def test_a_verdict_does_not_wait_and_the_slot_is_locked_until_all_is_done(ahead,
     assert judged(ahead) is Outcome.OK
     try:
         for other in others[1:]:
-            other.acquire(1.0)
+            other.acquire(60.0)
         with pytest.raises(TimeoutError):
             others[0].acquire(0.1)
         may_end.set()
         settle(ahead)
-        others[0].acquire(1.0)
+        others[0].acquire(60.0)
     finally:
         may_end.set()
         for other in others:
