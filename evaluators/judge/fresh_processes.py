@@ -1,9 +1,9 @@
 """Starts fresh processes for one candidate at a time: one that only runs it, or a pair that is measured.
 
 The processes live no longer than one judgement, so that no candidate meets the remains of another. On a GPU a pair
-takes 0.4 s to start and 0.1 s to end, for which a verdict that stands does not wait: both are done behind it
-(`turn_over`). The slot stays locked meanwhile. The next pair is forked when nothing is left of the last one, or, where
-no process can leave its group, as soon as the last one has been killed.
+takes some tenths of a second to start and to end, for which a verdict that stands does not wait: both are done behind
+it (`turn_over`). The slot stays locked meanwhile. The next pair is forked when nothing is left of the last one, or,
+where no process can leave its group, as soon as the last one has been killed.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class FreshProcesses:
         """Ends every process that was forked here."""
         try:
             self.wait()
-        except InfraError as error:
+        except (InfraError, OSError) as error:
             _log.warning("%s", error)
         _close(self._take_ahead())
         self._thread.shutdown()
@@ -211,7 +211,7 @@ class FreshProcesses:
         """Within this block a failure costs the processes that were started ahead, and nothing else."""
         try:
             yield
-        except InfraError as error:
+        except (InfraError, OSError) as error:
             _log.info("no process is started ahead: %s", error)
             _close(self._take_ahead())
 

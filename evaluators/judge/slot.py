@@ -81,10 +81,11 @@ class MeasuringSlot:
         `passed_look`: `look` found no failure. Raises InfraError and Unbuilt.
         """
         self._learn_health()
-        waited = time.perf_counter()
-        self._processes.wait()
-        waited = time.perf_counter() - waited
+        waited = 0.0
         for _ in range(_ATTEMPTS):
+            asked = time.perf_counter()
+            self._processes.wait()  # what is done behind the last verdict still holds the slot
+            waited += time.perf_counter() - asked
             start = time.time()
             with self._held(artifact) as slot:
                 judgement = self._judge(slot, program, source, preset, artifact, passed_look=passed_look)
@@ -98,7 +99,6 @@ class MeasuringSlot:
     def _held(self, artifact: Artifact | None) -> Iterator[Slot]:
         """Within this block, the slot is ours and the judge works on its own cores. What comes after a judgement is
         taken to be as the one that comes now: with an `artifact`, or without."""
-        self._processes.wait()  # it may still hold the slot
         slot = self._device.acquire(_SLOT_SECONDS)
         threads, cores = torch.get_num_threads(), os.sched_getaffinity(0)
         torch.set_num_threads(self._device.threads)

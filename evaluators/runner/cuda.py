@@ -16,6 +16,7 @@ import torch
 from cuda.bindings import driver
 from torch import Tensor, nn
 
+from evaluators.runner.device import launches_before
 from evaluators.runner.tracer import Tracer
 from evaluators.shared.construct import construct
 from evaluators.shared.cuda_memory import attach
@@ -24,7 +25,6 @@ _Event = torch._C._CudaEventBase  # there is no Python above it that could be re
 
 _FLUSHES = 20  # take longer than a launch in a process that has just waited
 _COVERING = 4  # take longer than some launches in a process that has just launched the same
-_TURNS = 4  # of launches: see `timed`
 
 
 class CudaRunner:
@@ -99,14 +99,10 @@ class CudaRunner:
     def timed(
         self, model: Callable[..., Any], inputs: Sequence[Any], *, place: int = 0, is_alone: bool = False
     ) -> tuple[Any, float]:
-        """The driver makes launches in turns of four, which are not alike: four kernels took 10.0 µs or 11.1 µs on one
-        H200, by the number of launches that the process had made before (`python -m benchmarks.launches`). A process
-        would stay in one turn, its program's own launches included, if their number is a multiple of four. With as many
-        more launches before each call as its place says, modulo four, calls go through all turns alike."""
         spacers = [self._empty(size, dtype=torch.uint8, device=self._device) for size in self._random_sizes()]
         self._reset_persisting()
         self.finish()
-        for _ in range(place % _TURNS):
+        for _ in range(launches_before(place)):
             self._launch()
         for _ in range(_FLUSHES if is_alone else _COVERING):  # a process that has just waited takes longer to launch
             self._flush()  # still runs when the call's first kernel is launched, so that the launch takes no time

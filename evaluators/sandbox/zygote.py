@@ -263,9 +263,7 @@ def main(descriptor: int) -> None:
         import evaluators.runner.cuda
         import evaluators.runner.gate
     with contextlib.suppress(ImportError):
-        import cupti.cupti  # noqa: F401  (which takes a runner 0.2 s)
-    with contextlib.suppress(OSError):
-        ctypes.CDLL("libcuda.so.1")  # mapped, not initialised: no fork could use it then
+        import cupti.cupti  # noqa: F401  (which would take every runner some time)
 
     torch.set_num_threads(1)
     gc.collect()
