@@ -16,8 +16,8 @@ import torch
 from cuda.bindings import driver
 from torch import Tensor, nn
 
-from evaluators.runner.device import launches_before
 from evaluators.runner.tracer import Tracer
+from evaluators.runner.turns import launches_before
 from evaluators.shared.construct import construct
 from evaluators.shared.cuda_memory import attach
 

@@ -55,20 +55,6 @@ class RunnerDevice(Protocol):
         """Waits until the device has done all its work."""
 
 
-LAUNCH_TURNS = 4
-
-
-def launches_before(place: int) -> int:
-    """How many launches more come before the call at this place of a burst.
-
-    A GPU's driver makes launches in turns of four that are not alike: on one H200 the same four kernels took 9.8 µs or
-    10.7 µs by the number of launches before them (`python -m benchmarks.launches`). If a call's own launches are a
-    multiple of four, all calls of a process have the same turn. The launches added here sum up to the triangular
-    numbers, so that eight calls in a row have each turn twice, however many launches a call has.
-    """
-    return place % LAUNCH_TURNS
-
-
 def runner_device(options: dict[str, Any]) -> RunnerDevice:
     """The runner's half of a device, from the judge's `Device.runner_options`."""
     arguments = {name: value for name, value in options.items() if name != "kind"}

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from evaluators.runner.device import LAUNCH_TURNS, launches_before
+from evaluators.runner.turns import LAUNCH_TURNS, launches_before
 
 
 @pytest.mark.parametrize("launches", range(1, 2 * LAUNCH_TURNS + 1))
