@@ -42,8 +42,8 @@ class RunnerPair:
     """The reference's and the candidate's runner, with memory for inputs and outputs of one form bound on both.
 
     `has_gates`: whether the judge alone can time calls (`run_gated`). `most_calls`: for how many calls of a burst there
-    is memory. `unasked_seconds`: CPU seconds that the candidate's process took while only the reference had been asked
-    for anything.
+    is memory. `last_was_candidate`: whether the last burst was the candidate's. `unasked_seconds`: CPU seconds that the
+    candidate's process took while only the reference had been asked for anything.
     """
 
     def __init__(self, device: Device, reference: RunnerHandle, candidate: RunnerHandle, task: str) -> None:
@@ -53,6 +53,7 @@ class RunnerPair:
         self.costs = Costs()
         self.spec: nesting.Spec = {}
         self.most_calls = 0
+        self.last_was_candidate = False
         self.unasked_seconds = 0.0
         self.has_gates = False
         self._gated: dict[int, list[Tensor]] = {}  # outputs of the last calls, if these were behind gates
@@ -209,6 +210,7 @@ class RunnerPair:
 
     def _run_burst(self, side: int, seeds: list[int], timeout: float, warm: int, first: int = 0) -> Burst:
         runner = self.runners[side]
+        self.last_was_candidate = side == _CANDIDATE
         if side == _REFERENCE:
             before = self.runners[_CANDIDATE].process.cpu_seconds()
             with reference_errors_as_infra(self.task):

@@ -184,10 +184,16 @@ class TimedCalls:
         return done
 
     def _time_alone(self) -> BurstPair:
-        """One single call of each side, for the guard to compare with the calls of a burst."""
+        """One single call of each side, for the guard to compare with the calls of a burst.
+
+        Each comes right after a call of its own side, as all but the first of a burst do: it finds the memory that it
+        works in, and its code, in the caches. What it cannot have is the inputs of later calls."""
         with self._pair.costs("alone"):
-            done = self._round(1, candidate_first=random.random() < 0.5)
-        return done.reference, done.candidate
+            follows = self._pair.last_was_candidate
+            first = self._round(1, candidate_first=follows)
+            second = self._round(1, candidate_first=not follows)
+        reference, candidate = (second, first) if follows else (first, second)
+        return reference.reference, candidate.candidate
 
     def _time_gated(self, samples: _Samples, most: int) -> None:
         """At most so many calls of both sides behind gates, on fresh inputs, every output compared; as many as are

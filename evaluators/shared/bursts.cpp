@@ -80,11 +80,23 @@ struct Program {
   PyObject *model, *inputs, *prepare, *seed, *places;
 };
 
+// Adds where the tensors of an output lie. False if it has another form than expected, or with an exception set.
+bool add_places(const Program& program, PyObject* output, std::string& places) {
+  const Owned offsets(PyObject_CallOneArg(program.places, output));
+  if (!offsets.get() || offsets.get() == Py_None) return false;
+  const Py_ssize_t count = PySequence_Size(offsets.get());
+  for (Py_ssize_t index = 0; index < count; ++index) {
+    const Owned offset(PySequence_GetItem(offsets.get(), index));
+    const int64_t value = offset.get() ? PyLong_AsLongLong(offset.get()) : -1;
+    if (PyErr_Occurred()) return false;
+    append(places, value);
+  }
+  return count >= 0;
+}
+
 // Makes the calls and adds to the reply. Returns None, or a tuple that holds the first output of another form than
 // expected, or null with an exception set.
 PyObject* make_calls(const Program& program, const std::vector<uint64_t>& request, std::string& reply) {
-  std::vector<Owned> outputs;
-  outputs.reserve(request.size());
   std::string places;
   for (size_t call = 1; call < request.size(); ++call) {
     PyObject* arguments = PyList_GetItem(program.inputs, static_cast<Py_ssize_t>(request[0] + call - 1));
@@ -94,24 +106,10 @@ PyObject* make_calls(const Program& program, const std::vector<uint64_t>& reques
         !Owned(PyObject_CallOneArg(program.seed, seed.get())).get())
       return nullptr;
     const double start = now();
-    Owned output(PyObject_Call(program.model, arguments, nullptr));
-    const double end = now();
+    const Owned output(PyObject_Call(program.model, arguments, nullptr));
     if (!output.get()) return nullptr;
-    append(reply, end - start);
-    outputs.push_back(std::move(output));
-  }
-  for (Owned& output : outputs) {
-    const Owned offsets(PyObject_CallOneArg(program.places, output.get()));
-    if (!offsets.get()) return nullptr;
-    if (offsets.get() == Py_None) return PyTuple_Pack(1, output.get());
-    const Py_ssize_t count = PySequence_Size(offsets.get());
-    if (count < 0) return nullptr;
-    for (Py_ssize_t index = 0; index < count; ++index) {
-      const Owned offset(PySequence_GetItem(offsets.get(), index));
-      const int64_t value = offset.get() ? PyLong_AsLongLong(offset.get()) : -1;
-      if (PyErr_Occurred()) return nullptr;
-      append(places, value);
-    }
+    if (!add_places(program, output.get(), places)) return PyErr_Occurred() ? nullptr : PyTuple_Pack(1, output.get());
+    append(reply, now() - start);  // with the copy of an output that lies elsewhere
   }
   reply += places;
   Py_RETURN_NONE;

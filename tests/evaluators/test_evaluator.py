@@ -48,6 +48,15 @@ def test_an_output_whose_memory_holds_conjugates_or_negatives_is_right(evaluator
     assert verdict.outcome is Outcome.OK, verdict.message
 
 
+def test_the_copy_of_an_output_that_lies_elsewhere_is_in_the_time_of_its_call(evaluator) -> None:
+    if evaluator.device.arch != "cpu":
+        pytest.skip("on a GPU every output is copied, after the call's time")
+    task = task_of(model("return -x[0]"), top="n = 600")
+    verdict = evaluator.evaluate(task, model("return torch._neg_view(x[0])", name="ModelNew"))
+    assert verdict.outcome is Outcome.OK, verdict.message
+    assert verdict.timing.clock_disagreement < 0.25
+
+
 def half_and_double(evaluator: Evaluator, more: str = "") -> tuple[Verdict, Verdict]:
     """The verdicts on a program that does half of the reference's work, and on one that does twice as much."""
     half, double = "2 * torch.tanh(x[0] @ self.w)", "sum(torch.tanh(x[0] @ self.w) for _ in range(4)) / 2"

@@ -1,4 +1,4 @@
-"""The length of a burst depends on how long a call of both programs takes."""
+"""The length of a burst depends on how long a call of both programs takes; single calls find warm caches."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from evaluators.judge.pair import RunnerPair
+from evaluators.judge.timed_calls import TimedCalls
 from evaluators.records import Outcome
 from evaluators.timing.presets import ClearlySlow, PairBudget
 from tests.evaluators.sources import model, reference_of, task_of
@@ -47,3 +49,31 @@ def test_sampling_ends_early_for_a_slow_program_alone(evaluator, monkeypatch) ->
     assert (slower.timing.stopped_by, slower.timing.pairs) == ("slow", 10)
     assert slower.speedup < 0.5
     assert (alike.timing.stopped_by, alike.timing.pairs) == ("pairs", 16)
+
+
+def test_a_single_call_comes_right_after_a_call_of_its_own_side(evaluator, monkeypatch) -> None:
+    """Else an honest program that works in much memory seems to save in bursts what it only finds in the caches."""
+    if evaluator.device.arch != "cpu":
+        pytest.skip("calls behind gates take their place")
+    bursts, alone = [], []
+    run_burst, time_alone = RunnerPair._run_burst, TimedCalls._time_alone
+
+    def spy_burst(self, side, *args):
+        bursts.append((side, run_burst(self, side, *args)))
+        return bursts[-1][1]
+
+    def spy_alone(self):
+        alone.append(time_alone(self))
+        return alone[-1]
+
+    monkeypatch.setattr(RunnerPair, "_run_burst", spy_burst)
+    monkeypatch.setattr(TimedCalls, "_time_alone", spy_alone)
+    task = task_of(model("return torch.tanh(x[0])"), top="n = 162\nother = 1")  # no other test has it
+    assert evaluator.evaluate(task, reference_of(task)).outcome is Outcome.OK
+    sides, places = [side for side, _ in bursts], {id(burst): place for place, (_, burst) in enumerate(bursts)}
+    assert len(alone) > 10
+    for pair in alone:
+        for side, burst in enumerate(pair):
+            assert len(burst.own) == 1
+            place = places[id(burst)]
+            assert sides[place - 1 : place + 1] == [side, side]
