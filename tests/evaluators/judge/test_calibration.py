@@ -136,7 +136,7 @@ def test_the_candidate_finds_no_reference_in_its_process(device, limits, finds) 
     with Evaluator(arch="cpu", limits=limits) as evaluator:
         evaluator.device.calibrated_seconds = 1e-2
         verdict = evaluator.evaluate(TASK, candidate)
-        assert verdict.outcome is Outcome.OK, verdict.message
+        assert verdict.outcome is Outcome.OK, verdict.message or verdict.guard
 
 
 def test_a_reference_whose_form_changes_is_our_failure_with_calibration_too(device, limits) -> None:

@@ -82,7 +82,7 @@ def test_failing_at_another_shape_is_wrong_where_shapes_are_required(strict) -> 
     assert verdict.message.startswith("at n = 40: ")
     assert verdict.speedups == {}
     general = strict.evaluate(TASK, program(0.001))
-    assert general.outcome is Outcome.OK, general.message
+    assert general.outcome is Outcome.OK, general.message or general.guard
     assert [finding.kind for finding in general.guard] == ["text"]  # it reads a clock
 
 
