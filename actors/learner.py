@@ -20,6 +20,7 @@ from ray.exceptions import RayError, RayTaskError
 from actors.start import start_actor
 from actors.weight_transport import BROADCAST, HOST, SHARED, BroadcastChannel, ByBroadcast, DeviceMemory, gpu_id, share
 from configs.schema import ContrastiveConfig, RunConfig
+from learners.checkpoint_files import CheckpointFolder, WrittenFile
 from learners.engine import LearnerEngine
 from learners.records import Sample
 from learners.weights import WeightManifest, pack_parts
@@ -69,6 +70,28 @@ class LearnerRank:
     def call(self, method: str, *arguments: Any) -> Any:
         """Calls a method of the engine."""
         return getattr(self._engine, method)(*arguments)
+
+    def save(self, place: str) -> list[WrittenFile]:
+        """Writes this rank's files of a checkpoint to its folder; see `LearnerGroup.save`."""
+        with CheckpointFolder(place).new_files(self._engine.rank) as (folder, written):
+            self._engine.save(folder)
+        return written
+
+    def export(self, place: str, below: str) -> list[WrittenFile]:
+        """Writes this rank's files of the policy as a Hugging Face folder; see `LearnerGroup.export`."""
+        with CheckpointFolder(place).new_files(self._engine.rank, below=below) as (folder, written):
+            self._engine.export(folder)
+        return written
+
+    def check(self, place: str, files: Sequence[WrittenFile]) -> None:
+        """Reads back what another rank wrote."""
+        CheckpointFolder(place).check(files)
+
+    def load(self, place: str, files: Sequence[WrittenFile]) -> None:
+        """Continues from a checkpoint whose files it checks first; in a shared folder each rank checks some."""
+        share = slice(self._engine.rank, None, self._engine.world_size)
+        with CheckpointFolder(place).local_copy(files, share) as folder:
+            self._engine.load(folder)
 
     def set_version(self, version: int) -> None:
         """Sets the policy version, which checkpoints carry."""
@@ -204,17 +227,33 @@ class LearnerGroup:
         """Returns cached GPU memory that nothing uses, for the other processes on the GPU."""
         self._call_engines("release_memory")
 
-    def save(self, folder: str) -> None:
-        """Writes a checkpoint to a folder that all ranks can reach."""
-        self._call_engines("save", folder)
+    def save(self, place: str) -> list[WrittenFile]:
+        """Writes a checkpoint, every rank its own files, into a folder that all ranks see: a path, or a URI.
 
-    def load(self, folder: str) -> None:
-        """Continues from a checkpoint."""
-        self._call_engines("load", folder)
+        Returns all files. Each was read back, by another rank than its writer if there are several.
 
-    def export(self, folder: str) -> None:
-        """Writes the policy as a Hugging Face folder."""
-        self._call_engines("export", folder)
+        Raises LearnerError if they do not see the same folder, or if a file is not what was written.
+        """
+        return self._checked(place, self._call_ranks("save", place))
+
+    def export(self, place: str, below: str) -> list[WrittenFile]:
+        """Writes the policy as a Hugging Face folder, into the folder `below` of a checkpoint. Returns its files, which
+        were read back."""
+        return self._checked(place, self._call_ranks("export", place, below))
+
+    def _checked(self, place: str, written: list[list[WrittenFile]]) -> list[WrittenFile]:
+        others = [*written[1:], written[0]]
+        checks: list[ray.ObjectRef[Any]] = [
+            rank.check.remote(place, files) for rank, files in zip(self._ranks, others, strict=True)
+        ]
+        self._wait(checks, self._timeout)
+        return [file for files in written for file in files]
+
+    def load(self, place: str, files: Sequence[WrittenFile] = ()) -> None:
+        """Continues from a checkpoint in `place`. Raises LearnerError if one of `files` is missing or damaged.
+
+        Without `files`, as with a checkpoint of an earlier version, nothing is checked, and `place` is a local path."""
+        self._call_ranks("load", place, files)
 
     def stop(self) -> None:
         """Ends all ranks."""

@@ -25,6 +25,7 @@ from orchestration.run.commits import Commits, Snapshot
 from orchestration.run.directory import RunDirectory
 from orchestration.run.errors import RunDirectoryError
 from orchestration.run.interrupt import EarlyEnd
+from orchestration.run.snapshots import EXPORT
 from orchestration.run.state import (
     RunState,
     extend_schedule,
@@ -145,7 +146,7 @@ class Session:
         self.commits.reload()
         state = self.commits.state
         if state.checkpoint:
-            self.roles.learner.load(str(self.run.checkpoints.fetch(state.checkpoint)))
+            self.roles.learner.load(*self.run.checkpoints.locate(state.checkpoint))
         self.prompts.buffer = self._empty_buffer()
         if state.buffer:
             table = self.run.buffers.read(state.buffer)
@@ -212,10 +213,10 @@ class Session:
     def _snapshot(self, name: str, *, export: bool = False) -> Snapshot:
         """Saves the learner and the buffer to the run directory."""
         version = self.roles.version
-        local = self.run.checkpoints.new_folder(name)
+        draft = self.run.checkpoints.begin(name)
         with self.roles.learner_alone():
-            self.pipeline.meanwhile(self.roles.learner.save, str(local))
+            files = self.pipeline.meanwhile(self.roles.learner.save, draft.place)
         if export:
-            self.roles.learner.export(str(local / "policy"))
-        checkpoint = self.run.checkpoints.publish(local, name)
+            files = [*files, *self.roles.learner.export(draft.place, EXPORT)]
+        checkpoint = self.run.checkpoints.commit(draft, files)
         return Snapshot(version, checkpoint, self.run.buffers.write(self.prompts.buffer.to_table(), version))

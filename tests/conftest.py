@@ -1,6 +1,7 @@
 """What all tests share: CUDA tests skip where there is no GPU, one local Ray serves all that need one, and what takes
 minutes starts with the suite."""
 
+import logging
 import os
 import tempfile
 from collections.abc import Callable, Iterator
@@ -8,10 +9,15 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import pyarrow.fs as pafs
 import pytest
 import torch
+from hypothesis import settings
 
 from tests.folders import modes_above
+
+settings.register_profile("busy", deadline=None)  # how long an example takes is no property of the code
+settings.load_profile("busy")
 
 _ROOT = Path(__file__).resolve().parents[1]
 _STARTED = pytest.StashKey[dict[str, "Future[Any]"]]()
@@ -70,6 +76,21 @@ def folders_of_others() -> Iterator[None]:
 def in_background(pytestconfig: pytest.Config) -> Callable[[str], Any]:
     """The result of what was started for a fixture when the suite was."""
     return lambda name: pytestconfig.stash[_STARTED][name].result()
+
+
+@pytest.fixture(scope="session")
+def object_store() -> Iterator[str]:
+    """Where a bucket's folder `{}` is: a URI of a real S3 interface, which this process serves."""
+    from moto.server import ThreadedMotoServer  # here: it takes a second
+
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    options = f"scheme=http&endpoint_override={host}:{port}&allow_bucket_creation=true"
+    pafs.FileSystem.from_uri(f"s3://name:password@bucket?{options}")[0].create_dir("bucket")
+    yield f"s3://name:password@bucket/{{}}?{options}"
+    server.stop()
 
 
 @pytest.fixture(scope="session")

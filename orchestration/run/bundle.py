@@ -29,9 +29,9 @@ from orchestration.run.bundle_tables import (
 )
 from orchestration.run.directory import RunDirectory, state_bytes
 from orchestration.run.errors import BundleError, RunDirectoryError
+from orchestration.run.snapshots import EXPORT, LISTING
 from orchestration.run.state import RunState
 
-EXPORT = "policy"  # the folder of a checkpoint with the merged weights, which a resume does not read
 _MOST_RAW = 8  # times the bound: no checkpoint packs to an eighth, so a larger one is not even read
 _NO_ROOM = "no room"
 _TRIES = 5  # a run that is going on may remove a checkpoint while it is read
@@ -120,7 +120,7 @@ def _read_snapshot(run: RunDirectory, state: RunState, limits: Limits) -> tuple[
         paths = {
             path: path.stat().st_size
             for path in sorted(run.checkpoints.fetch(state.checkpoint).rglob("*"))
-            if path.is_file() and EXPORT not in path.parts
+            if path.is_file() and EXPORT not in path.parts and path.name != LISTING  # a resume makes both again
         }
         if sum(paths.values()) > _MOST_RAW * limits.total:
             raise _too_large("learner", sum(paths.values()), limits.total)

@@ -5,15 +5,25 @@ A snapshot that a committed state points to is never changed. Only complete snap
 
 from __future__ import annotations
 
+import itertools
+import json
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from evaluators.records import digest_of
+from learners.checkpoint_files import CheckpointFolder, WrittenFile, describe
 from orchestration.run.errors import RunDirectoryError
 from orchestration.run.storage import Storage, parquet_bytes
+
+EXPORT = "policy"
+"""The folder of a checkpoint that has the policy in Hugging Face's form."""
+
+LISTING = "files.json"
+"""The file of a checkpoint that names the others, with the size and the digest of each."""
 
 
 class BufferSnapshots:
@@ -47,27 +57,78 @@ class BufferSnapshots:
             self._storage.delete(path)
 
 
+@dataclass(frozen=True)
+class Draft:
+    """A checkpoint that is being written. `place`: its folder for the learner, a path or a URI. `path`: where it will
+    stand, relative to the run directory."""
+
+    place: str
+    path: str
+
+
 class Checkpoints:
-    """The learner's checkpoints, one folder each, in the folder `checkpoints` of a run."""
+    """The learner's checkpoints, one folder each, in the folder `checkpoints` of a run.
+
+    Beside the learner's files stands their `LISTING`.
+    """
 
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
+
+    def begin(self, name: str) -> Draft:
+        """The folder for the checkpoint `name`. It counts only after `commit`.
+
+        On a local file system it is a hidden one, which is renamed. Elsewhere nothing can be renamed, so it is the
+        final one; its name gets a number if it is taken, since a committed state may point to that."""
+        path = f"checkpoints/{name}"
+        if self._storage.local_path is not None:
+            return Draft(str(self._storage.staging_folder(path)), path)
+        taken = set(self._storage.folders("checkpoints"))
+        numbered = (f"{path}.{number}" for number in itertools.count(2))
+        free = next(one for one in itertools.chain([path], numbered) if one not in taken)
+        return Draft(self._storage.uri(free), free)
+
+    def commit(self, draft: Draft, files: Sequence[WrittenFile]) -> str:
+        """Makes a draft a checkpoint, if the driver, too, sees all `files` that the learner wrote.
+
+        Returns its relative path, for `RunState.checkpoint`. Raises LearnerError for a file that is not there."""
+        CheckpointFolder(draft.place).check_sizes(files)
+        listing = json.dumps([asdict(file) for file in files], indent=1).encode()
+        if self._storage.local_path is None:
+            self._storage.write(f"{draft.path}/{LISTING}", listing)
+        else:
+            (Path(draft.place) / LISTING).write_bytes(listing)
+            self._storage.publish_folder(Path(draft.place), draft.path)
+        return draft.path
+
+    def locate(self, path: str) -> tuple[str, list[WrittenFile]]:
+        """Where the learner finds the checkpoint at a path that `commit` returned, and the learner's files in it. An
+        earlier version's checkpoints have no list; where they are not local they are downloaded here.
+
+        Raises RunDirectoryError if there is none."""
+        self._storage.restore_folder(path)
+        if not self._storage.is_file(f"{path}/{LISTING}"):
+            return str(self.fetch(path)), []
+        files = [WrittenFile(**row) for row in json.loads(self._storage.read(f"{path}/{LISTING}"))]
+        return self._storage.uri(path), [file for file in files if not file.path.startswith(f"{EXPORT}/")]
 
     def new_folder(self, name: str) -> Path:
         """An empty local folder to write the checkpoint `name` into. It counts only after `publish`."""
         return self._storage.staging_folder(f"checkpoints/{name}")
 
     def publish(self, local: Path, name: str) -> str:
-        """Moves a written checkpoint to its place, or copies it to a remote file system.
+        """Moves a checkpoint that was written to a local folder to its place, or copies it to a remote file system.
 
         Returns its relative path, for `RunState.checkpoint`. Only a complete checkpoint ever stands under that path.
         """
         path = f"checkpoints/{name}"
+        (local / LISTING).unlink(missing_ok=True)
+        (local / LISTING).write_text(json.dumps([asdict(file) for file in describe(local)], indent=1))
         self._storage.publish_folder(local, path)
         return path
 
     def fetch(self, path: str) -> Path:
-        """A local folder with the checkpoint at a path that `publish` returned. Downloads a remote checkpoint.
+        """A local folder with the checkpoint at a path that `commit` or `publish` returned. Downloads a remote one.
 
         Raises RunDirectoryError if there is none.
         """

@@ -26,12 +26,14 @@ from evaluators.records import digest_of
 class Storage:
     """A folder: the path `base` on `filesystem`. All other paths here are relative to it, with slashes.
 
-    `label` names the folder in messages.
+    `label` names the folder in messages. `address`: its URI, with options behind a question mark if it has any; empty
+    for a local path.
     """
 
     filesystem: pafs.FileSystem
     base: str
     label: str
+    address: str = ""
 
     @classmethod
     def at(cls, root: str | Path, name: str) -> Storage:
@@ -41,7 +43,11 @@ class Storage:
             filesystem, base = pafs.FileSystem.from_uri(text)
         else:
             filesystem, base = pafs.LocalFileSystem(), os.path.abspath(os.path.expanduser(text))
-        return cls(filesystem, f"{base.rstrip('/')}/{name}", f"{text.split('?')[0].rstrip('/')}/{name}")
+        folder, _, options = text.partition("?")
+        folder = f"{folder.rstrip('/')}/{name}"
+        label = re.sub("://[^/@]*@", "://", folder)  # without a password
+        address = f"{folder}?{options}".rstrip("?") if "://" in text else ""
+        return cls(filesystem, f"{base.rstrip('/')}/{name}", label, address)
 
     def __str__(self) -> str:
         return self.label
@@ -54,6 +60,13 @@ class Storage:
     def full(self, path: str) -> str:
         """The path on the file system, from a path relative to the folder."""
         return f"{self.base}/{path}" if path else self.base
+
+    def uri(self, path: str) -> str:
+        """The path as other processes open it: a local path, or a URI."""
+        if self.local_path is not None:
+            return self.full(path)
+        folder, _, options = self.address.partition("?")
+        return f"{folder}/{path}?{options}".rstrip("?")
 
     def _info(self, path: str) -> Any:
         return self.filesystem.get_file_info(self.full(path))

@@ -47,13 +47,13 @@ def merged(learner: LearnerGroup, policy_folder: Path) -> torch.nn.Module:
 
 def push(learner: LearnerGroup, engine, version: int) -> WeightManifest:
     ((manifest, data),) = learner.parts(version, "float32", adapters=True)
-    receipt = ray.get(engine.update_weights.remote(data, manifest), timeout=60)
+    receipt = ray.get(engine.update_weights.remote(data, manifest), timeout=240)
     assert (receipt.version, receipt.checksum) == (version, manifest.checksum)
     return manifest
 
 
 def sampled(engine) -> list[Completion]:
-    return ray.get(engine.generate.remote(GenerationRequest("group", _PROMPT, 4, 48, 1.0)), timeout=60)
+    return ray.get(engine.generate.remote(GenerationRequest("group", _PROMPT, 4, 48, 1.0)), timeout=240)
 
 
 def difference(model: torch.nn.Module, completions: list[Completion]) -> float:
@@ -90,5 +90,5 @@ def test_adapters_compute_as_the_merged_policy(both: tuple[LearnerGroup, Any], p
     damaged = ray.get(data).copy()
     damaged[100] ^= 1
     with pytest.raises(ChecksumMismatch):
-        ray.get(adapted.update_weights.remote(ray.put(damaged), manifest), timeout=60)
+        ray.get(adapted.update_weights.remote(ray.put(damaged), manifest), timeout=240)
     assert {completion.policy_version for completion in sampled(adapted)} == {3}

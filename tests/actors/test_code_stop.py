@@ -89,7 +89,7 @@ def taught(engine, model, untrained) -> Iterator[Any]:
 
 
 def push(engine, packed: PackedWeights) -> None:
-    ray.get(engine.update_weights.remote(ray.put(packed.data), packed.manifest), timeout=60)
+    ray.get(engine.update_weights.remote(ray.put(packed.data), packed.manifest), timeout=240)
 
 
 def request(**changes) -> GenerationRequest:
@@ -97,7 +97,7 @@ def request(**changes) -> GenerationRequest:
 
 
 def generate(engine, wanted: GenerationRequest) -> list[Completion]:
-    return ray.get(engine.generate.remote(wanted), timeout=60)
+    return ray.get(engine.generate.remote(wanted), timeout=240)
 
 
 @pytest.mark.parametrize("stop_after_code", [True, False])
@@ -141,7 +141,7 @@ def test_the_token_limit_holds_for_the_whole_response(taught, learnt) -> None:
     """Also if it falls on a fence that does not end the response, or beside one."""
     limits = [2, 40, *(place + more for place in fences(learnt[_PLAIN])[:3] for more in (0, 1, 2))]
     calls = [taught.generate.remote(request(key=str(limit), max_tokens=limit)) for limit in limits]
-    for limit, (completion,) in zip(limits, ray.get(calls, timeout=60), strict=True):
+    for limit, (completion,) in zip(limits, ray.get(calls, timeout=240), strict=True):
         assert completion.finish_reason == "length"
         assert list(completion.token_ids) == learnt[_PLAIN][:limit]
         assert len(completion.logprobs) == limit
@@ -188,12 +188,12 @@ def test_stop_tokens_of_the_request_end_the_response(taught, learnt) -> None:
 def test_a_push_waits_until_the_programs_of_running_requests_are_complete(taught, untrained) -> None:
     """A response that goes on behind a fence is one response, so it has one policy version."""
     running = [taught.generate.remote(request(key=str(index))) for index in range(8)]
-    while not ray.get(taught.apply.remote(lambda actor: actor._gate.running), timeout=10):
+    while not ray.get(taught.apply.remote(lambda actor: actor._gate.running), timeout=60):
         pass
     receipt = taught.update_weights.remote(ray.put(untrained.data), replace(untrained.manifest, version=2))
-    answers = [completion for (completion,) in ray.get(running, timeout=60)]
+    answers = [completion for (completion,) in ray.get(running, timeout=240)]
     assert {(answer.text, answer.policy_version) for answer in answers} == {(PROGRAM, 1)}
-    assert ray.get(receipt, timeout=60).version == 2
+    assert ray.get(receipt, timeout=240).version == 2
 
 
 def test_an_untrained_policy_samples_the_same_with_the_flag(engine) -> None:

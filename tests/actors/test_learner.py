@@ -14,6 +14,7 @@ from actors import learner
 from actors.learner import LearnerGroup, LearnerLost
 from actors.weight_transport import BROADCAST, BroadcastChannel
 from configs.schema import LearnerConfig, PolicyConfig, RunConfig
+from learners.errors import LearnerError
 from learners.records import Sample
 from learners.weights import unpack, verify
 
@@ -44,6 +45,13 @@ def two_ranks(local_ray: None, config: RunConfig, policy_folder: Path) -> Iterat
     group.stop()
 
 
+@pytest.fixture
+def one_rank(local_ray: None, config: RunConfig, policy_folder: Path) -> Iterator[LearnerGroup]:
+    group = LearnerGroup(replace(config, learner=replace(config.learner, ranks=1)), str(policy_folder))
+    yield group
+    group.stop()
+
+
 def assert_waiting_is_no_work(group: LearnerGroup) -> None:
     """The learner waits for a receiver that is two seconds late, and does not count the wait as work."""
     address, port, met = group.open_channel(2, 60.0)
@@ -54,13 +62,13 @@ def assert_waiting_is_no_work(group: LearnerGroup) -> None:
 
     with ThreadPoolExecutor(1) as pool:
         channel = BroadcastChannel(address, port, 2, sends=False, timeout=60.0, device="cpu")
-        ray.get(met, timeout=60)
+        ray.get(met, timeout=240)
         manifest, _ = next(group.parts(0, "float32", BROADCAST))
         got = torch.empty(manifest.total_bytes, dtype=torch.uint8)
         before, started = group.busy_seconds, time.monotonic()
         received = pool.submit(receive, got)
         group.send_part(60.0)
-        received.result(timeout=60)
+        received.result(timeout=240)
     verify(manifest, got)
     assert time.monotonic() - started > 1.9
     assert group.busy_seconds == before
@@ -99,3 +107,39 @@ def test_a_rank_without_room_is_noticed_in_time(
     short = replace(config, learner=replace(config.learner, timeout=2.0))
     with pytest.raises(LearnerLost, match="rank 0 did not start within 2 s: is there room"):
         LearnerGroup(short, str(policy_folder), lambda _: {"resources": {"nowhere": 1.0}})
+
+
+@pytest.mark.slow
+def test_ranks_without_a_shared_folder_save_to_an_object_store_and_go_on_from_there(
+    two_ranks: LearnerGroup, config: RunConfig, policy_folder: Path, object_store: str
+) -> None:
+    place = object_store.format("two-ranks/step-1")
+    two_ranks.train_cross_entropy(_SAMPLES, 1e-3)
+    files = [*two_ranks.save(place), *two_ranks.export(place, "policy")]
+    names = {file.path for file in files}
+    assert len(names) == len(files), "each file has one writer"
+    assert {"random-0.pt", "random-1.pt", "policy/model.safetensors"} <= names
+    expected = [two_ranks.train_cross_entropy(_SAMPLES, 1e-3)["loss"] for _ in range(2)]
+    again = LearnerGroup(config, str(policy_folder))
+    try:
+        again.load(place, [file for file in files if not file.path.startswith("policy/")])
+        assert [again.train_cross_entropy(_SAMPLES, 1e-3)["loss"] for _ in range(2)] == expected
+        with pytest.raises(LearnerError, match=r"random-1\.pt: damaged"):
+            again.load(
+                place, [replace(file, digest="0" * 32) if file.path == "random-1.pt" else file for file in files]
+            )
+    finally:
+        again.stop()
+
+
+def test_a_rank_whose_host_does_not_see_the_folder_says_so(one_rank: LearnerGroup, tmp_path: Path) -> None:
+    with pytest.raises(LearnerError, match="does not see the folder"):
+        one_rank.save(str(tmp_path / "on-another-host"))
+    (tmp_path / "shared").mkdir()
+    files = one_rank.save(str(tmp_path / "shared"))
+    assert {file.path: file.size for file in files} == {
+        str(path.relative_to(tmp_path / "shared")): path.stat().st_size
+        for path in (tmp_path / "shared").rglob("*")
+        if path.is_file()
+    }
+    one_rank.load(str(tmp_path / "shared"), files)

@@ -54,7 +54,7 @@ def test_everybody_in_a_channel_gets_what_rank_0_sends(receivers) -> None:
         data = torch.randint(0, 255, (1 << 20,), dtype=torch.uint8, generator=torch.Generator().manual_seed(seed))
         channel.broadcast(data)
         sent.append(checksum_of(data))
-    got = sorted(queue.get(timeout=60) for _ in range(4))
+    got = sorted(queue.get(timeout=240) for _ in range(4))
     assert got == sorted((rank, checksum) for rank in (1, 2) for checksum in sent)
 
 
@@ -63,7 +63,7 @@ def test_a_receiver_that_gets_nothing_names_the_silent_side_in_time(receivers) -
     port = free_port()
     queue = receivers(1, port, 2, timeout=4.0)
     channel = BroadcastChannel("127.0.0.1", port, 2, sends=True, timeout=60.0, device="cpu")
-    said, seconds = queue.get(timeout=60)
+    said, seconds = queue.get(timeout=240)
     assert "rank 0, the learner" in said
     assert seconds > 3.5
     channel.close()
@@ -99,7 +99,7 @@ def test_nccl_broadcasts_between_gpus_and_a_silent_sender_is_noticed_in_time() -
     try:
         (_, sent), (_, got) = sorted(queue.get(timeout=90) for _ in range(2))
         assert sent == got
-        said, seconds = queue.get(timeout=60)
+        said, seconds = queue.get(timeout=240)
         assert "rank 0, the learner" in said
         assert 9.0 < seconds < 40.0, "this includes the first broadcast, which connects"
     finally:
@@ -128,7 +128,7 @@ def test_other_processes_read_a_tensor_in_gpu_memory() -> None:
     for reader in readers:
         reader.start()
     try:
-        assert {queue.get(timeout=60) for _ in range(4)} == {checksum_of(part)} == {checksum_of(part.cpu())}
+        assert {queue.get(timeout=240) for _ in range(4)} == {checksum_of(part)} == {checksum_of(part.cpu())}
     finally:
         done.set()
         for reader in readers:

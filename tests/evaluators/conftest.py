@@ -12,9 +12,15 @@ from configs.schema import LimitsConfig
 from evaluators.evaluator import Evaluator
 from evaluators.judge.build_then_judge import BuildThenJudge
 from evaluators.timing.presets import PRESETS, TimeBudget
+from tests.evaluators.patience import patience
 
 LIMITS = LimitsConfig(
-    start_seconds=3.0, call_seconds=2.0, build_seconds=120.0, memory_gib=1.0, gpu_memory_gib=4.0, output_mib=16.0
+    start_seconds=round(3.0 * patience(), 1),
+    call_seconds=2.0,
+    build_seconds=120.0,
+    memory_gib=1.0,
+    gpu_memory_gib=4.0,
+    output_mib=16.0,
 )
 
 

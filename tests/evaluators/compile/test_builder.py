@@ -16,6 +16,7 @@ from evaluators.compile.messages import compiler_message
 from evaluators.evaluator import Evaluator
 from evaluators.host.cpu_device import CpuDevice
 from evaluators.records import Artifact, BuildError, Candidate, Outcome
+from tests.evaluators.outcomes import assert_ok
 from tests.evaluators.sources import DOUBLE
 from tests.folders import open_folder
 
@@ -115,7 +116,7 @@ def sharing(store, limits) -> Iterator[Evaluator]:
 @pytest.mark.slow
 def test_an_evaluator_loads_the_artifact(built, sharing) -> None:
     verdict = sharing.evaluate(DOUBLE, INLINE % ";")
-    assert verdict.outcome is Outcome.OK, verdict.message or verdict.guard
+    assert_ok(verdict)
     assert verdict.cost["compile"] == built[0].seconds > 1.0  # the seconds of the build itself, which was the only one
     assert sharing.evaluate(DOUBLE, INLINE % ";" + "\nx = 1\n", artifact=built[0]).outcome is Outcome.OK
 

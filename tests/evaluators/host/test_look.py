@@ -14,6 +14,7 @@ from evaluators.host.locks import HostLocks
 from evaluators.host.look import Looks
 from evaluators.records import Artifact, Candidate, Outcome
 from evaluators.tasks import find_task
+from tests.evaluators.outcomes import assert_ok
 
 TASK = find_task("level1/softmax")
 RIGHT = """
@@ -90,7 +91,7 @@ def test_a_program_that_runs_once_is_judged_as_ever(always: Evaluator, name: str
 def test_a_look_is_left_out_if_nearly_all_programs_run(looking: Evaluator, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Looks, "pay", False)
     verdict = looking.evaluate(TASK, RIGHT + "\nfirst = True\n")
-    assert verdict.outcome is Outcome.OK, verdict.message or verdict.guard
+    assert_ok(verdict)
     assert "look" not in verdict.cost
 
 
@@ -112,7 +113,7 @@ def test_looks_pay_while_programs_fail() -> None:
 def test_a_program_that_compiles_gets_no_look(always: Evaluator) -> None:
     source = f"{RIGHT}\n\nModelNew.forward = torch.compile(ModelNew.forward, backend='eager')\n"
     verdict = always.evaluate(TASK, source)
-    assert verdict.outcome is Outcome.OK, verdict.message or verdict.guard
+    assert_ok(verdict)
     assert "look" not in verdict.cost
 
 
@@ -173,7 +174,7 @@ def test_a_look_beside_others_is_short_whichever_step_takes_long(
 
 def test_a_program_that_a_look_has_left_gets_no_second_look(always: Evaluator) -> None:
     verdict = always.evaluate(TASK, f"{RIGHT}\nlooked = True\n", passed_look=True)
-    assert verdict.outcome is Outcome.OK, verdict.message or verdict.guard
+    assert_ok(verdict)
     assert "look" not in verdict.cost
 
 
@@ -188,7 +189,7 @@ def test_kernels_that_a_look_compiles_are_kept(looking: Evaluator, monkeypatch: 
     compiled = {file for file in Path(artifact.path).rglob("*") if file.is_file() and file.suffix in (".so", ".cubin")}
     assert compiled
     verdict = looking.evaluate(TASK, source, artifact=artifact, passed_look=True)
-    assert verdict.outcome is Outcome.OK, verdict.message or verdict.guard
+    assert_ok(verdict)
 
 
 def test_nobody_measures_while_others_look() -> None:

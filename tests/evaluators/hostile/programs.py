@@ -6,7 +6,8 @@ import itertools
 import textwrap
 
 from evaluators.evaluator import Evaluator
-from evaluators.records import Outcome, Task
+from evaluators.records import Task
+from tests.evaluators.outcomes import assert_ok
 
 TASK = Task(
     "test/matmul_relu",
@@ -91,4 +92,4 @@ def next_nonce() -> int:
 def assert_next_is_ok(evaluator: Evaluator) -> None:
     """The evaluator still judges a good program as `ok`."""
     verdict = evaluator.evaluate(TASK, program())
-    assert verdict.outcome is Outcome.OK, verdict.message or verdict.guard
+    assert_ok(verdict)

@@ -6,6 +6,7 @@ import pytest
 
 from evaluators.records import Outcome
 from tests.evaluators.hostile.programs import TASK, program
+from tests.evaluators.outcomes import assert_ok
 
 PLACES = """
 from evaluators.runner.arena import Arena
@@ -54,7 +55,7 @@ def test_a_place_of_other_numbers_is_wrong(on_cpu) -> None:
 )
 def test_an_output_in_other_memory_is_right(on_cpu, result) -> None:
     verdict = on_cpu.evaluate(TASK, program(forward="y = torch.relu(x @ self.weight)", result=result))
-    assert verdict.outcome is Outcome.OK, verdict.message or verdict.guard
+    assert_ok(verdict)
 
 
 def test_a_forked_child_does_not_disturb_its_parent(on_cpu) -> None:
@@ -75,4 +76,4 @@ def test_tensors_that_do_not_fit_come_from_the_heap(on_cpu) -> None:
     size = int(on_cpu.limits.memory_gib * 2**30 * 0.45)
     more = f"kept = [torch.empty({size // 2}, dtype=torch.uint8) for _ in range(3)]\n"
     verdict = on_cpu.evaluate(TASK, program(forward=more + "y = torch.relu(x @ self.weight)", result="y"))
-    assert verdict.outcome is Outcome.OK, verdict.message or verdict.guard
+    assert_ok(verdict)

@@ -11,6 +11,7 @@ import pytest
 
 from evaluators.records import Outcome
 from tests.evaluators.hostile.programs import TASK, assert_next_is_ok, program
+from tests.evaluators.outcomes import assert_ok
 
 MANY_FILES = """
 for number in range(100000):
@@ -65,7 +66,7 @@ def test_a_hostile_program_reaches_nobody_else(evaluator, forward) -> None:
         TASK, program(top="done = []", forward=f"if not done:\n    done.append(1)\n{textwrap.indent(forward, '    ')}")
     )
     if forward is OTHERS:
-        assert verdict.outcome is Outcome.OK, verdict.message or verdict.guard
+        assert_ok(verdict)
     assert verdict.outcome in (Outcome.OK, Outcome.RUNTIME_ERROR, Outcome.TIMEOUT), verdict.message
     assert_next_is_ok(evaluator)
 

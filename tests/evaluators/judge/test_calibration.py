@@ -18,6 +18,7 @@ from evaluators.judge.calibration import calibrate
 from evaluators.judge.pair import RunnerPair
 from evaluators.records import Outcome, Task
 from evaluators.tasks import TaskProgram
+from tests.evaluators.outcomes import assert_ok
 
 pytestmark = pytest.mark.measures
 
@@ -136,7 +137,7 @@ def test_the_candidate_finds_no_reference_in_its_process(device, limits, finds) 
     with Evaluator(arch="cpu", limits=limits) as evaluator:
         evaluator.device.calibrated_seconds = 1e-2
         verdict = evaluator.evaluate(TASK, candidate)
-        assert verdict.outcome is Outcome.OK, verdict.message or verdict.guard
+        assert_ok(verdict)
 
 
 def test_a_reference_whose_form_changes_is_our_failure_with_calibration_too(device, limits) -> None:

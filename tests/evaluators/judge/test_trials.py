@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from evaluators.records import Outcome
+from tests.evaluators.outcomes import assert_ok
 from tests.evaluators.sources import HIDDEN_STATE, model, reference_of, task_of
 
 # Inputs that the task does not show
@@ -33,7 +34,7 @@ def test_a_program_that_leaves_out_a_bound_is_wrong_even_if_only_larger_values_r
 def test_inputs_that_the_reference_does_not_take_are_required_of_no_candidate(evaluator, forward) -> None:
     task = task_of(model(forward), "[torch.rand(n, n) + 0.1]")
     verdict = evaluator.evaluate(task, reference_of(task))
-    assert verdict.outcome is Outcome.OK, verdict.message or verdict.guard
+    assert_ok(verdict)
 
 
 # Precision
@@ -72,7 +73,7 @@ def test_a_sum_may_have_the_error_that_its_order_explains(evaluator) -> None:
     task = task_of(model("return x[0].cumsum(1)"))
     source = model(ROUNDED.format(exact="x[0].cumsum(1)", bits=17), name="ModelNew")
     verdict = evaluator.evaluate(task, source)
-    assert verdict.outcome is Outcome.OK, verdict.message or verdict.guard
+    assert_ok(verdict)
 
 
 # Determinism
@@ -87,10 +88,10 @@ NOISY = (
 def test_noise_within_the_tolerance_is_recorded(evaluator) -> None:
     task = task_of(model("return torch.tanh(x[0])"))
     noisy = evaluator.evaluate(task, model(NOISY.format(size=1e-6), name="ModelNew"))
-    assert noisy.outcome is Outcome.OK, noisy.message or noisy.guard
+    assert_ok(noisy)
     assert noisy.correctness.deterministic is False
     steady = evaluator.evaluate(task, reference_of(task))
-    assert steady.outcome is Outcome.OK, steady.message or steady.guard
+    assert_ok(steady)
     assert steady.correctness.deterministic is True
     loud = evaluator.evaluate(task, model(NOISY.format(size=1e-3), name="ModelNew"))
     assert loud.outcome is Outcome.WRONG
@@ -99,11 +100,11 @@ def test_noise_within_the_tolerance_is_recorded(evaluator) -> None:
 def test_random_numbers_under_the_tasks_seed_are_deterministic(evaluator) -> None:
     task = task_of(model("return x[0] + torch.rand_like(x[0])"))
     verdict = evaluator.evaluate(task, model("return torch.rand_like(x[0]) + x[0]", name="ModelNew"))
-    assert verdict.outcome is Outcome.OK, verdict.message or verdict.guard
+    assert_ok(verdict)
     assert verdict.correctness.deterministic is True
 
 
 def test_determinism_is_unknown_if_the_reference_keeps_a_state(evaluator) -> None:
     verdict = evaluator.evaluate(HIDDEN_STATE, reference_of(HIDDEN_STATE) + "# once more\nk = 1\n")
-    assert verdict.outcome is Outcome.OK, verdict.message or verdict.guard
+    assert_ok(verdict)
     assert verdict.correctness.deterministic is None

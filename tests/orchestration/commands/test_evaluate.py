@@ -38,7 +38,7 @@ class Model(torch.nn.Module):
 
     def forward(self, x):
         y = x
-        for _ in range(40):
+        for _ in range(400):  # what a call costs beside its work is little to that, on a busy machine, too
             y = self.linear(y)
         return torch.softmax(y.mean(dim=1, keepdim=True), dim=1)
 

@@ -1,0 +1,39 @@
+"""A busy machine excuses doubts of times, and nothing else does."""
+
+from __future__ import annotations
+
+import pytest
+
+from evaluators.records import Estimate, Finding, Outcome, Verdict
+from tests.evaluators import outcomes
+from tests.evaluators.outcomes import assert_ok, speedup_of
+from tests.evaluators.patience import patience
+
+EAGER = {"eager": Estimate(1.0, 0.9, 1.1, 10)}
+
+
+def doubted(*kinds: str) -> Verdict:
+    verdict = Verdict("a", "t", "cpu", Outcome.OK, speedups=EAGER)
+    for kind in kinds:
+        verdict = verdict.doubted_by(Finding(kind, "suspect", kind))
+    return verdict
+
+
+@pytest.mark.parametrize("slower", [1.0, 5.0])
+def test_only_doubts_of_times_are_excused_and_only_on_a_busy_machine(monkeypatch, slower: float) -> None:
+    monkeypatch.setattr(outcomes, "patience", lambda: slower)
+    assert_ok(doubted())
+    for kinds in (("weights",), ("clocks", "weights"), ("clocks",), ("clocks", "variance")):
+        excused = slower > outcomes.BUSY and set(kinds) <= outcomes.OF_TIMES
+        if excused:
+            assert_ok(doubted(*kinds))
+        else:
+            with pytest.raises(AssertionError, match=kinds[0]):
+                assert_ok(doubted(*kinds))
+    with pytest.raises(AssertionError):
+        assert_ok(Verdict("a", "t", "cpu", Outcome.WRONG))
+    assert speedup_of(doubted("clocks")) == speedup_of(doubted()) == EAGER["eager"]
+
+
+def test_patience_is_at_least_one() -> None:
+    assert 1.0 <= patience() < 100.0
