@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import shlex
 import sys
@@ -37,6 +38,7 @@ _INTERRUPTED = 130
 _SILENCE_SECONDS = 120.0  # how long the cluster may give no answer while logs are followed
 _RECONNECT_SECONDS = 1.0
 _HEAD_SECONDS = 60.0  # how long a new head may refuse jobs
+_END_SECONDS = 60.0  # for a run's actors to end, after it has drained; Ray would kill a job after three in all
 _NOT_READY = "No available agent"  # part of the error of Ray's job server until its first node is up
 
 
@@ -80,7 +82,8 @@ def training_job(
             "give an absolute path that the cluster's nodes share, or a URI (root=s3://...)"
         )
     arguments = ["run", _config_for_job(config), *overrides, *(["--dry-run"] if dry_run else [])]
-    return Job(tuple(arguments), _read_variables(variables), {"warpsmith.run": settings.name})
+    patience = {"RAY_JOB_STOP_WAIT_TIME_S": str(math.ceil(settings.drain_seconds + _END_SECONDS))}
+    return Job(tuple(arguments), {**patience, **_read_variables(variables)}, {"warpsmith.run": settings.name})
 
 
 def _config_for_job(config: str) -> str:

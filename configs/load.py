@@ -25,6 +25,7 @@ CHANGEABLE: Mapping[str, str] = {
     "root": "the run directory may have been moved",
     "checkpoint_every": "when state is saved, not its content",
     "keep_checkpoints": "only how many old checkpoints are kept",
+    "drain_seconds": "when the process ends",
     "schedule.cycles": "more cycles extend the run",
     "sft.epochs": "more epochs extend the phase",
     "sft.min_entropy": "when the phase ends; the metrics of each epoch have its entropy",

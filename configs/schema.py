@@ -278,6 +278,7 @@ class RunConfig:
     root: str = "runs"  # folder of runs, on any file system that pyarrow knows: a path, s3://..., gs://...
     checkpoint_every: int = bounded(5, 1)  # steps of contrastive RL; every phase ends with a checkpoint, too
     keep_checkpoints: int = bounded(2, 1)  # newest checkpoints to keep
+    drain_seconds: float = bounded(60.0, 0.0)  # after SIGTERM, for the step under way and its commit
     tasks: TasksConfig = field(default_factory=TasksConfig)
     policy: PolicyConfig = field(default_factory=PolicyConfig)
     schedule: ScheduleConfig = field(default_factory=ScheduleConfig)

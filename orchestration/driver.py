@@ -1,13 +1,14 @@
 """The training run as CUDA-L1 describes it: phase by phase, step by step.
 
-`train`, `take_steps` and `assess` are the algorithm. `run` starts again from the last commit if the learner is lost;
-opening, restoring and committing are the session's.
+`train`, `take_steps` and `assess` are the algorithm. `recovering` starts again from the last commit if the learner is
+lost; opening, restoring and committing are the session's.
 """
 
 from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 
 from actors.learner import LearnerLost
 from configs.schema import RunConfig
@@ -33,32 +34,44 @@ def run(config: RunConfig, progress: Progress) -> None:
         progress.report(build_report(session.run))
         return
     with session.early_end, session:
-        losses = 0
-        while True:
-            committed = session.commits.state
-            try:
-                if losses:
-                    session.recover()
-                train(session)
-                break
-            except LearnerLost as error:
-                losses = losses + 1 if session.commits.state == committed else 1
-                if losses > _MAX_RECOVERIES:
-                    raise
-                _log.warning("%s; going back to the last commit", error)
-        report(session)
+        try:
+            recovering(session, train)
+        except KeyboardInterrupt:
+            if not session.drain.requested:
+                raise
+            _log.warning("the step under way did not end in the %g s of drain_seconds", session.config.drain_seconds)
+        if session.drain.requested and not session.commits.state.finished:
+            session.progress.note("stopped by SIGTERM at its last commit; the same command goes on from there")
+        else:
+            report(session)
+
+
+def recovering(session: Session, train: Callable[[Session], None]) -> None:
+    """Trains, and begins again from the last commit whenever the learner is lost."""
+    losses = 0
+    while True:
+        committed = session.commits.state
+        try:
+            if losses:
+                session.recover()
+            return train(session)
+        except LearnerLost as error:
+            losses = losses + 1 if session.commits.state == committed else 1
+            if losses > _MAX_RECOVERIES:
+                raise
+            _log.warning("%s; going back to the last commit", error)
 
 
 def train(session: Session) -> None:
     """The schedule: SFT, self-supervised learning and contrastive RL, for as many cycles as configured.
 
     Asked to end early, it begins no further phase; the same command goes on with that phase. A phase that an earlier
-    process has begun is no further one.
+    process has begun is no further one. Draining, it begins nothing at all.
     """
     assess(session, BASE)
     for phase in schedule(session.config.schedule, session.context()):
-        has_begun = session.commits.steps_done(phase.key) > 0
-        if not session.commits.has_completed(phase.key) and (has_begun or not session.early_end.requested):
+        may_begin = session.commits.steps_done(phase.key) > 0 or not session.early_end.requested
+        if not session.commits.has_completed(phase.key) and may_begin and not session.drain.requested:
             take_steps(session, phase)
         if not session.commits.has_completed(phase.key):
             session.progress.note(f"ends early; the same command goes on with {phase.key}")
@@ -66,13 +79,15 @@ def train(session: Session) -> None:
         assess(session, phase.key)
     if session.config.assessment.constant_policies:
         assess_constant_policies(session)
-    session.commits.finish()
+    if not session.drain.requested:
+        session.commits.finish()
 
 
 def take_steps(session: Session, phase: Phase) -> None:
     """The steps of a phase that are not committed yet: gather, judge, learn, push the weights.
 
-    Asked to end early, a phase that may be shorter is complete with the step under way; another stays open.
+    Asked to end early, a phase that may be shorter is complete with the step under way; another stays open. Draining,
+    every phase stays open.
     """
     done = session.commits.steps_done(phase.key)
     phase.restore(session.commits.memory_of(phase.key))
@@ -91,11 +106,11 @@ def take_steps(session: Session, phase: Phase) -> None:
         learned["step_seconds"] = time.monotonic() - started
         session.log_step(phase.key, step, phase.steps, {**result.metrics, **learned})
         done = step + 1
-        if done % phase.commit_every == 0:
+        if done % phase.commit_every == 0 or session.drain.requested:
             session.commit(phase.key, done, phase.to_commit())
-        if session.early_end.requested and done < phase.steps:
+        if session.drain.requested or (session.early_end.requested and done < phase.steps):
             session.pipeline.forget()
-            if not phase.can_be_shorter:
+            if session.drain.requested or not phase.can_be_shorter:
                 return
             break
     session.complete(phase.key, done, phase.to_commit())
@@ -103,7 +118,7 @@ def take_steps(session: Session, phase: Phase) -> None:
 
 def assess(session: Session, stage: str) -> None:
     """Measures the policy on fresh samples of tasks, held out or not, at the assessment's own preset."""
-    if session.commits.has_assessed(stage):
+    if session.commits.has_assessed(stage) or session.drain.requested:
         return
     settings = session.config.assessment
     session.progress.stage(stage)
@@ -128,7 +143,7 @@ def assess_constant_policies(session: Session) -> None:
     references, settings = session.prompts.references, session.config.assessment
     tasks, preset = [task.id for task in session.tasks.measured(settings.training_tasks)], settings.preset
     for stage, candidates in constant_policies(tasks, references, session.taught()).items():
-        if not session.commits.has_assessed(stage):
+        if not (session.commits.has_assessed(stage) or session.drain.requested):
             session.progress.stage(stage)
             verdicts = session.pipeline.evaluate(candidates, preset)
             session.archive.keep(stage, as_step(candidates, verdicts, references))

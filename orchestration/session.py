@@ -24,7 +24,7 @@ from orchestration.phases.context import PhaseContext
 from orchestration.run.commits import Commits, Snapshot
 from orchestration.run.directory import RunDirectory
 from orchestration.run.errors import RunDirectoryError
-from orchestration.run.interrupt import EarlyEnd
+from orchestration.run.interrupt import Drain, EarlyEnd
 from orchestration.run.snapshots import EXPORT
 from orchestration.run.state import (
     RunState,
@@ -53,7 +53,8 @@ _log = logging.getLogger(__name__)
 class Session:
     """An open run. Use it as a context manager; leaving it ends every actor.
 
-    `early_end` says whether the run is to end with the step under way and its assessment.
+    `early_end` says whether the run is to end with the step under way and its assessment, `drain` whether with the step
+    under way alone.
     """
 
     def __init__(self, config: RunConfig, progress: Progress) -> None:
@@ -61,6 +62,7 @@ class Session:
         self.config = config
         self.progress = progress
         self.early_end = EarlyEnd()
+        self.drain = Drain(config.drain_seconds)
         named = select_tasks(config.tasks)
         check_policy(config.policy.model)
         check_verdicts_of(config)
@@ -113,6 +115,7 @@ class Session:
             self.archive = Archive(self.config, self.run, cases, self.prompts)
             stack.callback(self.roles.stop)
             self.roles.start()
+            stack.enter_context(self.drain)
             self.pipeline = open_pipeline(
                 self.config, self.tasks.assessed, self.roles, self.prompts, cases, self.progress.rates, stack
             )

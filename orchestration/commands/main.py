@@ -20,6 +20,7 @@ from orchestration.commands.guard import audit, gauntlet, hacks
 from orchestration.commands.refusal import INTERRUPTED
 from orchestration.commands.report import report
 from orchestration.commands.run import run
+from orchestration.commands.status import status, stop
 from orchestration.commands.tasks import tasks
 
 app = typer.Typer(
@@ -28,7 +29,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (run, bundle, evaluate, baseline, tasks, report, gauntlet, audit):
+for command in (run, status, stop, bundle, evaluate, baseline, tasks, report, gauntlet, audit):
     app.command()(command)
 app.add_typer(hacks, name="hacks")
 

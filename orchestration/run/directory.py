@@ -8,11 +8,13 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, fields
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import TextIO
 
 from configs.load import StoredConfig, dump_config, parse_config
 from configs.schema import RunConfig
@@ -35,6 +37,19 @@ from orchestration.run.storage import Storage
 
 _FORMER_STATE_KEYS = {"rng"}
 """Keys of `state.json` that older versions wrote and that hold nothing."""
+
+_LOCK_TRIES, _LOCK_PAUSE = 5, 0.1  # seconds between them
+
+
+@dataclass(frozen=True)
+class Holder:
+    """The process that runs in a folder."""
+
+    pid: int
+    host: str
+
+    def __str__(self) -> str:
+        return f"{self.pid} on {self.host}" if self.host else str(self.pid)
 
 
 class RunDirectory:
@@ -94,19 +109,38 @@ class RunDirectory:
         folder.mkdir(parents=True, exist_ok=True)
         # Not the package filelock: the file also names the process that holds it, which filelock does not store.
         with open(folder / "lock", "a+", encoding="utf-8") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                file.seek(0)
-                owner = file.read().strip() or "unknown"
-                raise RunDirectoryError(
-                    f"{folder}: process {owner} is running in it; stop that one, or choose another name=..."
-                ) from error
+            for tries_left in reversed(range(_LOCK_TRIES)):
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError as error:
+                    if not tries_left:
+                        owner = _holder_in(file) or "unknown"
+                        raise RunDirectoryError(
+                            f"{folder}: process {owner} is running in it; stop that one, or choose another name=..."
+                        ) from error
+                    time.sleep(_LOCK_PAUSE)  # `holder` has it for a moment
             file.truncate(0)
-            file.write(str(os.getpid()))
+            file.write(f"{os.getpid()} on {os.uname().nodename}")
             file.flush()
             yield
             file.truncate(0)
+
+    def holder(self) -> Holder | None:
+        """The process that runs in this folder now. None if none does, or if the folder is not local."""
+        path = (self.local_path or Path()) / "lock"
+        if self.local_path is None or not path.is_file():
+            return None
+        with open(path, "r+", encoding="utf-8") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return _holder_in(file)
+            return None
+
+    def committed_at(self) -> float:
+        """When the state was committed last, in seconds since 1970; now without a commit."""
+        return self.storage.modified("state.json")[0] * 1e-9 or time.time()
 
     def write_config(self, config: RunConfig) -> None:
         """Writes the resolved configuration to `config.yaml`."""
@@ -195,6 +229,13 @@ class RunDirectory:
         """Writes `report/index.html` and returns its place."""
         self.storage.write("report/index.html", html.encode("utf-8", "replace"))
         return f"{self}/report/index.html"
+
+
+def _holder_in(file: TextIO) -> Holder | None:
+    """Who wrote its name into a lock file; None if nobody has yet."""
+    file.seek(0)
+    pid, _, host = file.read().strip().partition(" on ")
+    return Holder(int(pid), host) if pid.isdecimal() else None
 
 
 def state_bytes(state: RunState) -> bytes:

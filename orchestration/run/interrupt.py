@@ -1,5 +1,5 @@
-"""Makes Ctrl-C reliable: it always ends the run, and never at a moment when it does harm. Also handles the signal that
-asks for an early end.
+"""Makes Ctrl-C reliable: it always ends the run, and never at a moment when it does harm. Also handles the signals that
+ask for an early end, and for an end at the next commit.
 
 A signal's handler runs between any two instructions of the main thread. Python's own handler raises KeyboardInterrupt
 there. Inside a library's destructor or callback, the exception is printed and dropped, and the run goes on (3 of 100
@@ -10,8 +10,10 @@ and every thread that needs it waits for ever.
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import sys
+import threading
 from collections.abc import Callable
 from types import CodeType, FrameType, FunctionType, TracebackType
 from typing import Any, TypeVar
@@ -101,6 +103,38 @@ class EarlyEnd:
 
     def _request(self, number: int, frame: FrameType | None) -> None:
         self.requested = True
+
+
+class Drain:
+    """Within this block, SIGTERM sets `requested`: the run shall commit at the end of the step under way, and end.
+    After `seconds` it is interrupted as by Ctrl-C, and ends at the commit before.
+
+    Clusters send it to what they take a machine from. Use as a context manager in the main thread, after `ray.init`,
+    which replaces the handler.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.requested = False
+        self._seconds = seconds
+        self._limit: threading.Timer | None = None
+
+    def __enter__(self) -> Drain:
+        self._before = signal.signal(signal.SIGTERM, self._request)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._limit is not None:
+            self._limit.cancel()
+        signal.signal(signal.SIGTERM, self._before)
+
+    def _request(self, number: int, frame: FrameType | None) -> None:
+        if not self.requested:
+            self.requested = True
+            self._limit = threading.Timer(self._seconds, os.kill, (os.getpid(), signal.SIGINT))
+            self._limit.daemon = True
+            self._limit.start()
 
 
 def _is_handled() -> bool:

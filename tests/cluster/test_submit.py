@@ -87,8 +87,14 @@ def test_only_the_named_variables_reach_the_job(monkeypatch) -> None:
     monkeypatch.setenv("WARPSMITH_TEST_TOKEN", "a secret value")
     monkeypatch.setenv("WARPSMITH_TEST_OTHER", "stays")
     job = training_job("local", ["root=/shared"], variables=["WARPSMITH_TEST_TOKEN"])
-    assert job.runtime_env["env_vars"] == {"WARPSMITH_TEST_TOKEN": "a secret value"}
+    assert job.runtime_env["env_vars"].keys() == {"WARPSMITH_TEST_TOKEN", "RAY_JOB_STOP_WAIT_TIME_S"}
+    assert job.runtime_env["env_vars"]["WARPSMITH_TEST_TOKEN"] == "a secret value"
     assert "a secret value" not in job.entrypoint
+
+
+def test_a_stopped_job_has_time_to_drain() -> None:
+    job = training_job("local", ["root=/shared", "drain_seconds=100.5"])
+    assert job.runtime_env["env_vars"] == {"RAY_JOB_STOP_WAIT_TIME_S": "161"}
 
 
 def test_ray_accepts_the_cluster_file() -> None:

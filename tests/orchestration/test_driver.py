@@ -1,10 +1,11 @@
-"""The schedule as the driver takes it: to its end, or until SIGUSR1 asks for an early one."""
+"""The schedule as the driver takes it: to its end, or until SIGUSR1 asks for an early one, or SIGTERM for a stop."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import signal
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,20 +13,22 @@ import pytest
 
 from configs.schema import AssessmentConfig
 from orchestration import driver
-from orchestration.run.interrupt import EarlyEnd
+from orchestration.run.interrupt import Drain, EarlyEnd
 from orchestration.step.records import StepResult
 
 KEYS = ("1-sft", "1-self_supervised", "1-contrastive_rl")
 
 
 class Phase:
-    """Three steps; asks for an early end of the run within one of them, as a scheduler does from outside."""
+    """Three steps; sends a signal within one of them, as a scheduler does from outside."""
 
     steps = 3
     commit_every = 1
 
-    def __init__(self, key: str, signalled_at: int = -1, can_be_shorter: bool = True) -> None:
-        self.key, self._signalled_at, self.can_be_shorter = key, signalled_at, can_be_shorter
+    def __init__(
+        self, key: str, signalled_at: int = -1, can_be_shorter: bool = True, by: signal.Signals = signal.SIGUSR1
+    ) -> None:
+        self.key, self._signalled_at, self.can_be_shorter, self._by = key, signalled_at, can_be_shorter, by
 
     def restore(self, memory: object) -> None: ...
 
@@ -36,7 +39,7 @@ class Phase:
 
     def gather(self, step: int) -> StepResult:
         if step == self._signalled_at:
-            os.kill(os.getpid(), signal.SIGUSR1)
+            os.kill(os.getpid(), self._by)
         return StepResult()
 
     def credit(self, result: StepResult) -> list[Any]:
@@ -62,7 +65,7 @@ class Session:
         self.phases = phases
         self.extra: dict[str, list[str]] = before.extra if before else {}
         self.committed: dict[str, int] = before.committed if before else {}
-        self.early_end = EarlyEnd()
+        self.early_end, self.drain = EarlyEnd(), Drain(60.0)
         self.done: list[str] = []
         self.pipeline = self.roles = self.progress = self.commits = self.archive = self.config = self
         self.schedule, self.assessment = None, AssessmentConfig()
@@ -119,13 +122,13 @@ def _driven(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(driver, "schedule", lambda _, session: session.phases)
     monkeypatch.setattr(driver, "learn_beside", lambda *_: {})
     monkeypatch.setattr(driver, "assess", lambda session, stage: session.assess(stage))
-    before = signal.getsignal(signal.SIGUSR1)
+    before = [signal.getsignal(number) for number in (signal.SIGUSR1, signal.SIGTERM)]
     yield
-    assert signal.getsignal(signal.SIGUSR1) == before
+    assert [signal.getsignal(number) for number in (signal.SIGUSR1, signal.SIGTERM)] == before
 
 
 def train(session: Session) -> list[str]:
-    with session.early_end:
+    with session.early_end, session.drain:
         driver.train(session)  # type: ignore[arg-type]
     return session.done
 
@@ -184,3 +187,43 @@ def test_asked_before_its_first_step_a_begun_phase_is_complete_with_one_more() -
         f"assess {KEYS[1]}",
         f"ends early; the same command goes on with {KEYS[2]}",
     ]
+
+
+@pytest.mark.parametrize("can_be_shorter", [True, False])
+def test_draining_every_phase_is_committed_at_the_step_under_way_and_stays_open(can_be_shorter: bool) -> None:
+    first = Session([Phase(KEYS[0]), Phase(KEYS[1], 1, can_be_shorter, signal.SIGTERM), Phase(KEYS[2])])
+    first.phases[1].commit_every = 5
+    assert train(first) == [
+        "assess base",
+        *whole(KEYS[0]),
+        f"{KEYS[1]} 0",
+        f"{KEYS[1]} 1",
+        "forget what is under way",
+        f"ends early; the same command goes on with {KEYS[1]}",
+    ]
+    assert first.committed[KEYS[1]] == 2
+    rest = [f"{KEYS[1]} 2", f"{KEYS[1]} complete with 3", f"assess {KEYS[1]}", *whole(KEYS[2]), "finish"]
+    assert train(Session([Phase(key) for key in KEYS], first)) == rest
+
+
+def test_draining_before_a_step_nothing_is_begun() -> None:
+    session = Session([Phase(KEYS[0])])
+    session.drain.requested = True
+    session.assess = lambda stage: None  # type: ignore[method-assign] - as `driver.assess` does then
+    assert train(session) == [f"ends early; the same command goes on with {KEYS[0]}"]
+
+
+def test_a_step_that_does_not_end_is_given_up_after_the_drains_seconds() -> None:
+    drain, started = Drain(0.3), time.monotonic()
+    with pytest.raises(KeyboardInterrupt), drain:  # noqa: PT012 - as a step is interrupted
+        os.kill(os.getpid(), signal.SIGTERM)
+        while time.monotonic() - started < 60:
+            time.sleep(0.01)
+    assert drain.requested
+    assert 0.3 <= time.monotonic() - started < 30
+
+
+def test_a_drain_in_time_interrupts_nothing() -> None:
+    with Drain(0.2):
+        os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(0.4)

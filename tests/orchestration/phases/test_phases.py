@@ -19,7 +19,7 @@ from orchestration.phases import SelfSupervised, Sft
 from orchestration.phases.base import train_in_batches
 from orchestration.report.progress import Progress
 from orchestration.run.commits import Commits
-from orchestration.run.interrupt import EarlyEnd
+from orchestration.run.interrupt import Drain, EarlyEnd
 from orchestration.run.state import RunState, extend_schedule, record_changes
 from orchestration.setup.tasks import RunTasks
 from orchestration.step.records import Prompt, StepResult
@@ -344,6 +344,7 @@ def test_a_phase_that_was_completed_but_not_assessed_is_assessed_and_not_repeate
         commits=commits,
         commit_assessment=lambda stage, _: measured.append(stage),
         early_end=EarlyEnd(),
+        drain=Drain(60.0),
         taught=lambda: [],
     )
     commits.finish = lambda: measured.append("finished")
