@@ -31,7 +31,8 @@ class ActorPool:
 
     An item whose actor dies, is unavailable or takes longer than `timeout` seconds is given to another actor, up to
     `max_retries` times; if the method itself raises, the item is not retried. An actor is probed after a time-out.
-    `affinity(item)`: items with the same affinity prefer the same actor; None: no preference. For `start_timeout`,
+    `affinity(item)`: items with the same affinity prefer the same actor; None: no preference. `control_group`: the
+    concurrency group of the actors that broadcasts run in, so that no item takes their places. For `start_timeout`,
     `probe_timeout`, `max_failed_starts` and `on_restart` see `Members`.
     """
 
@@ -49,6 +50,7 @@ class ActorPool:
         max_failed_starts: int = 3,
         on_restart: Callable[[ActorHandle[Any]], Any] | None = None,
         affinity: Callable[[Any], Hashable] = lambda _: None,
+        control_group: str = "",
     ) -> None:
         self.name = name
         self._timeout, self._affinity = timeout, affinity
@@ -68,7 +70,7 @@ class ActorPool:
             on_restart=on_restart,
             on_loss=self._on_loss,
         )
-        self._broadcasts = Broadcasts(self._manager, self.members)
+        self._broadcasts = Broadcasts(self._manager, self.members, control_group)
 
     @property
     def pending(self) -> int:
@@ -133,7 +135,9 @@ class ActorPool:
         return taken
 
     def begin_broadcast(self, method: str, *arguments: Any, timeout: float) -> Broadcast:
-        """Calls `method` on all ready actors, before anything that they are given later; `poll` receives the answers.
+        """Calls `method` on all ready actors; `poll` receives the answers.
+
+        Without a `control_group`, it runs before anything that they are given later.
 
         An actor that dies, does not answer in `timeout` seconds, or whose method raises, is restarted.
         """

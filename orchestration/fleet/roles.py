@@ -12,6 +12,7 @@ from typing import Any
 import ray
 
 from actors.builder import BuilderActor
+from actors.engine_calls import CONTROL, requests_at_once
 from actors.evaluator import EvaluatorActor
 from actors.learner import LearnerGroup
 from actors.pool import ActorPool
@@ -102,7 +103,7 @@ class Roles:
             "rollout",
             lambda index: start_actor(
                 RolloutEngine,
-                self._placement.options(ENGINE, index),
+                {"max_concurrency": requests_at_once(config.rollout), **self._placement.options(ENGINE, index)},
                 self._policy,
                 config.rollout,
                 config.policy,
@@ -112,12 +113,12 @@ class Roles:
                 adapter_rank,
             ),
             config.rollout.engines,
-            # A few more than an engine decodes at once, so that it need not wait for the next.
-            max_in_flight=config.rollout.max_concurrent + -(-config.rollout.max_concurrent // 8),
+            max_in_flight=requests_at_once(config.rollout),
             timeout=config.rollout.timeout,
             start_timeout=config.rollout.start_timeout,
             on_restart=self._give_weights,
             affinity=lambda request: request.group or None,
+            control_group=CONTROL,
         )
 
     def _right_programs(self) -> dict[str, list[str]]:
