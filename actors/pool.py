@@ -22,6 +22,7 @@ from actors.pool_manager import Manager, one_line
 from actors.pool_members import Members
 from actors.pool_queue import Work, WorkQueue
 from actors.pool_records import PoolExhausted, PoolFailure
+from actors.pool_waits import WaitNotices
 
 _POLL_SECONDS = 1.0
 
@@ -57,6 +58,7 @@ class ActorPool:
         self._start_limit = start_timeout * max_failed_starts
         self._paused = False
         self._queue = WorkQueue(name, max_retries)
+        self._notices = WaitNotices(name)
         self.load = Load(max_in_flight)
         self._manager = Manager(max_remote_requests_in_flight_per_actor=1)  # a tag is one call
         self.members = Members(
@@ -93,7 +95,7 @@ class ActorPool:
         while not all(member.is_ready for member in self.members):
             if time.monotonic() > deadline:
                 ready = f"{len(self.members.healthy())} of {len(self.members)} actors are ready"
-                raise TimeoutError(f"pool {self.name}: {ready} after {limit:.0f} s")
+                raise TimeoutError(f"pool {self.name}: {ready} after {limit:.0f} s; {self.members.describe()}")
             wait_any([self], min(_POLL_SECONDS, max(deadline - time.monotonic(), 0.0)))
             self._check()
         if not len(self.members):
@@ -178,6 +180,8 @@ class ActorPool:
             if now > work.deadline:
                 self._time_out(work)
         self._broadcasts.check(now)
+        can_work = self._paused or any(member.is_ready for member in self.members)
+        self._notices.check(now, 0 if can_work else self._queue.waiting, self.members.describe)
         if self.members.is_exhausted:
             for work in self._queue.work():
                 self._queue.finish(work, PoolFailure(PoolExhausted(self.members.exhaustion)))
