@@ -15,6 +15,7 @@ class EngineGate:
 
     def __init__(self) -> None:
         self.running = 0
+        self._purpose = ""  # what it was shut for last
         self._open = asyncio.Event()
         self._open.set()
         self._idle = asyncio.Event()
@@ -24,6 +25,11 @@ class EngineGate:
     def is_open(self) -> bool:
         """Whether requests may run."""
         return self._open.is_set()
+
+    @property
+    def state(self) -> str:
+        """What whoever waits here waits for."""
+        return f"{self.running} requests run" if self.is_open else f"the engine's gate is shut for {self._purpose}"
 
     @contextlib.asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
@@ -39,12 +45,13 @@ class EngineGate:
             if not self.running:
                 self._idle.set()
 
-    async def shut(self, timeout: float) -> None:
-        """Lets no further request in, and waits until the running ones have ended.
+    async def shut(self, timeout: float, purpose: str) -> None:
+        """Lets no further request in, and waits until the running ones have ended. `purpose` is for messages.
 
         Raises TimeoutError after `timeout` seconds; the gate is then open again.
         """
         self._open.clear()
+        self._purpose = purpose
         try:
             await asyncio.wait_for(self._idle.wait(), timeout)
         except BaseException:
@@ -54,3 +61,16 @@ class EngineGate:
     def open(self) -> None:
         """Lets the waiting requests in."""
         self._open.set()
+
+
+@contextlib.asynccontextmanager
+async def within(seconds: float, what: str, gate: EngineGate) -> AsyncIterator[None]:
+    """Bounds a block. Raises a TimeoutError that says `what` took too long, and what the gate's callers wait for."""
+    limit = asyncio.timeout(seconds)
+    try:
+        async with limit:
+            yield
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        raise TimeoutError(f"{what} took longer than {seconds:g} s: {gate.state}") from None

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from actors.engine_gate import EngineGate
+from actors.engine_gate import EngineGate, within
 from actors.engine_options import adapter_folder, shared_file
 from actors.engine_process import end_actor, end_process
 from actors.generation import derive_seed
@@ -51,13 +51,14 @@ class EngineWeights:
         if self._asleep:
             raise RuntimeError(f"weights of policy version {manifest.version}: the engine sleeps; wake it up first")
         missing = self._still_missing(manifest)
-        async with asyncio.timeout(self._timeout * GRACE), self._change:
+        what = f"weights of policy version {manifest.version}"
+        async with within(self._timeout * GRACE, f"part {manifest.part + 1} of {what}", self._gate), self._change:
             half_loaded = self._expiry is not None
             if self._expiry is not None:
                 self._expiry.cancel()
                 self._expiry = None
             if manifest.part == 0:
-                await self._shut_gate(f"weights of policy version {manifest.version}")
+                await self._shut_gate(what)
             try:
                 checksum = await self._load(data, manifest)
             except ChecksumMismatch as mismatch:
@@ -77,7 +78,10 @@ class EngineWeights:
         return WeightReceipt(manifest.version, checksum)
 
     async def sleep(self) -> None:
-        """Moves the weights to the host and drops the cache. Raises TimeoutError if running requests did not end."""
+        """Moves the weights to the host and drops the cache. Raises TimeoutError if running requests did not end.
+
+        vLLM's own part has no bound here: the caller's broadcast has one, and replaces the actor.
+        """
         async with self._change:
             if self._gate.is_open:
                 await self._shut_gate("a sleep")
@@ -124,7 +128,7 @@ class EngineWeights:
 
     async def _shut_gate(self, purpose: str) -> None:
         try:
-            await self._gate.shut(self._timeout)
+            await self._gate.shut(self._timeout, purpose)
         except TimeoutError:
             raise TimeoutError(
                 f"{purpose}: {self._gate.running} requests still ran after {self._timeout:.0f} s; "

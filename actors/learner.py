@@ -221,7 +221,7 @@ class LearnerGroup:
         Raises TimeoutError if one of them does not come.
         """
         limit = max(self._timeout, timeout + _GRACE_SECONDS)
-        self._wait([self._ranks[0].send_part.remote()], limit, counts=False)
+        self._wait([self._ranks[0].send_part.remote()], limit, what="send_part", counts=False)
 
     def release_memory(self) -> None:
         """Returns cached GPU memory that nothing uses, for the other processes on the GPU."""
@@ -262,18 +262,22 @@ class LearnerGroup:
 
     def _call_engines(self, method: str, *arguments: Any) -> list[Any]:
         """The results of the engine's method on all ranks."""
-        return self._wait([rank.call.remote(method, *arguments) for rank in self._ranks], self._timeout)
+        calls: list[ray.ObjectRef[Any]] = [rank.call.remote(method, *arguments) for rank in self._ranks]
+        return self._wait(calls, self._timeout, what=method)
 
     def _call_ranks(self, method: str, *arguments: Any) -> list[Any]:
         """The results of a method of `LearnerRank` on all ranks."""
-        return self._wait([getattr(rank, method).remote(*arguments) for rank in self._ranks], self._timeout)
+        calls = [getattr(rank, method).remote(*arguments) for rank in self._ranks]
+        return self._wait(calls, self._timeout, what=method)
 
-    def _wait(self, calls: list[ray.ObjectRef[Any]], timeout: float, *, counts: bool = True) -> list[Any]:
+    def _wait(
+        self, calls: list[ray.ObjectRef[Any]], timeout: float, *, what: str = "its start", counts: bool = True
+    ) -> list[Any]:
         """The results of one call to each rank, in the order of the ranks.
 
         Raises an exception of the engine as it is, and LearnerLost for a rank that is gone or silent for `timeout`
         seconds. Ends at the first failure: if one rank is gone, the others wait for it in a collective. `counts`:
-        whether the time counts as work of the learner.
+        whether the time counts as work of the learner. `what` the calls are, for the message.
         """
         started = time.monotonic()
         deadline = started + timeout
@@ -282,7 +286,8 @@ class LearnerGroup:
         while missing:
             done, missing = ray.wait(missing, num_returns=1, timeout=max(deadline - time.monotonic(), 0.0))
             if not done:
-                raise LearnerLost(f"learner rank {calls.index(missing[0])} did not answer within {timeout:.0f} s")
+                rank = calls.index(missing[0])
+                raise LearnerLost(f"learner rank {rank} did not answer within {timeout:.0f} s ({what})")
             rank = calls.index(done[0])
             try:
                 results[done[0]] = ray.get(done[0])

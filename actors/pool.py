@@ -22,6 +22,7 @@ from actors.pool_manager import Manager, one_line
 from actors.pool_members import Members
 from actors.pool_queue import Work, WorkQueue
 from actors.pool_records import PoolExhausted, PoolFailure
+from actors.pool_waits import WaitNotices
 
 _POLL_SECONDS = 1.0
 
@@ -31,7 +32,8 @@ class ActorPool:
 
     An item whose actor dies, is unavailable or takes longer than `timeout` seconds is given to another actor, up to
     `max_retries` times; if the method itself raises, the item is not retried. An actor is probed after a time-out.
-    `affinity(item)`: items with the same affinity prefer the same actor; None: no preference. For `start_timeout`,
+    `affinity(item)`: items with the same affinity prefer the same actor; None: no preference. `control_group`: the
+    concurrency group of the actors that broadcasts run in, so that no item takes their places. For `start_timeout`,
     `probe_timeout`, `max_failed_starts` and `on_restart` see `Members`.
     """
 
@@ -49,12 +51,14 @@ class ActorPool:
         max_failed_starts: int = 3,
         on_restart: Callable[[ActorHandle[Any]], Any] | None = None,
         affinity: Callable[[Any], Hashable] = lambda _: None,
+        control_group: str = "",
     ) -> None:
         self.name = name
         self._timeout, self._affinity = timeout, affinity
         self._start_limit = start_timeout * max_failed_starts
         self._paused = False
         self._queue = WorkQueue(name, max_retries)
+        self._notices = WaitNotices(name)
         self.load = Load(max_in_flight)
         self._manager = Manager(max_remote_requests_in_flight_per_actor=1)  # a tag is one call
         self.members = Members(
@@ -68,7 +72,7 @@ class ActorPool:
             on_restart=on_restart,
             on_loss=self._on_loss,
         )
-        self._broadcasts = Broadcasts(self._manager, self.members)
+        self._broadcasts = Broadcasts(self._manager, self.members, control_group)
 
     @property
     def pending(self) -> int:
@@ -91,7 +95,7 @@ class ActorPool:
         while not all(member.is_ready for member in self.members):
             if time.monotonic() > deadline:
                 ready = f"{len(self.members.healthy())} of {len(self.members)} actors are ready"
-                raise TimeoutError(f"pool {self.name}: {ready} after {limit:.0f} s")
+                raise TimeoutError(f"pool {self.name}: {ready} after {limit:.0f} s; {self.members.describe()}")
             wait_any([self], min(_POLL_SECONDS, max(deadline - time.monotonic(), 0.0)))
             self._check()
         if not len(self.members):
@@ -133,7 +137,9 @@ class ActorPool:
         return taken
 
     def begin_broadcast(self, method: str, *arguments: Any, timeout: float) -> Broadcast:
-        """Calls `method` on all ready actors, before anything that they are given later; `poll` receives the answers.
+        """Calls `method` on all ready actors; `poll` receives the answers.
+
+        Without a `control_group`, it runs before anything that they are given later.
 
         An actor that dies, does not answer in `timeout` seconds, or whose method raises, is restarted.
         """
@@ -174,6 +180,8 @@ class ActorPool:
             if now > work.deadline:
                 self._time_out(work)
         self._broadcasts.check(now)
+        can_work = self._paused or any(member.is_ready for member in self.members)
+        self._notices.check(now, 0 if can_work else self._queue.waiting, self.members.describe)
         if self.members.is_exhausted:
             for work in self._queue.work():
                 self._queue.finish(work, PoolFailure(PoolExhausted(self.members.exhaustion)))

@@ -32,10 +32,10 @@ class Broadcast:
 
 
 class Broadcasts:
-    """The broadcasts of a pool that are under way, by name."""
+    """The broadcasts of a pool that are under way, by name. `group`: the concurrency group that they run in."""
 
-    def __init__(self, manager: Manager, members: Members) -> None:
-        self._manager, self._members = manager, members
+    def __init__(self, manager: Manager, members: Members, group: str) -> None:
+        self._manager, self._members, self._group = manager, members, group
         self._numbers = itertools.count()
         self._under_way: dict[str, Broadcast] = {}
 
@@ -48,7 +48,7 @@ class Broadcasts:
         name = f"broadcast-{next(self._numbers)}"
         self._under_way[name] = broadcast
         for actor in ready:
-            self._manager.call(actor, f"{name}-{actor}", Call(method), *arguments)
+            self._manager.call(actor, f"{name}-{actor}", Call(method), *arguments, group=self._group)
         return broadcast
 
     def receive(self, tag: str, actor: int, reply: Any) -> None:

@@ -32,13 +32,20 @@ class Manager(FaultTolerantActorManager):
         """The actors that a Ray error has taken out of service."""
         return [actor for actor in self.actor_ids() if not self.is_actor_healthy(actor)]
 
-    def call(self, actor_id: int, tag: str, call: Call, *arguments: Any) -> None:
-        """Starts a call, whose answer `ready` gives under this tag. Raises RuntimeError if the tag is in use."""
-        started = self.foreach_actor_async(
-            call, tag=tag, kwargs=_named(arguments), healthy_only=False, remote_actor_ids=[actor_id]
-        )
-        if started != 1:
-            raise RuntimeError(f"actor {actor_id} took {started} calls for tag {tag}; tags must be unique")
+    def call(self, actor_id: int, tag: str, call: Call, *arguments: Any, group: str = "") -> None:
+        """Starts a call, whose answer `ready` gives under this tag. Raises RuntimeError if the tag is in use.
+
+        `group`: the concurrency group of the actor that it runs in, empty for the default one.
+        """
+        state = self._remote_actor_states[actor_id]
+        if state.get_num_in_flight_requests(tag):
+            raise RuntimeError(f"actor {actor_id} has a call for tag {tag} already; tags must be unique")
+        method: Any = self._actors[actor_id].apply
+        if group:
+            method = method.options(concurrency_group=group)
+        in_flight: dict[Any, Any] = self._in_flight_req_to_actor_id  # RLlib's own calls name no group
+        in_flight[method.remote(func=call, **_named(arguments))] = (tag, actor_id)
+        state.increment_requests(tag)
 
     def ready(self) -> list[tuple[int, str, Any]]:
         """(actor, tag, result or RayError) of every call that was answered since the last time."""

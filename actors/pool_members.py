@@ -13,6 +13,7 @@ from typing import Any
 
 import ray
 from ray.actor import ActorHandle
+from ray.exceptions import RayError
 
 from actors.pool_manager import Manager, one_line
 
@@ -41,8 +42,9 @@ class Members:
 
     A new actor has `start_timeout` seconds to answer its first ping, and `probe_timeout` seconds for a later probe. A
     place whose actor failed to start `max_failed_starts` times in a row is given up. `on_restart` prepares a restarted
-    actor and must bound its own waits; if it raises, the actor counts as lost. `on_loss(actor, reason)` is called for
-    each lost actor, before another starts.
+    actor and must bound its own waits. If it raises a RayError, the actor counts as lost. Any other exception is no
+    fault of the actor, which waits for the hook's next call: `check` raises the exception, each time. `on_loss(actor,
+    reason)` is called for each lost actor, before another starts.
     """
 
     def __init__(
@@ -64,7 +66,8 @@ class Members:
         self._on_restart, self._on_loss = on_restart, on_loss
         self._members: dict[int, Member] = {}
         self._vacant: list[Member] = []  # places whose next actor is to start later
-        self._holds_restarts = self._postpones_starts = False
+        self._postpones_starts = False
+        self._held = ""  # why `on_restart` is not called now
         self._last_loss = ""
         self.restarts = 0
         for index in range(size):
@@ -90,7 +93,7 @@ class Members:
 
     def pings(self) -> list[Any]:
         """The pings whose answers change anything."""
-        waiting = [member for member in self._members.values() if not (member.needs_hook and self._holds_restarts)]
+        waiting = [member for member in self._members.values() if not (member.needs_hook and self._held)]
         return [member.ping for member in waiting if member.ping is not None]
 
     @property
@@ -103,9 +106,27 @@ class Members:
         """Why no actor is left."""
         return f"pool {self._name}: no actor could be started; the last one: {self._last_loss}"
 
-    def hold_restarts(self, held: bool) -> None:
-        """While held, `on_restart` is not called: a restarted actor waits for it, however long."""
-        self._holds_restarts = held
+    def hold_restarts(self, reason: str) -> None:
+        """As long as there is a reason, `on_restart` is not called: a restarted actor waits for it. Empty: go on.
+
+        Whoever gives a reason must take it back within a bound.
+        """
+        self._held = reason
+
+    def describe(self) -> str:
+        """What each actor that is not ready waits for, in words."""
+        now = time.monotonic()
+        waits = []
+        for member in self._members.values():
+            if member.ping is None:
+                continue
+            if member.needs_hook and self._held and ray.wait([member.ping], timeout=0)[0]:
+                waits.append(f"actor {member.index} waits because {self._held}")
+            else:
+                state = "starts" if member.is_new else "is asked whether it lives"
+                waits.append(f"actor {member.index} {state} and has {max(member.deadline - now, 0.0):.0f} s left")
+        waits += [f"actor {member.index} starts when its GPU is free" for member in self._vacant]
+        return "; ".join(waits) or "all actors are ready"
 
     def postpone_starts(self, postponed: bool) -> None:
         """While postponed, no actor is started in the place of a lost actor."""
@@ -118,7 +139,7 @@ class Members:
         self._ping(actor, self._probe_timeout, is_new=False)
 
     def check(self, now: float) -> None:
-        """Takes actors that answer into service, and replaces those that do not."""
+        """Takes actors that answer into service, and replaces those that do not. Raises what `on_restart` raises."""
         for actor, member in list(self._members.items()):
             if member.ping is None:
                 continue
@@ -167,11 +188,11 @@ class Members:
         """Takes an actor into service whose ping has ended, or replaces it."""
         try:
             ray.get(member.ping, timeout=self._probe_timeout)
-            if member.needs_hook and self._holds_restarts:
+            if member.needs_hook and self._held:
                 return
             if member.needs_hook and self._on_restart is not None:
                 self._on_restart(self._manager.actor(actor))
-        except Exception as error:  # noqa: BLE001 - a dead actor or a hook that failed: neither can serve
+        except RayError as error:  # it is dead, or did not take what the hook gave it
             self.replace(actor, one_line(error), start_failed=member.is_new)
         else:
             self._manager.set_actor_state(actor, healthy=True)

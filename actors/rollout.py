@@ -6,16 +6,14 @@ come in parts, through Ray's object store, the memory of a shared GPU, or a broa
 
 from __future__ import annotations
 
-import asyncio
-import inspect
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import ray
 
 from actors.code_stop import CodeStop, Sampled
-from actors.engine_gate import EngineGate
+from actors.engine_calls import CONCURRENCY_GROUPS, CONTROL, EngineCalls
+from actors.engine_gate import EngineGate, within
 from actors.engine_options import engine_arguments, prepare_environment
 from actors.engine_process import check_model, end_actor, start_engine
 from actors.engine_weights import GRACE, EngineWeights, WeightReceipt
@@ -25,9 +23,12 @@ from configs.schema import PolicyConfig, RolloutConfig
 from learners.weights import WeightManifest
 
 
-@ray.remote
-class RolloutEngine:
-    """One vLLM engine and the process it runs in, which ends with this actor."""
+@ray.remote(concurrency_groups=CONCURRENCY_GROUPS)  # type: ignore[call-overload]  # Ray 2.60 does not declare it
+class RolloutEngine(EngineCalls):
+    """One vLLM engine and the process it runs in, which ends with this actor.
+
+    Start it with `max_concurrency=requests_at_once(rollout)`.
+    """
 
     def __init__(
         self,
@@ -43,6 +44,7 @@ class RolloutEngine:
 
         `sleeps`: whether `sleep` will be called. `adapter_rank`: of the adapters that will be pushed, 0 for none.
         """
+        super().__init__()
         self._timeout = rollout.timeout
         self._max_length = policy.max_length
         names = check_model(model_path)
@@ -58,22 +60,13 @@ class RolloutEngine:
         self._weights = EngineWeights(self._engine, self._gate, names, version, rollout.timeout, seed)
         self._requests = 0
 
-    def ping(self) -> str:
-        """Answers once the actor is up."""
-        return "pong"
-
-    async def apply(self, func: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
-        """Calls `func(self, ...)`, and awaits an awaitable result (RLlib's actor managers)."""
-        result = func(self, *arguments, **keywords)
-        return await result if inspect.isawaitable(result) else result
-
     async def generate(self, request: GenerationRequest) -> list[Completion]:
         """The `n` responses, all under one policy version.
 
         A response that reaches `policy.max_length` ends with `length`. Raises TimeoutError after 1.5 times
         `rollout.timeout`, and ValueError for a prompt that leaves no room. An engine that died takes the actor with it.
         """
-        async with asyncio.timeout(self._timeout * GRACE), self._gate.turn():
+        async with within(self._timeout * GRACE, f"request {request.key}", self._gate), self._gate.turn():
             version = self._weights.version
             if request.stop_after_code:
                 responses = await self._code_stop.responses(request, self._sample)
@@ -82,6 +75,7 @@ class RolloutEngine:
         completions = [self._completion(response, version) for response in responses]
         return completions * request.n if _is_greedy(request) else completions
 
+    @ray.method(concurrency_group=CONTROL)
     async def update_weights(
         self, data: np.ndarray | DeviceMemory | ByBroadcast, manifest: WeightManifest
     ) -> WeightReceipt:
@@ -95,20 +89,24 @@ class RolloutEngine:
         `rollout.timeout`); the old weights stay in all three cases. A failure after a part was loaded ends the actor,
         since its weights are then a mixture.
         """
-        return await self._weights.update(data, manifest)
+        return await self.in_engine_loop(self._weights.update(data, manifest))
 
+    @ray.method(concurrency_group=CONTROL)
     async def join_weight_channel(self, address: str, port: int, size: int, timeout: float) -> list[int]:
         """Lets the workers meet the learner, for parts that come `ByBroadcast`; returns their ranks there."""
-        return await self._weights.call_workers("join_weight_channel", address, port, size, timeout)
+        join = self._weights.call_workers("join_weight_channel", address, port, size, timeout)
+        return await self.in_engine_loop(join)
 
+    @ray.method(concurrency_group=CONTROL)
     async def sleep(self) -> None:
         """Frees the GPU's memory, except for that of the processes themselves: weights move to the host, the cache is
         dropped. Requests wait until `wake_up`. Raises TimeoutError if running requests did not end."""
-        await self._weights.sleep()
+        await self.in_engine_loop(self._weights.sleep())
 
+    @ray.method(concurrency_group=CONTROL)
     async def wake_up(self) -> None:
         """Takes the memory again, and lets requests in."""
-        await self._weights.wake_up()
+        await self.in_engine_loop(self._weights.wake_up())
 
     async def _sample(self, request: GenerationRequest) -> list[Sampled]:
         """vLLM's responses to a request, one if it is greedy. Raises ValueError for a prompt that leaves no room."""

@@ -27,6 +27,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from actors.engine_calls import CONTROL, requests_at_once
 from actors.generation import GenerationRequest
 from actors.learner import LearnerGroup
 from actors.pool import ActorPool
@@ -86,12 +87,13 @@ def measure(config: RunConfig, transports: Sequence[str], pushes: int) -> dict[s
     started = time.perf_counter()
     engines = ActorPool(
         "rollout",
-        lambda index: RolloutEngine.options(**placement.options(ENGINE, index)).remote(
-            config.policy.model, config.rollout, config.policy, index, adapter_rank=rank_of_adapters(config)
-        ),
+        lambda index: RolloutEngine.options(
+            max_concurrency=requests_at_once(config.rollout), **placement.options(ENGINE, index)
+        ).remote(config.policy.model, config.rollout, config.policy, index, adapter_rank=rank_of_adapters(config)),
         config.rollout.engines,
         timeout=config.rollout.timeout,
         start_timeout=config.rollout.start_timeout,
+        control_group=CONTROL,
     )
     engines.wait_ready()
     figures: dict[str, Any] = {"transports": {}, "engines_ready_seconds": time.perf_counter() - started}

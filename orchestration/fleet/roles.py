@@ -12,6 +12,7 @@ from typing import Any
 import ray
 
 from actors.builder import BuilderActor
+from actors.engine_calls import CONTROL, requests_at_once
 from actors.evaluator import EvaluatorActor
 from actors.learner import LearnerGroup
 from actors.pool import ActorPool
@@ -102,7 +103,7 @@ class Roles:
             "rollout",
             lambda index: start_actor(
                 RolloutEngine,
-                self._placement.options(ENGINE, index),
+                {"max_concurrency": requests_at_once(config.rollout), **self._placement.options(ENGINE, index)},
                 self._policy,
                 config.rollout,
                 config.policy,
@@ -112,12 +113,12 @@ class Roles:
                 adapter_rank,
             ),
             config.rollout.engines,
-            # A few more than an engine decodes at once, so that it need not wait for the next.
-            max_in_flight=config.rollout.max_concurrent + -(-config.rollout.max_concurrent // 8),
+            max_in_flight=requests_at_once(config.rollout),
             timeout=config.rollout.timeout,
             start_timeout=config.rollout.start_timeout,
             on_restart=self._give_weights,
             affinity=lambda request: request.group or None,
+            control_group=CONTROL,
         )
 
     def _right_programs(self) -> dict[str, list[str]]:
@@ -164,18 +165,22 @@ class Roles:
         return LearnerGroup(self._config, self._policy, lambda rank: self._placement.options(LEARNER, rank))
 
     def restart_learner(self) -> None:
-        """Replaces a learner that lost a rank; its weights have to be loaded again."""
+        """Replaces a learner that lost a rank; its weights have to be loaded again.
+
+        Restarted engines wait for them until they are pushed.
+        """
+        self.engines.members.hold_restarts("the learner is lost, and another starts")
         self.learner.stop()
         self.learner = self._make_learner()
 
     @contextmanager
     def learner_alone(self) -> Iterator[None]:
         """Within this block, restarted engines get no weights, because the learner works on them."""
-        self.engines.members.hold_restarts(True)
+        self.engines.members.hold_restarts("the learner works on its weights")
         try:
             yield
         finally:
-            self.engines.members.hold_restarts(False)
+            self.engines.members.hold_restarts("")
 
     def push_weights(self, version: int, pipeline: Waiter) -> float:
         """Gives every engine the learner's weights as `version`; returns the seconds that it took.
@@ -191,7 +196,8 @@ class Roles:
     def _give_weights(self, engine: Any) -> None:
         """Gives a restarted engine the current weights before it generates.
 
-        If the learner has trained since the last push, they are those of the next version.
+        If the learner has trained since the last push, they are those of the next version. Raises LearnerLost, which
+        the engine's pool passes on: the engine then waits for the next learner's push.
         """
         if self._pushed:
             self._push.to_one(self.learner, self.version + int(self.learner.has_trained), engine)

@@ -54,9 +54,9 @@ class Turns:
             (self._builders.pause if role == EVALUATOR else self._builders.resume)()
         if sleeps or self.evaluators_wait:
             self._engines.members.postpone_starts(role != ENGINE)  # if an engine is lost in another role's turn
+        self.holder = role  # before engines sleep: if the broadcast raises, some of them do, and have to be woken
         if role != ENGINE and sleeps:
             self._engines.broadcast("sleep", timeout=_SLEEP_SECONDS)  # an engine that sleeps already goes on
-        self.holder = role
 
     def pass_on(self, *, has_prompts: bool) -> None:
         """Passes the turn between evaluators and the others, if one side has work and the other has none.

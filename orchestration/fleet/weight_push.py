@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, Protocol
 
 import ray
+from ray.exceptions import GetTimeoutError
 
 from actors.learner import LearnerGroup
 from actors.pool import ActorPool
@@ -71,16 +72,24 @@ class WeightPush:
 
     def to_all(self, learner: LearnerGroup, version: int, pipeline: Waiter) -> float:
         """Pushes the weights as `version`; returns how many bytes each engine got. Other work goes on meanwhile."""
-        self._engines.members.hold_restarts(True)  # an engine that restarts during the push would miss the first parts
+        # An engine that restarts during the push would miss the first parts.
+        self._engines.members.hold_restarts(f"the others get policy version {version}")
         try:
             return self._push(learner, version, pipeline)
         finally:
-            self._engines.members.hold_restarts(False)
+            self._engines.members.hold_restarts("")
 
     def to_one(self, learner: LearnerGroup, version: int, engine: Any) -> None:
-        """Gives a restarted engine the learner's weights as `version`."""
+        """Gives a restarted engine the learner's weights as `version`.
+
+        Raises a RayError if the engine does not take them, and LearnerLost.
+        """
         for manifest, data in self._parts(learner, version, HOST):
-            ray.get(engine.update_weights.remote(data, manifest), timeout=self._timeout)
+            try:
+                ray.get(engine.update_weights.remote(data, manifest), timeout=self._timeout)
+            except GetTimeoutError:
+                what = f"part {manifest.part + 1} of policy version {version}"
+                raise GetTimeoutError(f"no receipt for {what} within {self._timeout:.0f} s") from None
 
     def _push(self, learner: LearnerGroup, version: int, pipeline: Waiter) -> float:
         learner.has_trained = False
@@ -128,7 +137,9 @@ class WeightPush:
         )
         pipeline.pump_until(lambda: join.done)
         try:
-            pipeline.meanwhile(lambda: ray.get(met, timeout=self._timeout))
+            if not pipeline.meanwhile(lambda: ray.wait([met], timeout=self._timeout))[0]:
+                raise TimeoutError(f"learner rank 0 still waits for engines after {self._timeout:.0f} s")
+            ray.get(met)
             if len(join.results) < len(members):
                 raise TimeoutError(f"{len(join.results)} of {len(members)} engines came")
         except Exception as error:  # noqa: BLE001 - whatever failed, there is another transport

@@ -8,6 +8,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
+from actors.engine_calls import requests_at_once
 from actors.rollout import RolloutEngine
 from configs.schema import PolicyConfig, RolloutConfig
 
@@ -68,7 +69,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def starting_engine(local_ray: None, policy_folder: Path, rollout_config: RolloutConfig, policy_config: PolicyConfig):
     """The engine of these tests, from the first test that needs Ray on."""
-    handle = RolloutEngine.remote(str(policy_folder), rollout_config, policy_config, 0)
+    started = RolloutEngine.options(max_concurrency=requests_at_once(rollout_config))
+    handle = started.remote(str(policy_folder), rollout_config, policy_config, 0)
     yield handle
     ray.kill(handle)
 

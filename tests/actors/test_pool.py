@@ -306,13 +306,16 @@ def test_a_restarted_actor_waits_for_its_weights_while_restarts_are_held(make_po
     given = []
     pool = make_pool(1, on_restart=given.append)
     pool.wait_ready(60)
-    pool.members.hold_restarts(True)
+    pool.members.hold_restarts("the weights are in use")
     pool.submit(("die",), "work")
     poll_until_restart(pool)
-    pool.poll(2.0)
+    deadline = time.monotonic() + 30
+    while pool.members.describe() != "actor 0 waits because the weights are in use":
+        assert time.monotonic() < deadline, pool.members.describe()
+        pool.poll(0.1)
     assert pool.members.restarts == 1
     assert (given, pool.members.healthy()) == ([], [])
-    pool.members.hold_restarts(False)
+    pool.members.hold_restarts("")
     pool.wait_ready(60)
     assert len(given) >= 1
 

@@ -12,6 +12,7 @@ import ray
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from actors.engine_calls import requests_at_once
 from actors.engine_options import parse_cores, shared_file
 from actors.generation import Completion, GenerationRequest
 from actors.pool import ActorPool
@@ -156,6 +157,18 @@ def test_requests_wait_from_the_first_part_to_the_last(engine, weights, other_mo
     assert not ray.wait([later], timeout=1.0)[0]
     push_parts(engine, other_model, 2)  # from the start again
     assert [completion.policy_version for completion in ray.get(later, timeout=240)] == [2]
+    push(engine, weights)
+
+
+def test_a_push_ends_although_requests_take_every_place_of_the_engine(
+    engine, rollout_config: RolloutConfig, weights, other_model
+) -> None:
+    first = next(pack_parts(other_model.named_parameters(), torch.float32, 2, limit_bytes=20_000))
+    ray.get(engine.update_weights.remote(ray.put(first.data.numpy()), first.manifest), timeout=60)
+    later = [engine.generate.remote(request(max_tokens=2)) for _ in range(2 * requests_at_once(rollout_config))]
+    push_parts(engine, other_model, 2)
+    answers = [completion for completions in ray.get(later, timeout=60) for completion in completions]
+    assert {answer.policy_version for answer in answers} == {2}
     push(engine, weights)
 
 

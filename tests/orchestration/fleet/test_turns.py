@@ -71,6 +71,25 @@ def test_evaluators_on_a_shared_gpu_have_their_turn_to_themselves() -> None:
     assert calls == ["engines go on", "evaluators pause", "builders go on", "engines start again"]
 
 
+def test_engines_are_woken_after_a_turn_that_was_not_passed_to_its_end() -> None:
+    """Some of them sleep already: a push to them would fail."""
+    calls: list[str] = []
+
+    class Failing(Recorder):
+        def broadcast(self, method: str, *, timeout: float) -> list[None]:
+            super().broadcast(method, timeout=timeout)
+            if method == "sleep":
+                raise RuntimeError("learner rank 0 died")
+            return []
+
+    others = (Recorder(name, []) for name in ("evaluators", "builders"))
+    turns = Turns(Failing("engines", calls), *others, share="training", sleeps=True)  # type: ignore[arg-type]
+    with pytest.raises(RuntimeError, match="died"):
+        turns.give_to(LEARNER)
+    turns.give_to(ENGINE)
+    assert calls == ["engines start later", "engines sleep", "engines wake_up", "engines start again"]
+
+
 def test_a_learner_that_is_lost_leaves_the_turn_where_it_is() -> None:
     """The engines still sleep then. They wake up after the next learner has freed its memory."""
     calls: list[str] = []

@@ -51,7 +51,7 @@ class Pool:
 
     def __init__(self) -> None:
         self.got: list[tuple[str, int]] = []
-        self.held: list[bool] = []
+        self.held: list[str] = []
         self.members = SimpleNamespace(healthy=lambda: ["engine"], hold_restarts=self.held.append)
 
     def begin_broadcast(self, method: str, *arguments: Any, timeout: float) -> Any:
@@ -87,5 +87,5 @@ def test_after_a_broken_broadcast_all_parts_go_through_the_object_store() -> Non
     waits = SimpleNamespace(meanwhile=lambda call, *arguments: call(*arguments), pump_until=lambda done: done())
     assert push.to_all(learner, 7, waits) == 300  # type: ignore[arg-type]
     assert pool.got == [(BROADCAST, 0), (BROADCAST, 1), (HOST, 0), (HOST, 1), (HOST, 2)]
-    assert pool.held == [True, False]
+    assert pool.held == ["the others get policy version 7", ""]
     assert (learner.has_trained, push._channel) == (False, None)
