@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -42,8 +42,8 @@ class Phase:
     def credit(self, result: StepResult) -> list[Any]:
         return []
 
-    def learn(self, step: int, rollouts: list[Any]) -> dict[str, float]:
-        return {}
+    def training(self, step: int, rollouts: list[Any]) -> Callable[[], dict[str, float]]:
+        return dict
 
     def describe(self, result: StepResult) -> dict[str, float]:
         return {}
