@@ -100,7 +100,8 @@ def take_steps(session: Session, phase: Phase) -> None:
         result.metrics |= phase.describe(result)
         session.archive.remember(result, session.roles.version)
         with session.archive.storing(phase.key, step, result):
-            learned = learn_beside(session.pipeline, session.roles, phase.learn, step, result.rollouts)
+            training = phase.training(step, result.rollouts)
+            learned = learn_beside(session.pipeline, session.roles, training, result.rollouts)
         learned["sync_seconds"] = session.roles.push_weights(session.roles.version + 1, session.pipeline)
         learned |= phase.examine(step)
         learned["step_seconds"] = time.monotonic() - started

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from configs.schema import BufferConfig
 from evaluators.records import CANDIDATE_SCHEMA, Candidate, Verdict
+from prompts.owner import OwnThread
 from prompts.render import Exemplar
 from prompts.selection import ScoredCandidate, bucket_of, make_selection
 
@@ -29,6 +30,8 @@ class ExemplarBuffer:
 
     `baseline`: what speed-ups are over, `eager` or `best` (as `reward.baseline`). Raises ValueError for another
     baseline or an unknown strategy.
+
+    It belongs to the thread that makes it: in any other, everything here raises RuntimeError.
     """
 
     def __init__(self, config: BufferConfig, arch: str, seed: int, baseline: str = "eager") -> None:
@@ -37,6 +40,7 @@ class ExemplarBuffer:
         self.arch = arch
         self.baseline = baseline
         self._config = config
+        self._own = OwnThread("the buffer")
         self._selection = make_selection(config)
         self._rng = np.random.default_rng(seed)
         self._tasks: dict[str, dict[str, ScoredCandidate]] = {}
@@ -48,6 +52,7 @@ class ExemplarBuffer:
         speed-up, and measurements that are older than the one it holds of the same candidate. Raises ValueError if the
         verdict is on another candidate.
         """
+        self._own.check()
         if verdict.candidate != candidate.digest:
             raise ValueError(
                 f"verdict is on candidate {verdict.candidate}, not {candidate.digest}; pass its own verdict"
@@ -65,6 +70,7 @@ class ExemplarBuffer:
 
     def discard(self, candidate: Candidate) -> None:
         """Removes a candidate whose speed-up turned out to be undeserved."""
+        self._own.check()
         self._tasks.get(candidate.task_id, {}).pop(candidate.digest, None)
 
     def exemplars(self, task_id: str, reference: str, *, below: float = math.inf) -> list[Exemplar]:
@@ -74,6 +80,7 @@ class ExemplarBuffer:
         the task fill up. If there are not enough different programs, fewer are returned. All exemplars, the reference
         included, are slower than the speed-up `below`.
         """
+        self._own.check()
         wanted = self._config.exemplars
         scored = [member for member in self.candidates(task_id) if member.speedup < below]
         drawn = self._selection.select(scored, wanted, self._rng)
@@ -96,13 +103,16 @@ class ExemplarBuffer:
 
     def candidates(self, task_id: str) -> list[ScoredCandidate]:
         """The candidates of a task, in the order of their last measurement."""
+        self._own.check()
         return list(self._tasks.get(task_id, {}).values())
 
     def __len__(self) -> int:
+        self._own.check()
         return sum(len(held) for held in self._tasks.values())
 
     def to_table(self) -> pa.Table:
         """The whole buffer, with its random state, as a table of `BUFFER_SCHEMA`."""
+        self._own.check()
         rows = [
             {**asdict(member.candidate), "speedup": member.speedup, "step": member.step}
             for held in self._tasks.values()

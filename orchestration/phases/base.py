@@ -13,6 +13,7 @@ from learners.records import Rollout, Sample
 from orchestration.phases.context import PhaseContext
 from orchestration.run.state import phase_key
 from orchestration.step.gathering import Gathering
+from orchestration.step.learning import Training
 from orchestration.step.reading import Lessons, lessons_of, reading
 from orchestration.step.records import Prompt, StepResult
 
@@ -98,8 +99,8 @@ class Phase(ABC):
         return {}
 
     @abstractmethod
-    def learn(self, step: int, rollouts: Sequence[Rollout]) -> dict[str, float]:
-        """Trains the policy on the step; returns the learner's metrics."""
+    def training(self, step: int, rollouts: Sequence[Rollout]) -> Training:
+        """What trains the policy on the step. All prompts and responses in it are written now, in this thread."""
 
     def rng(self, step: int, purpose: str = "") -> np.random.Generator:
         """A generator that depends on seed, phase, step and purpose alone, so that a step done again repeats."""

@@ -25,6 +25,7 @@ from orchestration.phases.task_draw import TaskDraw
 from orchestration.run.state import phase_key
 from orchestration.step.figures import program_of, signal_figures
 from orchestration.step.gathering import Gathering
+from orchestration.step.learning import Training
 from orchestration.step.records import Prompt, StepResult
 from orchestration.step.rehearsal import Rehearsal
 
@@ -268,33 +269,36 @@ class ContrastiveRl(Phase):
         varied = deviation_of(rewards, self._statistics.of(task_id), rl.smoothing_clip)
         return max(varied, rl.right_reward if len(set(earned) - {None}) > 1 else 0.0)
 
-    def learn(self, step: int, rollouts: Sequence[Rollout]) -> dict[str, float]:
-        """Trains on the groups that carry a signal, and then rehearses."""
-        config = self.context.config
+    def training(self, step: int, rollouts: Sequence[Rollout]) -> Training:
+        """Training on the groups that carry a signal, and then a rehearsal."""
         with_signal = {rollout.group for rollout in rollouts if rollout.advantage}
         samples = [
             Sample(rollout.prompt_ids, rollout.response_ids, rollout.advantage or 0.0, rollout.logprobs)
             for rollout in rollouts
             if rollout.group in with_signal
         ]
-        metrics: dict[str, float] = self.context.learner.train_grpo(
+        return partial(self._train, samples, self._to_rehearse(step))
+
+    def _train(self, samples: Sequence[Sample], lessons: Sequence[Sample]) -> dict[str, float]:
+        """GRPO on `samples`, then one optimiser step on `lessons`, at the phase's rate, if there are any."""
+        config, learner = self.context.config, self.context.learner
+        metrics: dict[str, float] = learner.train_grpo(
             samples, config.contrastive_rl.learning_rate, config.contrastive_rl, config.rollout.temperature
         )
-        return metrics | self._rehearse(step)
+        if not lessons:
+            return metrics
+        learned = learner.train_cross_entropy(lessons, config.contrastive_rl.learning_rate)
+        return metrics | {f"rehearsal_{name}": learned[name] for name in ("loss", "seconds") if name in learned}
 
-    def _rehearse(self, step: int) -> dict[str, float]:
-        """One optimiser step on the best known responses of some tasks, at the phase's rate; its metrics."""
-        config, rng = self.context.config.contrastive_rl, self.rng(step, "rehearsal")
-        drawn = self._rehearsal.draw(config.rehearsal, rng)
-        if not drawn:
-            return {}
+    def _to_rehearse(self, step: int) -> list[Sample]:
+        """The best known responses to some tasks, drawn for the step."""
+        rng = self.rng(step, "rehearsal")
+        drawn = self._rehearsal.draw(self.context.config.contrastive_rl.rehearsal, rng)
         kinds = self._with_kinds([task_id for task_id, _ in drawn], rng)
-        lessons = [
+        return [
             Sample(self.prompt(*kind).ids, tuple(self.context.prompts.encode_response(response)))
             for kind, (_, response) in zip(kinds, drawn, strict=True)
         ]
-        learned = self.context.learner.train_cross_entropy(lessons, config.learning_rate)
-        return {f"rehearsal_{name}": learned[name] for name in ("loss", "seconds") if name in learned}
 
 
 def _total(reward: float | None, earns: float | None, right_reward: float) -> float | None:

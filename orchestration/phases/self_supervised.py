@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from evaluators.records import Outcome, Verdict
 from evaluators.reward import is_success
 from learners.records import Rollout, Sample
 from orchestration.phases.base import Phase, train_in_batches
+from orchestration.step.learning import Training
 from orchestration.step.records import Prompt, StepResult
 
 
@@ -61,7 +63,7 @@ class SelfSupervised(Phase):
         config, verdict = self.context.config, verdicts.get(rollout.candidate_digest or "")
         return verdict is not None and is_success(verdict, config.reward, config.self_supervised.min_speedup)
 
-    def learn(self, step: int, rollouts: Sequence[Rollout]) -> dict[str, float]:
+    def training(self, step: int, rollouts: Sequence[Rollout]) -> Training:
         config = self.context.config.self_supervised
         successes = [rollout for rollout in rollouts if rollout.reward]
         rates: list[float] = list(self.memory.get("success_rates", ()))
@@ -70,7 +72,8 @@ class SelfSupervised(Phase):
         groups: dict[str, list[Sample]] = {}
         for rollout in successes:
             groups.setdefault(rollout.group, []).append(Sample(rollout.prompt_ids, rollout.response_ids))
-        return train_in_batches(
+        return partial(
+            train_in_batches,
             self.context.learner,
             list(groups.values()),
             epochs=config.epochs,

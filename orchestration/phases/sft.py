@@ -9,15 +9,17 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from evaluators.records import Candidate, Verdict
 from evaluators.reward import is_success
-from learners.records import Rollout
+from learners.records import Rollout, Sample
 from orchestration.phases.base import Phase, train_in_batches
 from orchestration.step.figures import remeasured
+from orchestration.step.learning import Training
 from orchestration.step.lessons import LessonWriter, broken_lessons, verified_repairs
 from orchestration.step.records import StepResult
 from orchestration.step.teachers import Proposal, TeacherRounds, make_teachers
@@ -99,12 +101,20 @@ class Sft(Phase):
         result.verdicts |= verdicts
         result.metrics |= {"mistakes": float(len(broken)), "repairs": float(len(repairs))}
 
-    def learn(self, step: int, rollouts: Sequence[Rollout]) -> dict[str, float]:
+    def training(self, step: int, rollouts: Sequence[Rollout]) -> Training:
+        """An epoch over the lessons; nothing for step 0."""
         if step == 0:
-            return {}
-        config, rng = self.context.config.sft, self.rng(step)
+            return dict
+        rng = self.rng(step)
         writer = LessonWriter(self.context.prompts, self.context.config, self.memory.get("ideas", {}))
         groups = writer.write(self.memory["lessons"], self.memory.get("repairs", ()), rng)
+        return partial(self._train, step, groups, writer.contrastive, rng)
+
+    def _train(
+        self, step: int, groups: Sequence[Sequence[Sample]], contrastive: int, rng: np.random.Generator
+    ) -> dict[str, float]:
+        """Trains for an epoch on groups of samples, of which `contrastive` have contrastive prompts."""
+        config = self.context.config.sft
         done = int(self.memory.get("optimiser_steps", 0))
         metrics = train_in_batches(
             self.context.learner,
@@ -115,7 +125,7 @@ class Sft(Phase):
             rng=rng,
         )
         self.memory["optimiser_steps"] = done + metrics.get("optimiser_steps", 0.0)
-        return metrics | {"contrastive_lessons": float(writer.contrastive)}
+        return metrics | {"contrastive_lessons": float(contrastive)}
 
     def examine(self, step: int) -> dict[str, float]:
         """The policy's entropy on held-out prompts, by a few responses of its own that nobody judges.

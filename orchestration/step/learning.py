@@ -9,14 +9,15 @@ from orchestration.fleet.placement import LEARNER
 from orchestration.fleet.roles import Roles
 from orchestration.step.pipeline import Pipeline
 
-Learn = Callable[[int, Sequence[Rollout]], dict[str, float]]
-"""How a phase learns from a step's rollouts; returns the learner's metrics."""
+Training = Callable[[], dict[str, float]]
+"""Trains the policy on what is written for it already, and returns the learner's metrics. It is called in a thread of
+its own while other steps go on, so it must use nothing that belongs to one thread (`prompts.owner`)."""
 
 
 def learn_beside(
-    pipeline: Pipeline, roles: Roles, learn: Learn, step: int, rollouts: Sequence[Rollout]
+    pipeline: Pipeline, roles: Roles, training: Training, rollouts: Sequence[Rollout]
 ) -> dict[str, float]:
-    """Learns from a step, and returns the learner's metrics as `train/...`.
+    """Learns from a step's rollouts, and returns the learner's metrics as `train/...`.
 
     Beside them stand `staleness` and `staleness_max`, the policy versions between sampling and now, and
     `utilisation/...`, the share of the time since the last step in which each role had work.
@@ -24,7 +25,7 @@ def learn_beside(
     stale = [roles.version - rollout.policy_version for rollout in rollouts]
     pipeline.give_turn(LEARNER)
     with roles.learner_alone():
-        metrics = pipeline.meanwhile(learn, step, rollouts)
+        metrics = pipeline.meanwhile(training)
     learned = {f"train/{name}": value for name, value in metrics.items()}
     if stale:
         learned |= {"staleness": sum(stale) / len(stale), "staleness_max": float(max(stale))}

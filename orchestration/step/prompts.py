@@ -1,6 +1,7 @@
 """Writes the prompts of a run: one-shot ones, contrastive ones with exemplars drawn from the buffer, and repair turns.
 
-The one owner of tokenizer and buffer: nothing else encodes text or draws exemplars.
+The one owner of tokenizer and buffer: nothing else encodes text or draws exemplars, and only in the thread that goes
+on with the pipeline. What runs beside it, as the learner's work does, gets values that are written before.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from learners.policy import encode_prompt, encode_response
 from orchestration.step.records import Prompt
 from prompts.buffer import ExemplarBuffer
 from prompts.comparison import Shown, compare
+from prompts.owner import OwnThread
 from prompts.render import PromptRenderer
 
 _MESSAGE_CHARACTERS = 600
@@ -30,12 +32,14 @@ class PromptWriter:
     """Renders and encodes prompts, and the responses that the policy learns by heart.
 
     `references`: the reference program of each task, by task id. `buffer`: the scored candidates that exemplars are
-    drawn from; a resume replaces it.
+    drawn from; a resume replaces it. Both it and the tokenizer belong to the thread that makes this: in any other,
+    whatever needs one of them raises RuntimeError.
     """
 
     def __init__(self, config: RunConfig, tasks: Sequence[Task], tokenizer: Any, buffer: ExemplarBuffer) -> None:
         self.references = {task.id: program_source(task) for task in tasks}
         self.buffer = buffer
+        self._own = OwnThread("the tokenizer")
         self._config, self._tokenizer, self._renderer = config, tokenizer, PromptRenderer()
 
     def one_shot(self, task_id: str) -> Prompt:
@@ -102,10 +106,12 @@ class PromptWriter:
 
     def encode_text(self, text: str) -> list[int]:
         """The token ids of any prompt's text, in the chat template if the policy has one."""
+        self._own.check()
         return encode_prompt(self._tokenizer, text, self._config.policy.chat_template)
 
     def encode_response(self, text: str) -> list[int]:
         """The token ids of a response, with the token that ends it."""
+        self._own.check()
         return encode_response(self._tokenizer, text)
 
     def fits_response(self, ids: Sequence[int]) -> bool:

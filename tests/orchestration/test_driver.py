@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -45,8 +45,8 @@ class Phase:
     def credit(self, result: StepResult) -> list[Any]:
         return []
 
-    def learn(self, step: int, rollouts: list[Any]) -> dict[str, float]:
-        return {}
+    def training(self, step: int, rollouts: list[Any]) -> Callable[[], dict[str, float]]:
+        return dict
 
     def describe(self, result: StepResult) -> dict[str, float]:
         return {}

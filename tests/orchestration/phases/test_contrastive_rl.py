@@ -141,7 +141,7 @@ def test_a_group_of_equal_rewards_has_no_advantage_and_a_suspect_is_neutral() ->
     assert [rollout.advantage for rollout in rollouts[6:]] == [0.0, 0.0]
     assert result.metrics["groups_with_signal"] == pytest.approx(1 / 3)
     assert result.metrics["reward"] == pytest.approx((3 * 2.0 + 0.0 + 3.0 + 0.0) / 6)
-    phase.learn(0, rollouts)
+    phase.training(0, rollouts)()
     assert [sample.advantage for sample in phase.context.learner.steps[0][1]] == [slow, fast, doubtful]  # type: ignore[attr-defined]
 
 
@@ -265,7 +265,7 @@ def test_contrastive_rl_ends_after_its_minutes_those_before_a_resume_included(
         for step in phase.remaining(done):
             steps.append(step)
             now[0] += 20.0
-            phase.learn(step, [])
+            phase.training(step, [])()
             now[0] += 40.0  # a push of weights, a checkpoint
             committed.append(phase.to_commit())
             if len(steps) == most:

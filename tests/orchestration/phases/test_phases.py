@@ -34,7 +34,7 @@ def rounds_taken(rates: list[float], phase: SelfSupervised) -> int:
     for step in phase.remaining(len(list(phase.memory.get("success_rates", ())))):  # type: ignore[call-overload]
         right = round(rates[step] * 100)
         result = step_result([(Outcome.OK, 1.0)] * right + [(Outcome.WRONG, 0.0)] * (100 - right))
-        phase.learn(step, phase.credit(result))
+        phase.training(step, phase.credit(result))()
         taken += 1
     return taken
 
@@ -76,7 +76,7 @@ def test_a_resumed_phase_that_had_stopped_rising_takes_no_more_rounds(self_super
 
 def test_what_we_failed_to_judge_is_no_failure_of_the_policy(self_supervised: SelfSupervised) -> None:
     result = step_result([(Outcome.OK, 1.0), (Outcome.WRONG, 0.0), (Outcome.INFRA, 0.0), (Outcome.INFRA, 0.0)])
-    self_supervised.learn(0, self_supervised.credit(result))
+    self_supervised.training(0, self_supervised.credit(result))()
     assert self_supervised.memory["success_rates"] == [0.5]
 
 
@@ -85,7 +85,7 @@ def test_a_right_program_that_is_too_slow_is_no_success(self_supervised: SelfSup
     result = step_result([(Outcome.OK, 1.0), (Outcome.OK, 1.3), (Outcome.WRONG, 0.0), (Outcome.INFRA, 0.0)])
     credited = self_supervised.credit(result)
     assert [rollout.reward for rollout in credited] == [0.0, 1.0, 0.0, None]
-    self_supervised.learn(0, credited)
+    self_supervised.training(0, credited)()
     ((_, samples),) = self_supervised.context.learner.steps
     assert len(samples) == 1
     assert self_supervised.memory["success_rates"] == [pytest.approx(1 / 3)]
@@ -93,7 +93,7 @@ def test_a_right_program_that_is_too_slow_is_no_success(self_supervised: SelfSup
 
 def test_only_successes_are_learnt_from(self_supervised: SelfSupervised) -> None:
     result = step_result([(Outcome.OK, 0.2), (Outcome.WRONG, 0.0), (Outcome.SUSPECT, 0.0), (Outcome.BUILD_ERROR, 0.0)])
-    self_supervised.learn(0, self_supervised.credit(result))
+    self_supervised.training(0, self_supervised.credit(result))()
     ((_, samples),) = self_supervised.context.learner.steps
     assert len(samples) == 1
 
@@ -115,10 +115,10 @@ def test_an_epoch_after_a_restart_is_the_epoch_that_would_have_come() -> None:
     straight, interrupted = Context(config), Context(config)
     phase = sft(straight)
     for step in (1, 2, 3):
-        phase.learn(step, [])
+        phase.training(step, [])()
     phase = sft(interrupted)
     for step in (1, 2, 3):
-        phase.learn(step, [])
+        phase.training(step, [])()
         memory = json.loads(json.dumps(phase.memory))
         phase = Sft(interrupted, 1)  # type: ignore[arg-type]
         phase.restore(memory)
@@ -211,7 +211,7 @@ def test_a_contrastive_lesson_stands_under_slower_programs_alone(worth: str) -> 
 
     context.prompts.contrastive = watched  # type: ignore[method-assign]
     for step in range(1, 20):
-        phase.learn(step, [])
+        phase.training(step, [])()
     assert seen == {"1.2": {0.8, 1.0}, "2.4": {0.8, 1.2, 1.9}}
 
 

@@ -263,7 +263,7 @@ def test_a_failing_program_is_shown_again_with_its_message_and_the_answers_are_a
     assert phase.memory["signals"][SOFTMAX.id][1] == 1, "a repair turn says nothing about how to draw the task"
     learner: Any = Context(RunConfig(name="test")).learner
     phase.context.learner = learner
-    phase.learn(0, credited)
+    phase.training(0, credited)()
     assert len(learner.steps[0][1]) == 8, "trained like any other"
 
 

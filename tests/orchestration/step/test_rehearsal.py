@@ -33,7 +33,7 @@ def rehearsed(phase: ContrastiveRl, step: int = 0) -> list[str]:
     """The responses of the optimiser step that a step of the phase ends with; none where there is no such step."""
     learner: Any = phase.context.learner
     learner.steps.clear()
-    phase.learn(step, [])
+    phase.training(step, [])()
     assert all(rate == 0.5 for rate, _ in learner.steps)
     return [bytes(sample.response_ids).decode() for _, samples in learner.steps[1:] for sample in samples]
 
@@ -105,4 +105,4 @@ def test_a_hack_is_forgotten() -> None:
 
 def test_its_loss_stands_in_the_metrics() -> None:
     phase = rehearsing(lessons=[lesson(0, "fast", 2.0)])
-    assert phase.learn(0, [])["rehearsal_loss"] == 1.0
+    assert phase.training(0, [])()["rehearsal_loss"] == 1.0
