@@ -21,6 +21,7 @@ from orchestration.commands.refusal import INTERRUPTED
 from orchestration.commands.report import report
 from orchestration.commands.run import run
 from orchestration.commands.tasks import tasks
+from orchestration.commands.track import track
 
 app = typer.Typer(
     help="Train a language model to write faster GPU code, from speed-up rewards alone (CUDA-L1).",
@@ -28,7 +29,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (run, bundle, evaluate, baseline, tasks, report, gauntlet, audit):
+for command in (run, bundle, evaluate, baseline, tasks, report, track, gauntlet, audit):
     app.command()(command)
 app.add_typer(hacks, name="hacks")
 
