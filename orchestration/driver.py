@@ -32,6 +32,7 @@ def run(config: RunConfig, progress: Progress) -> None:
     session = Session(config, progress)
     if session.commits.state.finished:
         progress.report(build_report(session.run))
+        session.send_rest_of_tracking()
         return
     with session.early_end, session:
         try:
@@ -155,5 +156,5 @@ def report(session: Session) -> None:
     """Writes the report and shows the tables; the report and the best programs go to MLflow."""
     made = build_report(session.run)
     session.run.write_report(render_html(made))
-    session.tracker.log_run_directory(session.run)
+    session.tracker.log_run_directory()
     session.progress.report(made)

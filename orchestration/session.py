@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -34,7 +34,7 @@ from orchestration.run.state import (
     refuse_fixed_changes,
     split_phase_key,
 )
-from orchestration.run.tracking import Tracker
+from orchestration.run.tracking import Tracker, has_rest, send_rest
 from orchestration.setup.earlier_verdicts import check_verdicts_of
 from orchestration.setup.pipeline import open_pipeline
 from orchestration.setup.policy import check_policy, prepare_policy
@@ -101,7 +101,8 @@ class Session:
             stack.enter_context(self.run.lock())
             state = self._resumable()  # again: another process may have gone on until now
             self._begin_directory()
-            self.tracker = stack.enter_context(Tracker(self.config, state.tracking))
+            completed = state.extra.get("completed", ())
+            self.tracker = stack.enter_context(Tracker(self.config, self.run, state.tracking, completed))
             keep = self.config.keep_checkpoints
             self.commits = Commits(self.run, state, keep, lambda: self.tracker.ids)
             self.commits.write()  # before the config: a longer schedule is recognised by comparing with the old one
@@ -212,6 +213,12 @@ class Session:
         self.tracker.log_metrics(None, named, self.roles.version)
         self.commits.record_assessment(stage)
         self.progress.assessed(stage, metrics)
+
+    def send_rest_of_tracking(self) -> None:
+        """Sends MLflow what a finished run could not send at its end, unless another process is at it."""
+        if self.config.tracking.enabled and has_rest(self.run):
+            with suppress(RunDirectoryError), self.run.lock():
+                send_rest(self.config, self.run)
 
     def _snapshot(self, name: str, *, export: bool = False) -> Snapshot:
         """Saves the learner and the buffer to the run directory."""

@@ -22,6 +22,7 @@ from orchestration.commands.report import report
 from orchestration.commands.run import run
 from orchestration.commands.status import status, stop
 from orchestration.commands.tasks import tasks
+from orchestration.commands.track import track
 
 app = typer.Typer(
     help="Train a language model to write faster GPU code, from speed-up rewards alone (CUDA-L1).",
@@ -29,7 +30,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (run, status, stop, bundle, evaluate, baseline, tasks, report, gauntlet, audit):
+for command in (run, status, stop, bundle, evaluate, baseline, tasks, report, track, gauntlet, audit):
     app.command()(command)
 app.add_typer(hacks, name="hacks")
 

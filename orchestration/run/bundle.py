@@ -15,7 +15,7 @@ from typing import Any
 
 from configs.load import dump_config
 from configs.schema import RunConfig
-from orchestration.run.bundle_folder import MIB, BundleWriter, Piece
+from orchestration.run.bundle_folder import MIB, UNTOLD, BundleWriter, Piece
 from orchestration.run.bundle_tables import (
     OPTIONAL,
     REQUIRED,
@@ -30,6 +30,7 @@ from orchestration.run.bundle_tables import (
 from orchestration.run.directory import RunDirectory, state_bytes
 from orchestration.run.errors import BundleError, RunDirectoryError
 from orchestration.run.snapshots import EXPORT, LISTING
+from orchestration.run.spool import FOLDER as SPOOL
 from orchestration.run.state import RunState
 
 _MOST_RAW = 8  # times the bound: no checkpoint packs to an eighth, so a larger one is not even read
@@ -82,7 +83,10 @@ def write_bundle(
         content = one_file(table, steps, part.columns)
         _require(writer, f"{part.table}-{part.name}", {path_of(part, 0): content}, part.note)
     written = Written(state, left_out=_export_left_out(run, state))
-    kernels = _kernels(run)
+    untold = _texts_of(run, SPOOL)
+    if untold and not writer.add("tracking", {UNTOLD: _as_json(untold)}, "what MLflow does not have yet"):
+        written.left_out.append(LeftOut("what MLflow does not have yet", _NO_ROOM))
+    kernels = _texts_of(run, "kernels")
     has_room = not kernels or writer.add("kernels", {"kernels.json": _as_json(kernels)}, "best programs")
     if not has_room:
         written.left_out.append(LeftOut("best programs", _NO_ROOM))
@@ -150,10 +154,10 @@ def _store_files(store: Path) -> dict[str, bytes]:
     }
 
 
-def _kernels(run: RunDirectory) -> dict[str, bytes]:
-    """The best programs. A run that is going on may remove one that turned out to be a hack."""
+def _texts_of(run: RunDirectory, folder: str) -> dict[str, bytes]:
+    """The JSON files of a folder. A run that is going on may remove some: a program that turned out to be a hack."""
     found = {}
-    for path in run.storage.files("kernels", ".json"):
+    for path in run.storage.files(folder, ".json"):
         with suppress(FileNotFoundError):
             found[path] = run.storage.read(path)
     return found

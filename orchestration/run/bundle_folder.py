@@ -22,6 +22,7 @@ FORMAT = 1
 """Rises when a version of Warpsmith writes bundles that earlier versions cannot read."""
 
 MANIFEST = "manifest.json"
+UNTOLD = "tracking.json"  # the file of a bundle with what MLflow does not have yet
 MIB = 1 << 20
 _HEAD = 6144  # bytes of a manifest beside its index and parts: what the run is, and its base model's checksums
 _PART = 192  # bytes of a manifest for each part

@@ -13,7 +13,7 @@ from configs.load import parse_config
 from configs.schema import RunConfig
 from evaluators.guard.cases import HackCases, Status
 from evaluators.host.whole_files import write_whole
-from orchestration.run.bundle_folder import Bundle, read_bundle
+from orchestration.run.bundle_folder import UNTOLD, Bundle, read_bundle
 from orchestration.run.bundle_tables import write_tables
 from orchestration.run.directory import RunDirectory
 from orchestration.run.errors import BundleError
@@ -70,6 +70,8 @@ def restore(bundle: Bundle, run: RunDirectory, begun: RunConfig) -> None:
         run.storage.write(path, text.encode())
         program = json.loads(text)["candidate"]["source"]
         run.storage.write(f"{path.removesuffix('.json')}.py", program.encode("utf-8", "replace"))
+    for path, text in json.loads(files.get(UNTOLD, b"{}")).items():
+        run.storage.write(path, text.encode())
     _fill_store(bundle, run.store_of(begun))
     run.storage.write("state.json", files["state.json"])
     run.write_config(begun)  # last: a folder without it counts as empty

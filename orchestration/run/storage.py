@@ -118,6 +118,11 @@ class Storage:
         infos = (info for info in self._below(below, recursive=True) if info.type is pafs.FileType.File)
         return sorted(path for path in map(self._relative, infos) if path.endswith(ending))
 
+    def sizes(self, below: str, ending: str = "") -> dict[str, int]:
+        """The files that `files` names, with their sizes in bytes."""
+        infos = (info for info in self._below(below, recursive=True) if info.type is pafs.FileType.File)
+        return {path: info.size for info in infos if (path := self._relative(info)).endswith(ending)}
+
     def folders(self, below: str) -> list[str]:
         """Folders directly below a folder, ordered by name, without hidden (half-written) ones."""
         infos = (info for info in self._below(below, recursive=False) if info.type is pafs.FileType.Directory)

@@ -1,67 +1,77 @@
-"""Reports a run to MLflow: metrics by step, parameters, artifacts.
+"""Reports a run to MLflow: metrics by step, parameters, artifacts, and how it stands.
 
-One background thread does all of it. So a slow or absent tracking server never delays training, let alone stops it. The
-run directory holds the same figures.
+Everything is recorded in the run's directory first, and a background thread sends it. So a slow or absent tracking
+server never delays training, let alone stops it, and MLflow has it all in the end.
 """
-
-# Not MLflow's asynchronous logging (3.17): it covers neither making and ending runs nor artifacts, its queue has no
-# bound, and flushing it has no time-out, so an absent server would stop the run.
 
 from __future__ import annotations
 
 import logging
+import math
 import os
-import queue
-import re
-import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Collection, Mapping
 from types import TracebackType
 from typing import Any
 
 from configs.schema import RunConfig
 from orchestration.run.directory import RunDirectory
-from orchestration.run.mlflow_runs import Ids, MlflowRuns
+from orchestration.run.mlflow_runs import Ids, MlflowRuns, run_parameters
+from orchestration.run.sender import ARTIFACTS, BEGIN, END, METRICS, PHASE_END, Sender, known_runs
+from orchestration.run.spool import Spool
+from orchestration.run.state import RunState
+from orchestration.run.system_metrics import SystemMetrics
 
 _log = logging.getLogger(__name__)
 
 DEFAULTS = {
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
+    "MLFLOW_HTTP_RESPECT_RETRY_AFTER_HEADER": "false",
     "MLFLOW_LOGGING_LEVEL": "WARNING",
 }
-"""Environment variables for MLflow. Its own values (120 s, 7 retries with growing pauses) would keep one call waiting
-for many minutes. It sets the levels of its loggers when it is imported."""
+"""Environment variables for MLflow. Its own values (120 s, 7 retries, pauses that grow or that the server asks for)
+would keep one call waiting for many minutes. The sender has pauses of its own. MLflow sets the levels of its loggers
+when it is imported."""
 
-RETRY_SECONDS = 60.0
-"""After a failure, nothing is sent for this long."""
+FLUSH_SECONDS, FLUSH_SECONDS_KILLED = 60.0, 10.0
+"""The longest wait for MLflow at the end of a run, and after Ctrl-C."""
 
-PENDING = 10_000
-"""Calls that may wait for the server. Further calls are dropped."""
+_SPARED = 0.5  # the part of the spool that system metrics may fill
+_ALWAYS = math.inf
 
 
 class Tracker:
     """Reports a run to MLflow. Every method returns at once, except `close`, which waits within its time limit.
 
-    A failure to reach the server is logged as one warning. Sending starts again a minute later. As a context manager,
-    it closes with a status that tells how the block ended: FINISHED, KILLED (Ctrl-C) or FAILED.
+    What a method records survives a kill, and is sent by this process or by a later one. A failure to reach the server
+    is logged as a warning. As a context manager, it closes with a status that tells how the block ended: FINISHED,
+    KILLED (Ctrl-C) or FAILED.
     """
 
-    def __init__(self, config: RunConfig, ids: Mapping[str, Any] | None = None) -> None:
-        """`ids` is `RunState.tracking` of a run to continue. Empty or None starts a new run."""
-        self._enabled = config.tracking.enabled
-        self._runs = MlflowRuns(config, ids)
-        self._retry_at = 0.0
-        self._warned = False
-        self._jobs: queue.Queue[Callable[[], None] | None] = queue.Queue(PENDING)
-        self._thread: threading.Thread | None = None
-        if self._enabled:
-            for name, value in DEFAULTS.items():
-                os.environ.setdefault(name, value)
-            # MLflow takes seconds to import and to make its database. The run starts meanwhile.
-            self._thread = threading.Thread(target=self._work, name="tracking", daemon=True)
-            self._thread.start()
-            self._submit(lambda: None)
+    def __init__(
+        self,
+        config: RunConfig,
+        run: RunDirectory,
+        ids: Mapping[str, Any] | None = None,
+        completed: Collection[str] = (),
+    ) -> None:
+        """`ids` is `RunState.tracking` of a run to continue. Empty or None starts a new run. `completed`: the phases
+        that are over. The caller holds the run's lock."""
+        self._runs: MlflowRuns | None = None
+        self._sender: Sender | None = None
+        self._is_full = False
+        if not config.tracking.enabled:
+            return
+        _set_defaults()
+        self._runs = MlflowRuns(config, _newest_ids(run, ids))
+        self._began = self._runs.ids.setdefault("began", time.time_ns() // 1_000_000)
+        self._spool = Spool(run.storage)
+        self._monitor = SystemMetrics(self._log_system_metrics)
+        when_ready = self._monitor.start if config.tracking.system_metrics else lambda: None
+        self._sender = Sender(run, self._spool, self._runs, when_ready)
+        self._add(BEGIN, {"parameters": run_parameters(config), "completed": sorted(completed)}, _ALWAYS)
+        self._sender.start()
 
     @property
     def ids(self) -> Ids:
@@ -69,34 +79,34 @@ class Tracker:
 
         Complete from the start: runs that are not made yet are found again by the key.
         """
-        return {**self._runs.ids, "phases": dict(self._runs.ids["phases"])} if self._enabled else {}
+        return {**self._runs.ids, "phases": dict(self._runs.ids["phases"])} if self._runs is not None else {}
 
     def log_metrics(self, phase: str | None, metrics: Mapping[str, float], step: int) -> None:
-        """Logs metrics of a step on the nested run of `phase` (None: on the parent run)."""
-        now, values = int(time.time() * 1000), dict(metrics)
-        self._submit(lambda: self._runs.log_metrics(phase, values, step, now))
+        """Logs metrics of a step on the nested run of `phase` (None: on the parent run).
+
+        Leaves out values that are not finite, which not every store takes.
+        """
+        self._add_metrics(phase, metrics, step)
 
     def end_phase(self, phase: str) -> None:
         """Ends the nested run of a phase. Logging to it later opens it again."""
-        self._submit(lambda: self._runs.end_phase(phase, "FINISHED"))
+        self._add(PHASE_END, {"phase": phase}, _ALWAYS)
 
-    def log_run_directory(self, run: RunDirectory) -> None:
+    def log_run_directory(self) -> None:
         """Logs the resolved config, the report and the best programs as artifacts of the parent run."""
-        self._submit(lambda: self._runs.log_run_directory(run))
+        self._add(ARTIFACTS, {}, _ALWAYS)
 
-    def close(self, status: str = "FINISHED", timeout: float = 60.0) -> None:
-        """Ends all runs with a status (FINISHED, KILLED, FAILED) and waits up to `timeout` seconds for that."""
-        if self._thread is None:
+    def close(self, status: str = "FINISHED", timeout: float = FLUSH_SECONDS) -> None:
+        """Ends all runs with a status (FINISHED, KILLED, FAILED) and waits up to `timeout` seconds for that.
+
+        What could not be sent stays in the run's directory.
+        """
+        if self._sender is None:
             return
-        self._submit(lambda: self._runs.finish(status))
-        try:
-            self._jobs.put(None, timeout=1.0)
-        except queue.Full:
-            return
-        self._thread.join(timeout)
-        if self._thread.is_alive():
-            self._warn(f"not done after {timeout:.0f} s; left behind")
-        self._thread = None
+        self._monitor.close()
+        self._add(END, {"status": status}, _ALWAYS)
+        sender, self._sender = self._sender, None
+        sender.close(timeout)
 
     def __enter__(self) -> Tracker:
         return self
@@ -105,40 +115,74 @@ class Tracker:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is not None and issubclass(kind, KeyboardInterrupt | SystemExit):
-            self.close("KILLED", timeout=10.0)
+            self.close("KILLED", FLUSH_SECONDS_KILLED)
         else:
             self.close("FINISHED" if kind is None else "FAILED")
 
-    def _submit(self, job: Callable[[], None]) -> None:
-        if self._thread is None:
+    def _log_system_metrics(self, metrics: Mapping[str, float]) -> None:
+        """Their step is the number of seconds since the run began, which goes on after a restart."""
+        seconds = (time.time_ns() // 1_000_000 - self._began) // 1000
+        self._add_metrics(None, metrics, seconds, _SPARED)
+
+    def _add_metrics(self, phase: str | None, metrics: Mapping[str, float], step: int, share: float = 1.0) -> None:
+        numbers = {name: float(value) for name, value in metrics.items()}
+        if values := {name: value for name, value in numbers.items() if math.isfinite(value)}:
+            self._add(METRICS, {"phase": phase, "step": step, "values": values}, share)
+
+    def _add(self, kind: str, body: Mapping[str, Any], share: float = 1.0) -> None:
+        if (sender := self._sender) is None:
             return
         try:
-            self._jobs.put_nowait(job)
-        except queue.Full:
-            self._warn("too many calls are waiting; new ones are dropped")
-
-    def _work(self) -> None:
-        """The background thread: runs the submitted jobs in order, until it gets None."""
-        while (job := self._jobs.get()) is not None:
-            if time.monotonic() < self._retry_at:
-                continue
-            try:
-                self._runs.connect()
-                job()
-            except Exception as error:  # noqa: BLE001 - whatever a tracking store raises, training goes on
-                self._retry_at = time.monotonic() + RETRY_SECONDS
-                self._warn(" ".join(str(error).split())[:300])
-
-    def _warn(self, reason: str) -> None:
-        if not self._warned:
-            self._warned = True
-            _log.warning(
-                "MLflow at %s: %s. The run goes on, and its run directory holds every metric; check tracking.uri",
-                _without_password(self._runs.uri),
-                _without_password(reason),  # errors of HTTP requests quote the URI
-            )
+            if self._spool.add(kind, body, share):
+                sender.wake()
+                return
+            reason = "too much waits for MLflow already"
+        except OSError as error:
+            reason = str(error)
+        if not self._is_full:
+            self._is_full = True
+            _log.warning("some metrics will be missing in MLflow (the run's directory has them): %s", reason)
 
 
-def _without_password(text: str) -> str:
-    """The text with `***` in place of the user and password in its URIs."""
-    return re.sub(r"//[^@/]*@", "//***@", text)
+def has_rest(run: RunDirectory) -> bool:
+    """Whether earlier processes left something to send, or left the MLflow runs RUNNING."""
+    return known_runs(run).get("status") == "RUNNING" or len(Spool(run.storage)) > 0
+
+
+def send_rest(config: RunConfig, run: RunDirectory, timeout: float = FLUSH_SECONDS) -> tuple[int, int]:
+    """Sends what earlier processes could not, and ends MLflow runs that are RUNNING though no process is at work.
+
+    They become FINISHED if the run is finished, else KILLED at the time of the last commit. Returns the numbers of
+    records that waited and that are left after at most `timeout` seconds. The caller holds the run's lock.
+    """
+    _set_defaults()
+    state = run.read_state()
+    ids = _newest_ids(run, state.tracking if state else None)
+    spool = Spool(run.storage)
+    if not ids and not len(spool):
+        return 0, 0  # MLflow has never been told of it
+    waited = len(spool)
+    if next((kind for kind in reversed(spool.kinds()) if kind in (BEGIN, END)), None) != END:
+        spool.add(END, _end_of_killed(run, state), _ALWAYS)
+    sender = Sender(run, spool, MlflowRuns(config, ids))
+    sender.start()
+    return waited, sender.close(timeout)
+
+
+def _end_of_killed(run: RunDirectory, state: RunState | None) -> dict[str, Any]:
+    """The record of the end that a killed process did not make: at its last commit, if there is one."""
+    ended = {"time": run.storage.modified("state.json")[0] // 1_000_000} if state else {}
+    return {"status": "FINISHED" if state and state.finished else "KILLED", "only_running": True, **ended}
+
+
+def _newest_ids(run: RunDirectory, committed: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """MLflow's ids as the last commit has them, or newer ones of the same run that came after it."""
+    known: Mapping[str, Any] = known_runs(run).get("ids", {})
+    if not committed or committed.get("key") == known.get("key"):
+        return known
+    return committed
+
+
+def _set_defaults() -> None:
+    for name, value in DEFAULTS.items():
+        os.environ.setdefault(name, value)

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from configs.checks import leaves
 from configs.load import ConfigError, changed_keys, may_change
 from configs.schema import PHASES, RunConfig
-from orchestration.run.bundle_folder import Bundle
+from orchestration.run.bundle_folder import UNTOLD, Bundle
 from orchestration.run.errors import BundleError
 from orchestration.run.state import RunState, phase_key
 from prompts.buffer import METADATA_KEY
@@ -55,6 +55,7 @@ def branched(bundle: Bundle, before: RunConfig, now: RunConfig) -> Bundle:
     }
     state = replace(state, finished=False, tracking={}, extra={**state.extra, "branch": origin})
     files = {**bundle.files, "state.json": json.dumps(asdict(state), indent=2).encode()}
+    files.pop(UNTOLD, None)  # it is for the MLflow runs of the bundled run
     files["run.json"] = json.dumps({"id": identity}).encode()
     if "seed" in changed and state.buffer:
         files[state.buffer] = _without_generator(bundle.files[state.buffer])

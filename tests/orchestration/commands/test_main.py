@@ -35,6 +35,7 @@ HEAVY = ("torch", "ray", "pyarrow", "transformers", "mlflow", "scipy", "matplotl
         (["baseline", "bundled", "--levels", "one"], "'one'"),
         (["baseline", "bundled", "--levels", "9"], "--levels 9 leaves no task: there are [1, 2, 3]"),
         (["report", "nowhere"], "nowhere"),
+        (["track", "nowhere"], "nowhere"),
         (["audit", "nowhere"], "nowhere"),
         (["audit", "bundled", "--jobs", "0"], "--jobs must be at least 1"),
         (["audit", "bundled", "--output", "no/x.parquet"], "no folder"),

@@ -23,6 +23,7 @@ from orchestration.report import build_report
 from orchestration.run.bundle_folder import MIB, read_bundle, read_manifest
 from orchestration.run.directory import RunDirectory
 from orchestration.run.errors import BundleError
+from orchestration.run.spool import Spool
 from orchestration.setup.continuation import Continuation
 from tests.orchestration.run.bundled import COMMITTED, SmallRun, begin_run, copy_of, small_policy
 
@@ -51,6 +52,13 @@ def elsewhere(small: SmallRun, root: str = "elsewhere") -> RunDirectory:
 
 def of_steps(table: pa.Table, steps: list[tuple[str, int]]) -> list[dict[str, object]]:
     return [row for row in table.to_pylist() if (row["phase"], row["step"]) in steps]
+
+
+def test_what_mlflow_does_not_have_yet_travels(small: SmallRun) -> None:
+    Spool(small.run.storage).add("metrics", {"phase": "1-sft", "step": 0, "values": {"loss": 2.0}})
+    assert small.bundle().exit_code == 0
+    run = elsewhere(small)
+    assert list(Spool(run.storage).oldest()) == list(Spool(small.run.storage).oldest())
 
 
 def test_the_committed_run_comes_back_whole(small: SmallRun) -> None:

@@ -1,9 +1,7 @@
-"""MLflow shows a run as one parent run and one nested run per phase, also after restarts. Its absence stops nothing."""
+"""MLflow shows a run as one parent run and one nested run per phase, also after restarts."""
 
 from __future__ import annotations
 
-import logging
-import socket
 import time
 
 import pytest
@@ -11,35 +9,18 @@ from mlflow import MlflowClient
 
 from configs.schema import RunConfig, TrackingConfig
 from orchestration.run.directory import RunDirectory
-from orchestration.run.mlflow_runs import tracking_uri
 from orchestration.run.tracking import Tracker
-
-
-@pytest.fixture(scope="session")
-def root(tmp_path_factory) -> str:
-    """The root of one store for all tests: making MLflow's database takes seconds."""
-    return str(tmp_path_factory.mktemp("mlflow"))
-
-
-@pytest.fixture
-def config(root, monkeypatch) -> RunConfig:
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    return RunConfig(name="demo", root=root, tracking=TrackingConfig(system_metrics=False))
-
-
-@pytest.fixture
-def client(config) -> MlflowClient:
-    return MlflowClient(tracking_uri(config))
 
 
 def runs_of(client: MlflowClient, tracker: Tracker) -> list:
     return client.search_runs([tracker.ids["experiment"]], f"tags.`warpsmith.key` = '{tracker.ids['key']}'")
 
 
-def test_a_run_has_one_parent_and_one_nested_run_per_phase(config, client):
-    with Tracker(config) as tracker:
+def test_a_run_has_one_parent_and_one_nested_run_per_phase(config, client, run):
+    with Tracker(config, run) as tracker:
         tracker.log_metrics("1-sft", {"loss": 2.0, "odd(name)": 1.0, "nan": float("nan")}, step=1)
         tracker.log_metrics("1-sft", {"loss": 1.0}, step=2)
+        tracker.log_metrics("1-sft", {"loss": float("nan")}, step=3)
         tracker.end_phase("1-sft")
         tracker.log_metrics("1-contrastive_rl", {"kl": 0.1}, step=1)
         tracker.log_metrics(None, {"success": 0.5}, step=0)
@@ -56,11 +37,11 @@ def test_a_run_has_one_parent_and_one_nested_run_per_phase(config, client):
     assert len(parent.data.params) > 100, "more than MLflow takes in one call"
 
 
-def test_a_restart_continues_the_same_runs_and_tags_changed_parameters(config, client):
-    with Tracker(config) as first:
+def test_a_restart_continues_the_same_runs_and_tags_changed_parameters(config, client, run):
+    with Tracker(config, run) as first:
         first.log_metrics("1-sft", {"loss": 2.0}, step=1)
     config.contrastive_rl.steps = 7
-    with Tracker(config, first.ids) as second:
+    with Tracker(config, run, first.ids) as second:
         second.log_metrics("1-sft", {"loss": 1.0}, step=2)
     assert second.ids == first.ids
     assert len(runs_of(client, second)) == 2
@@ -70,19 +51,19 @@ def test_a_restart_continues_the_same_runs_and_tags_changed_parameters(config, c
     assert parent.data.params["contrastive_rl.steps"] == "100"
 
 
-def test_runs_made_after_the_last_commit_are_found_again(config, client):
-    tracker = Tracker(config)
+def test_runs_made_after_the_last_commit_are_found_again_on_another_machine(config, client, run, tmp_path):
+    tracker = Tracker(config, run)
     committed = tracker.ids | {"parent": None, "phases": {}}
     tracker.log_metrics("1-sft", {"loss": 2.0}, step=1)
     tracker.close("KILLED")
-    with Tracker(config, committed) as second:
+    with Tracker(config, RunDirectory(str(tmp_path), "elsewhere"), committed) as second:
         second.log_metrics("1-sft", {"loss": 1.0}, step=2)
     assert second.ids == tracker.ids
     assert len(runs_of(client, second)) == 2
 
 
-def test_a_run_that_the_store_no_longer_has_starts_anew(config, client):
-    with Tracker(config, {"key": "k", "parent": "0" * 32, "phases": {"1-sft": "1" * 32}}) as tracker:
+def test_a_run_that_the_store_no_longer_has_starts_anew(config, client, run):
+    with Tracker(config, run, {"key": "k", "parent": "0" * 32, "phases": {"1-sft": "1" * 32}}) as tracker:
         tracker.log_metrics("1-sft", {"loss": 1.0}, step=2)
     runs = {run.info.run_name: run for run in runs_of(client, tracker)}
     assert set(runs) == {"demo", "1-sft"}
@@ -90,30 +71,29 @@ def test_a_run_that_the_store_no_longer_has_starts_anew(config, client):
 
 
 @pytest.mark.parametrize(("error", "status"), [(KeyboardInterrupt, "KILLED"), (ValueError, "FAILED")])
-def test_an_exception_sets_the_status_of_all_open_runs(error, status, config, client):
-    tracker = Tracker(config)
+def test_an_exception_sets_the_status_of_all_open_runs(error, status, config, client, run):
+    tracker = Tracker(config, run)
     tracker.log_metrics("1-sft", {"loss": 2.0}, step=1)
     with pytest.raises(error), tracker:
         raise error
     assert [run.info.status for run in runs_of(client, tracker)] == [status, status]
 
 
-def test_report_config_and_best_programs_are_artifacts(config, client, root):
-    run = RunDirectory(root, "demo")
+def test_report_config_and_best_programs_are_artifacts(config, client, run):
     run.write_config(config)
     run.write_report("<html></html>")
     run.storage.write("kernels/t1/cpu.py", b"class ModelNew: pass")
-    with Tracker(config) as tracker:
-        tracker.log_run_directory(run)
+    with Tracker(config, run) as tracker:
+        tracker.log_run_directory()
     names = {info.path for info in client.list_artifacts(tracker.ids["parent"])}
     assert names == {"config.yaml", "report", "kernels"}
     assert [info.path for info in client.list_artifacts(tracker.ids["parent"], "kernels/t1")] == ["kernels/t1/cpu.py"]
 
 
-def test_system_metrics_are_on_the_parent_run(config, client, monkeypatch):
+def test_system_metrics_are_on_the_parent_run(config, client, run, monkeypatch):
     monkeypatch.setenv("MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL", "0.2")
     config.tracking.system_metrics = True
-    with Tracker(config) as tracker:
+    with Tracker(config, run) as tracker:
         deadline = time.monotonic() + 20
         while time.monotonic() < deadline:
             time.sleep(0.2)
@@ -123,31 +103,10 @@ def test_system_metrics_are_on_the_parent_run(config, client, monkeypatch):
     assert "system/cpu_utilization_percentage" in client.get_run(tracker.ids["parent"]).data.metrics
 
 
-def test_a_server_that_is_down_costs_one_warning_and_no_time(config, caplog, monkeypatch):
-    for name, value in [("TIMEOUT", "1"), ("MAX_RETRIES", "1"), ("BACKOFF_FACTOR", "0")]:
-        monkeypatch.setenv(f"MLFLOW_HTTP_REQUEST_{name}", value)
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        config.tracking.uri = f"http://user:secret@127.0.0.1:{listener.getsockname()[1]}"
-        start = time.monotonic()
-        with caplog.at_level(logging.WARNING, "orchestration.run.tracking"):
-            tracker = Tracker(config)
-            for step in range(20_000):
-                tracker.log_metrics("1-sft", {"loss": 1.0}, step)
-            assert time.monotonic() - start < 10, "a wait a call would take hours"
-            tracker.close(timeout=20)
-    assert time.monotonic() - start < 30
-    warnings = [record.getMessage() for record in caplog.records if record.name == "orchestration.run.tracking"]
-    assert len(warnings) == 1
-    assert "The run goes on" in warnings[0]
-    assert "secret" not in warnings[0]
-    assert tracker.ids["parent"] is None
-
-
-def test_a_disabled_tracker_does_nothing(tmp_path):
+def test_a_disabled_tracker_does_nothing(tmp_path, run):
     config = RunConfig(name="demo", root=str(tmp_path), tracking=TrackingConfig(enabled=False))
-    with Tracker(config) as tracker:
+    with Tracker(config, run) as tracker:
         tracker.log_metrics("1-sft", {"loss": 1.0}, 1)
-        tracker.log_run_directory(RunDirectory(tmp_path, "demo"))
+        tracker.log_run_directory()
     assert tracker.ids == {}
     assert list(tmp_path.iterdir()) == []

@@ -12,6 +12,7 @@ from orchestration.report import build_report
 from orchestration.report.publish import publish
 from orchestration.run.directory import RunDirectory
 from orchestration.run.errors import BundleError
+from orchestration.run.spool import Spool
 from orchestration.run.state import RunState
 from orchestration.setup.continuation import Continuation
 from prompts.buffer import ExemplarBuffer
@@ -49,6 +50,12 @@ def state_of(run: RunDirectory) -> RunState:
     state = run.read_state()
     assert state is not None
     return state
+
+
+def test_a_branch_does_not_tell_mlflow_what_the_run_has_still_to_tell(small: SmallRun) -> None:
+    Spool(small.run.storage).add("end", {"status": "KILLED"})
+    assert small.bundle().exit_code == 0
+    assert len(Spool(branch(small).storage)) == 0
 
 
 def test_a_branch_has_what_the_run_has_done_and_goes_on(small: SmallRun) -> None:

@@ -1,0 +1,41 @@
+"""`warpsmith track`: sends MLflow what a run could not send itself."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Annotated
+
+import typer
+
+from orchestration.commands.refusal import STOPPED, refuse
+
+
+def track(
+    directory: Annotated[str, typer.Argument(metavar="RUN", help="A run's directory. The run must not be going on.")],
+    seconds: Annotated[float, typer.Option(help="How long to try.", min=1.0)] = 60.0,
+) -> None:
+    """Send MLflow what a run could not send, and end its MLflow runs if it was killed."""
+    from contextlib import ExitStack
+    from dataclasses import replace
+
+    from configs.load import ConfigError
+    from orchestration.run.directory import RunDirectory
+    from orchestration.run.errors import RunDirectoryError
+    from orchestration.run.tracking import send_rest
+
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
+    root, _, name = directory.rstrip("/").rpartition("/")
+    run = RunDirectory(root or ("/" if directory.startswith("/") else "."), name)
+    with ExitStack() as stack:
+        try:
+            config = replace(run.read_config(), root=root or ".", name=name)
+            stack.enter_context(run.lock())
+            waited, left = send_rest(config, run, seconds)
+        except (RunDirectoryError, ConfigError) as error:
+            raise refuse(error) from None
+        except OSError as error:
+            raise refuse(f"{directory}: {error}", STOPPED) from None
+    if left:
+        raise refuse(f"{run}: {left} records wait for MLflow; give the command again when it answers", STOPPED)
+    print(f"{run}: MLflow has everything; {waited} records had waited")
