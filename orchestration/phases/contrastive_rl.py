@@ -135,7 +135,7 @@ class ContrastiveRl(Phase):
         return self.context.pipeline.begin(wanted), further
 
     def _repair(self, step: int, rollouts: Sequence[Rollout], verdicts: Mapping[str, Verdict]) -> Prompt | None:
-        rng = self.rng(step, f"repair {rollouts[0].task_id}")
+        rng = self.rng(step, f"repair {rollouts[0].group}")
         return repair_of(rollouts, verdicts, self.context.prompts, rng)
 
     def _carries_signal(self, rollouts: Sequence[Rollout], verdicts: Mapping[str, Verdict]) -> bool:
