@@ -130,7 +130,9 @@ class LearnerConfig:
     offload_parameters: str = one_of("none", "none", "cpu", "nvme")
     nvme_path: str = ""  # a folder on a fast local disk, for `nvme`
     offload_reference: bool = False  # keep the reference policy in host memory, except while it computes
-    threads: int = bounded(0, 0)  # torch threads per rank on a CPU, or for an offloaded optimiser; 0 takes all cores
+    # torch threads per rank on a CPU, or for an offloaded optimiser. 0: on a host with GPUs, its cores divided by its
+    # ranks; otherwise what OMP_NUM_THREADS says, which Ray sets to 1.
+    threads: int = bounded(0, 0)
     timeout: float = bounded(600.0, 1.0)  # seconds for a call to a rank; bounds every collective
 
 

@@ -44,20 +44,22 @@ class LearnerEngine:
         max_length: int,
         rank: int = 0,
         world_size: int = 1,
+        ranks_on_host: int = 0,
         master_address: str = "127.0.0.1",
         master_port: int = 0,
         seed: int = 0,
     ) -> None:
         """Loads the policy (see `load_for_training`) and meets the other ranks at `master_address:master_port`.
 
-        `max_length`: tokens; longer samples are dropped. Raises PolicyError if the policy does not load.
+        `max_length`: tokens; longer samples are dropped. `ranks_on_host`: how many ranks, this one included, share the
+        cores of this host; 0 stands for all. Raises PolicyError if the policy does not load.
         """
         self.device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
         self.config = config = replace(config, autocast=config.autocast and has_bfloat16(self.device.type))
         self.max_length, self.rank, self.world_size = max_length, rank, world_size
         self.policy_version = 0
         if self.device.type == "cpu" or config.offload_optimizer != "none":
-            _use_threads(config)
+            _use_threads(config, ranks_on_host or world_size)
         disable_progress_bar()
         self._deepspeed = import_deepspeed()
         require_nvme(config)
@@ -213,13 +215,13 @@ class LearnerEngine:
         return micro_batches_of(plan, self.rank, self.tokenizer, self.device)
 
 
-def _use_threads(config: LearnerConfig) -> None:
+def _use_threads(config: LearnerConfig, ranks_on_host: int) -> None:
     """Ray allows a process of one CPU a single thread (OMP_NUM_THREADS), too few for an optimiser on the host. Without
-    `config.threads` the ranks share the host's cores."""
+    `config.threads` the ranks on a host share its cores."""
     if config.threads:
         torch.set_num_threads(config.threads)
     elif torch.cuda.is_available():
-        torch.set_num_threads(max(len(os.sched_getaffinity(0)) // config.ranks, 1))
+        torch.set_num_threads(max(len(os.sched_getaffinity(0)) // ranks_on_host, 1))
 
 
 def _counts(plans: Sequence[Plan], started: float) -> dict[str, float]:
