@@ -117,6 +117,9 @@ class LearnerConfig:
     # plain full attention.
     attention: str = one_of("auto", "auto", "padded", "packed")
     gradient_clip: float = bounded(1.0, 0.0)  # highest norm of a step's gradient; 0 does not clip
+    # An optimiser step whose gradient is not finite changes nothing, and is counted (`train/skipped_steps`). So many of
+    # them in a row end the run.
+    max_skipped_steps: int = bounded(5, 1)
     weight_decay: float = bounded(0.0, 0.0)  # AdamW's, of matrices only
     gradient_checkpointing: bool = False  # compute activations again in the backward pass: less memory, more time
     compile: bool = True  # torch.compile of the layers; only on GPUs, below ZeRO stage 3

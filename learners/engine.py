@@ -76,7 +76,8 @@ class LearnerEngine:
     def train_cross_entropy(self, samples: Sequence[Sample], learning_rate: float) -> dict[str, float]:
         """One optimiser step of cross-entropy over all `samples`: the mean over their response tokens.
 
-        Returns loss, gradient_norm, learning_rate, response_tokens, padded_tokens, dropped and seconds.
+        Returns loss, gradient_norm, learning_rate, skipped_steps, response_tokens, padded_tokens, dropped and seconds.
+        Without loss and gradient_norm if the gradient was not finite (see `Optimiser.step`).
         """
         started = time.perf_counter()
         plan = self._plan(samples)
@@ -234,8 +235,11 @@ def _counts(plans: Sequence[Plan], started: float) -> dict[str, float]:
 
 
 def _mean_of(steps: Sequence[dict[str, float]]) -> dict[str, float]:
-    """The mean of each metric over optimiser steps; of those ending in `_max`, the maximum."""
-    if not steps:
-        return {}
-    columns = {name: [step[name] for step in steps] for name in steps[0]}
-    return {name: max(v) if name.endswith("_max") else sum(v) / len(v) for name, v in columns.items()}
+    """The mean of each metric over the optimiser steps that have it; of those ending in `_max`, the maximum; of
+    `skipped_steps`, the sum."""
+    columns: dict[str, list[float]] = {}
+    for step in steps:
+        for name, value in step.items():
+            columns.setdefault(name, []).append(value)
+    metrics = {name: max(v) if name.endswith("_max") else sum(v) / len(v) for name, v in columns.items()}
+    return metrics | {name: sum(v) for name, v in columns.items() if name == "skipped_steps"}

@@ -294,7 +294,7 @@ class ContrastiveRl(Phase):
             for kind, (_, response) in zip(kinds, drawn, strict=True)
         ]
         learned = self.context.learner.train_cross_entropy(lessons, config.learning_rate)
-        return {f"rehearsal_{name}": learned[name] for name in ("loss", "seconds") if name in learned}
+        return {f"rehearsal_{name}": learned[name] for name in ("loss", "seconds", "skipped_steps") if name in learned}
 
 
 def _total(reward: float | None, earns: float | None, right_reward: float) -> float | None:

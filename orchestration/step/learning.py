@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 
 from learners.records import Rollout
 from orchestration.fleet.placement import LEARNER
 from orchestration.fleet.roles import Roles
 from orchestration.step.pipeline import Pipeline
+
+_log = logging.getLogger(__name__)
 
 Learn = Callable[[int, Sequence[Rollout]], dict[str, float]]
 """How a phase learns from a step's rollouts; returns the learner's metrics."""
@@ -19,12 +22,15 @@ def learn_beside(
     """Learns from a step, and returns the learner's metrics as `train/...`.
 
     Beside them stand `staleness` and `staleness_max`, the policy versions between sampling and now, and
-    `utilisation/...`, the share of the time since the last step in which each role had work.
+    `utilisation/...`, the share of the time since the last step in which each role had work. Warns of optimiser steps
+    that were skipped.
     """
     stale = [roles.version - rollout.policy_version for rollout in rollouts]
     pipeline.give_turn(LEARNER)
     with roles.learner_alone():
         metrics = pipeline.meanwhile(learn, step, rollouts)
+    if skipped := sum(value for name, value in metrics.items() if name.endswith("skipped_steps")):
+        _log.warning("step %d: %d optimiser step(s) skipped, because the gradient was not finite", step, skipped)
     learned = {f"train/{name}": value for name, value in metrics.items()}
     if stale:
         learned |= {"staleness": sum(stale) / len(stale), "staleness_max": float(max(stale))}
