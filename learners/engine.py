@@ -67,7 +67,6 @@ class LearnerEngine:
         torch.manual_seed(seed)  # the same on all ranks: adapters start equal
         self._policy = load_for_training(config, policy, self.device)
         self.model, self.tokenizer = self._policy.model, self._policy.tokenizer
-        torch.manual_seed(seed + rank)  # different from here on: the model's dropout
         scorer = TokenScorer(self.model, autocast=config.autocast, cache_casts=config.zero_stage < 3).to(self.device)
         self._frozen_size = checkpoints.size_of_frozen(scorer)
         self._optimiser = self._make_optimiser(scorer)

@@ -189,6 +189,39 @@ def test_a_checkpoint_of_adapters_leaves_the_policy_out_and_continues(
         pytest.raises(LearnerError, match="adapters to another policy"),
     ):
         engine.load(tmp_path / "saved")
+@pytest.fixture(scope="module")
+def dropping_folder(policy_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The policy, as a model whose own configuration asks for dropout in training."""
+    folder = tmp_path_factory.mktemp("dropping") / "policy"
+    shutil.copytree(policy_folder, folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "attention_dropout": 0.5}))
+    return folder
+
+
+def test_a_policy_with_dropout_trains_without_it_in_every_phase(
+    dropping_folder: Path, mixed: list[Sample], learner_config: LearnerConfig, plainly_trained: dict[str, Tensor]
+) -> None:
+    with engine_for(dropping_folder, learner_config) as engine:
+        engine.set_reference()
+        engine.train_cross_entropy(mixed, 1e-3)
+        engine.train_cross_entropy(mixed, 1e-3)
+        engine.train_grpo(mixed, 1e-3, ContrastiveConfig(kl=0.1))
+        torch.testing.assert_close(dict(engine.named_weights()), plainly_trained, atol=2e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("lora", [LoraConfig(), LoraConfig(rank=2)], ids=["all weights", "adapters"])
+def test_ratios_and_kl_of_an_unchanged_policy_are_exact_although_it_has_dropout(
+    dropping_folder: Path, mixed: list[Sample], learner_config: LearnerConfig, lora: LoraConfig
+) -> None:
+    with engine_for(dropping_folder, learner_config, lora=lora, gradient_checkpointing=True) as engine:
+        engine.train_cross_entropy(mixed, 1e-2)  # DeepSpeed's engine is in training mode from here on
+        engine.set_reference()
+        metrics = engine.train_grpo(mixed, 0.0, ContrastiveConfig(kl=0.1, epochs=2))
+    assert metrics["ratio_max"] == pytest.approx(1.0, abs=1e-4)
+    assert metrics["kl"] == pytest.approx(0.0, abs=1e-7)
+
+
 
 
 def test_a_missing_checkpoint_is_named(policy_folder: Path, learner_config: LearnerConfig, tmp_path: Path) -> None:
