@@ -82,7 +82,7 @@ class LearnerEngine:
         plan = self._plan(samples)
         work = self._micro_batches(plan)
         objective = cross_entropy_objective(self._optimiser.engine, plan)
-        metrics = self._optimiser.step(work, objective, learning_rate) if plan.response_tokens else {}
+        metrics = self._optimiser.step(work, objective, learning_rate) if plan.computed_tokens else {}
         return {**metrics, **_counts([plan], started)}
 
     def train_grpo(
@@ -94,14 +94,17 @@ class LearnerEngine:
     ) -> dict[str, float]:
         """`config.epochs` passes of `config.minibatches` clipped policy-gradient steps over `samples`.
 
-        `temperature` is the one at which they were sampled. Returns the metrics of `grpo_loss`, averaged over the
-        optimiser steps, those of `train_cross_entropy`, and `logprob_seconds`, the time for old and reference
-        log-probabilities. Raises LearnerError if `config.kl` is above 0 and `set_reference` was not called.
+        `temperature` is the one at which they were sampled. Samples without a signal count in the loss's mean; they are
+        computed only if `config.kl` is above 0, since nothing but the KL term depends on them. Returns the metrics of
+        `grpo_loss`, averaged over the optimiser steps, those of `train_cross_entropy`, and `logprob_seconds`, the time
+        for old and reference log-probabilities. Raises LearnerError if `config.kl` is above 0 and `set_reference` was
+        not called.
         """
         started = time.perf_counter()
         # Every n-th sample, so that the responses to one prompt spread over the minibatches.
-        plans = [self._plan(samples[start :: config.minibatches]) for start in range(config.minibatches)]
-        minibatches = [(plan, self._micro_batches(plan)) for plan in plans if plan.response_tokens]
+        parts = [samples[start :: config.minibatches] for start in range(config.minibatches)]
+        plans = [self._plan(part, only_signal=config.kl == 0) for part in parts]
+        minibatches = [(plan, self._micro_batches(plan)) for plan in plans if plan.computed_tokens]
         several_steps = len(minibatches) * config.epochs > 1
         self._wait_for_device()
         prepared = time.perf_counter()
@@ -201,7 +204,7 @@ class LearnerEngine:
         if self.device.type == "cuda":
             torch.cuda.synchronize()
 
-    def _plan(self, samples: Sequence[Sample]) -> Plan:
+    def _plan(self, samples: Sequence[Sample], *, only_signal: bool = False) -> Plan:
         return plan_batches(
             samples,
             micro_batch_tokens=self.config.micro_batch_tokens,
@@ -209,6 +212,7 @@ class LearnerEngine:
             world_size=self.world_size,
             share_prompts=self.config.share_prompts,
             packed=self._policy.is_packed,
+            only_signal=only_signal,
         )
 
     def _micro_batches(self, plan: Plan) -> list[MicroBatch]:

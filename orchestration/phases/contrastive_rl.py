@@ -269,13 +269,13 @@ class ContrastiveRl(Phase):
         return max(varied, rl.right_reward if len(set(earned) - {None}) > 1 else 0.0)
 
     def learn(self, step: int, rollouts: Sequence[Rollout]) -> dict[str, float]:
-        """Trains on the groups that carry a signal, and then rehearses."""
+        """Trains on the step's groups (`contrastive_rl.normaliser`), and then rehearses."""
         config = self.context.config
         with_signal = {rollout.group for rollout in rollouts if rollout.advantage}
         samples = [
-            Sample(rollout.prompt_ids, rollout.response_ids, rollout.advantage or 0.0, rollout.logprobs)
-            for rollout in rollouts
-            if rollout.group in with_signal
+            Sample(one.prompt_ids, one.response_ids, one.advantage or 0.0, one.logprobs, one.group in with_signal)
+            for one in rollouts
+            if config.contrastive_rl.normaliser == "all" or one.group in with_signal
         ]
         metrics: dict[str, float] = self.context.learner.train_grpo(
             samples, config.contrastive_rl.learning_rate, config.contrastive_rl, config.rollout.temperature

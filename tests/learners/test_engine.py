@@ -140,6 +140,33 @@ def test_variants_of_the_objective_train_as_a_plain_loop_does(
             torch.testing.assert_close(weight, expected[name], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("mean", ["token", "response", "constant"])
+def test_responses_without_a_signal_count_in_the_mean_and_in_the_kl_term(
+    policy_folder: Path, samples: list[Sample], learner_config: LearnerConfig, mean: str
+) -> None:
+    """The second prompt's responses are all rewarded alike."""
+    carried = [replace(sample, advantage=1.0 - 1.5 * i) for i, sample in enumerate(samples[::2])]
+    silent = [replace(sample, advantage=0.0, has_signal=False) for sample in samples[1::2]]
+    counts = [sum(len(one.response_ids) for one in part) for part in (carried, [*carried, *silent])]
+    share = counts[0] / counts[1] if mean == "token" else 0.5
+    without, with_kl = (ContrastiveConfig(kl=kl, loss_mean=mean) for kl in (0.0, 0.1))
+    with engine_for(policy_folder, learner_config) as engine:
+        engine.set_reference()
+        engine.train_cross_entropy(samples, 1e-2)  # away from the reference
+        alone = engine.train_grpo(carried, 0.0, without)
+        counted = engine.train_grpo([*carried, *silent], 0.0, without)
+        computed = engine.train_grpo([*carried, *silent], 0.0, with_kl)
+        assert not engine.train_grpo(silent, 1e-3, without).keys() & {"loss", "gradient_norm"}, "nothing to learn"
+    assert counted["loss"] == pytest.approx(share * alone["loss"], rel=1e-4)
+    assert counted["gradient_norm"] == pytest.approx(share * alone["gradient_norm"], rel=1e-4)
+    assert counted["entropy"] == pytest.approx(alone["entropy"], rel=1e-5), "of what was computed"
+    assert counted["padded_tokens"] == alone["padded_tokens"] < computed["padded_tokens"]
+    assert [one["response_tokens"] for one in (alone, counted, computed)] == [counts[0], counts[1], counts[1]]
+    assert computed["kl"] > 1e-4
+    if mean == "token":
+        assert computed["loss"] == pytest.approx(counted["loss"] + 0.1 * computed["kl"], rel=1e-4)
+
+
 @pytest.mark.parametrize("stage", [0, 1, 3])
 def test_a_loaded_checkpoint_continues_as_if_never_stopped(
     policy_folder: Path, samples: list[Sample], learner_config: LearnerConfig, tmp_path: Path, stage: int
@@ -162,33 +189,6 @@ def test_a_loaded_checkpoint_continues_as_if_never_stopped(
         torch.testing.assert_close(dict(engine.named_weights()), expected, atol=1e-6, rtol=0)
 
 
-@pytest.mark.parametrize("stage", [0, 1, 3])
-def test_a_checkpoint_of_adapters_leaves_the_policy_out_and_continues(
-    policy_folder: Path, samples: list[Sample], learner_config: LearnerConfig, tmp_path: Path, stage: int
-) -> None:
-    lora = LoraConfig(rank=2)
-    with engine_for(policy_folder, learner_config, zero_stage=stage, lora=lora) as engine:
-        engine.train_cross_entropy(samples, 1e-2)
-        engine.save(tmp_path / "saved")
-        engine.train_cross_entropy(samples, 1e-2)
-        expected = dict(engine.named_weights())
-    (written,) = (tmp_path / "saved").rglob("*model_states.pt")
-    names = torch.load(written, weights_only=False)["module"]
-    assert [name for name in names if "lora" not in name] == []
-    with engine_for(policy_folder, learner_config, zero_stage=stage, lora=lora) as engine:
-        engine.load(tmp_path / "saved")
-        engine.train_cross_entropy(samples, 1e-2)
-        torch.testing.assert_close(dict(engine.named_weights()), expected, atol=1e-6, rtol=0)
-    other, tokenizer = load_policy(policy_folder, torch.float32)
-    with torch.no_grad():
-        other.model.layers[0].mlp.up_proj.weight[0, 0] += 1.0
-    other.save_pretrained(tmp_path / "other")
-    tokenizer.save_pretrained(tmp_path / "other")
-    with (
-        engine_for(tmp_path / "other", learner_config, zero_stage=stage, lora=lora) as engine,
-        pytest.raises(LearnerError, match="adapters to another policy"),
-    ):
-        engine.load(tmp_path / "saved")
 @pytest.fixture(scope="module")
 def dropping_folder(policy_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The policy, as a model whose own configuration asks for dropout in training."""
@@ -222,6 +222,33 @@ def test_ratios_and_kl_of_an_unchanged_policy_are_exact_although_it_has_dropout(
     assert metrics["kl"] == pytest.approx(0.0, abs=1e-7)
 
 
+@pytest.mark.parametrize("stage", [0, 1, 3])
+def test_a_checkpoint_of_adapters_leaves_the_policy_out_and_continues(
+    policy_folder: Path, samples: list[Sample], learner_config: LearnerConfig, tmp_path: Path, stage: int
+) -> None:
+    lora = LoraConfig(rank=2)
+    with engine_for(policy_folder, learner_config, zero_stage=stage, lora=lora) as engine:
+        engine.train_cross_entropy(samples, 1e-2)
+        engine.save(tmp_path / "saved")
+        engine.train_cross_entropy(samples, 1e-2)
+        expected = dict(engine.named_weights())
+    (written,) = (tmp_path / "saved").rglob("*model_states.pt")
+    names = torch.load(written, weights_only=False)["module"]
+    assert [name for name in names if "lora" not in name] == []
+    with engine_for(policy_folder, learner_config, zero_stage=stage, lora=lora) as engine:
+        engine.load(tmp_path / "saved")
+        engine.train_cross_entropy(samples, 1e-2)
+        torch.testing.assert_close(dict(engine.named_weights()), expected, atol=1e-6, rtol=0)
+    other, tokenizer = load_policy(policy_folder, torch.float32)
+    with torch.no_grad():
+        other.model.layers[0].mlp.up_proj.weight[0, 0] += 1.0
+    other.save_pretrained(tmp_path / "other")
+    tokenizer.save_pretrained(tmp_path / "other")
+    with (
+        engine_for(tmp_path / "other", learner_config, zero_stage=stage, lora=lora) as engine,
+        pytest.raises(LearnerError, match="adapters to another policy"),
+    ):
+        engine.load(tmp_path / "saved")
 
 
 def test_a_missing_checkpoint_is_named(policy_folder: Path, learner_config: LearnerConfig, tmp_path: Path) -> None:

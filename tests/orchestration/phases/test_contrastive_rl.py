@@ -10,6 +10,7 @@ import pytest
 
 from configs.schema import RunConfig
 from evaluators.records import Outcome
+from learners.records import Sample
 from orchestration.phases import ContrastiveRl
 from orchestration.step.gathering import Gathering
 from orchestration.step.records import Prompt, StepResult
@@ -124,7 +125,8 @@ def test_speedups_may_be_over_the_fastest_program_that_the_prompt_shows() -> Non
     assert phase.rewards(rollouts, result.verdicts) == [2.0, 3.0, 1.5, 0.0]
 
 
-def test_a_group_of_equal_rewards_has_no_advantage_and_a_suspect_is_neutral() -> None:
+@pytest.mark.parametrize("normaliser", ["all", "signal"])
+def test_a_group_of_equal_rewards_has_no_advantage_and_a_suspect_is_neutral(normaliser: str) -> None:
     ok, wrong, suspect = Outcome.OK, Outcome.WRONG, Outcome.SUSPECT
     phase = contrastive(tasks=3, tasks_per_step=3)
     result = step_result(
@@ -141,6 +143,7 @@ def test_a_group_of_equal_rewards_has_no_advantage_and_a_suspect_is_neutral() ->
     assert [rollout.advantage for rollout in rollouts[6:]] == [0.0, 0.0]
     assert result.metrics["groups_with_signal"] == pytest.approx(1 / 3)
     assert result.metrics["reward"] == pytest.approx((3 * 2.0 + 0.0 + 3.0 + 0.0) / 6)
+    phase.context.config.contrastive_rl.normaliser = normaliser
     phase.learn(0, rollouts)
     samples: list[Sample] = phase.context.learner.steps[0][1]  # type: ignore[attr-defined]
     carried = [(slow, True), (fast, True), (doubtful, True)]
