@@ -54,14 +54,19 @@ class LearnerRank:
             probe.bind(("", 0))
             return ray.util.get_node_ip_address(), probe.getsockname()[1]
 
-    def start(self, config: RunConfig, policy: str, rank: int, master: tuple[str, int]) -> None:
-        """Loads the policy and joins the group."""
+    def node(self) -> str:
+        """The id of its node."""
+        return str(ray.get_runtime_context().get_node_id())
+
+    def start(self, config: RunConfig, policy: str, rank: int, master: tuple[str, int], ranks_on_host: int) -> None:
+        """Loads the policy and joins the group. `ranks_on_host`: how many ranks, this one included, its host has."""
         self._engine = LearnerEngine(
             config.learner,
             policy,
             max_length=config.policy.max_length,
             rank=rank,
             world_size=config.learner.ranks,
+            ranks_on_host=ranks_on_host,
             master_address=master[0],
             master_port=master[1],
             seed=config.seed,
@@ -164,7 +169,11 @@ class LearnerGroup:
                     f"learner rank 0 did not start within {limit:.0f} s: is there room beside the others?"
                 )
             master = self._wait([first], limit)[0]
-            starts = [rank.start.remote(config, policy, index, master) for index, rank in enumerate(self._ranks)]
+            nodes = self._wait([rank.node.remote() for rank in self._ranks], limit)
+            starts = [
+                rank.start.remote(config, policy, index, master, ranks_on_host=nodes.count(node))
+                for index, (rank, node) in enumerate(zip(self._ranks, nodes, strict=True))
+            ]
             self._wait(starts, limit)
         except BaseException:
             self.stop()

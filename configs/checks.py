@@ -17,6 +17,8 @@ UNSAFE_IN_NAMES = '/\\:*?"<>|\n'
 """Characters that a run's name must not have, because it becomes a folder on any file system."""
 SERVED_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 """Ranks of adapters that rollout engines know (vLLM 0.26 to 0.33). Another rank takes the memory of the next one."""
+LOWEST_TEMPERATURE = 0.01
+"""Of sampling for contrastive RL. vLLM raises a lower one to this, and at 0 all responses to a prompt are the same."""
 ONLY_ON_GPUS = ("cuda_graph", "cudnn")
 _ACCELERATOR = re.compile(r"[A-Z][A-Za-z0-9]*(-[A-Za-z0-9]+)*")
 
@@ -299,6 +301,12 @@ def _agreement(config: RunConfig) -> Violations:
             f"sft.entropy_samples, or sft.min_entropy=0, got {sft.min_entropy}",
         )
     rl = config.contrastive_rl
+    if "contrastive_rl" in config.schedule.phases and config.rollout.temperature < LOWEST_TEMPERATURE:
+        yield (
+            ("rollout.temperature", "schedule.phases"),
+            f"rollout.temperature must be at least {LOWEST_TEMPERATURE} while schedule.phases has contrastive_rl, "
+            f"which needs different samples of known probability, got {config.rollout.temperature}",
+        )
     if rl.minibatches > rl.tasks_per_step * rl.group_size:
         yield (
             ("contrastive_rl.minibatches",),

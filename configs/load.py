@@ -61,6 +61,7 @@ CHANGEABLE: Mapping[str, str] = {
     "learner.gradient_checkpointing": "memory only",
     "learner.compile": "speed only",
     "learner.attention": "how a batch is laid out, not its gradient",
+    "learner.max_skipped_steps": "patience only",
     "learner.threads": "speed only",
     "learner.timeout": "patience only",
     "evaluator.workers": "speed only",

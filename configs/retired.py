@@ -13,6 +13,7 @@ from typing import Any
 _DRAW, _REFILL = "contrastive_rl.draw", "contrastive_rl.refill"
 _LOSS_MEAN, _SCALE = "contrastive_rl.loss_mean", "contrastive_rl.scale_advantages"
 _WORTH = "reward.worth"
+_NORMALISER = "contrastive_rl.normaliser"
 
 _WORTHS: Mapping[str, Mapping[str, Any]] = {
     "speedup": {
@@ -99,6 +100,8 @@ def translate(settings: dict[str, Any]) -> list[Loss]:
         for key, value in _CONSTANTS.items()
         if key in old and old[key] != value
     ]
+    if "contrastive_rl" in settings and not _has(settings, _NORMALISER):
+        _put(settings, _NORMALISER, "signal")  # before there was a choice, groups without a signal left the loss
     return [*losses, *_translate_worth(settings, old), *_translate_draw(settings, old), *_check_scale(settings, old)]
 
 

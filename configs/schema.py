@@ -117,6 +117,9 @@ class LearnerConfig:
     # plain full attention.
     attention: str = one_of("auto", "auto", "padded", "packed")
     gradient_clip: float = bounded(1.0, 0.0)  # highest norm of a step's gradient; 0 does not clip
+    # An optimiser step whose gradient is not finite changes nothing, and is counted (`train/skipped_steps`). So many of
+    # them in a row end the run.
+    max_skipped_steps: int = bounded(5, 1)
     weight_decay: float = bounded(0.0, 0.0)  # AdamW's, of matrices only
     gradient_checkpointing: bool = False  # compute activations again in the backward pass: less memory, more time
     compile: bool = True  # torch.compile of the layers; only on GPUs, below ZeRO stage 3
@@ -130,7 +133,9 @@ class LearnerConfig:
     offload_parameters: str = one_of("none", "none", "cpu", "nvme")
     nvme_path: str = ""  # a folder on a fast local disk, for `nvme`
     offload_reference: bool = False  # keep the reference policy in host memory, except while it computes
-    threads: int = bounded(0, 0)  # torch threads per rank on a CPU, or for an offloaded optimiser; 0 takes all cores
+    # torch threads per rank on a CPU, or for an offloaded optimiser. 0: on a host with GPUs, its cores divided by its
+    # ranks; otherwise what OMP_NUM_THREADS says, which Ray sets to 1.
+    threads: int = bounded(0, 0)
     timeout: float = bounded(600.0, 1.0)  # seconds for a call to a rank; bounds every collective
 
 

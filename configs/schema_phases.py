@@ -107,6 +107,10 @@ class ContrastiveConfig:
     # responses (GRPO as first published). `constant`: Dr. GRPO (arXiv 2503.20783), that is a sum divided by a constant,
     # and advantages that are not divided by their group's deviation.
     loss_mean: str = one_of("token", "token", "response", "constant")
+    # Which responses that mean is over. `all`: those of the whole step (CUDA-L1 section 2.4.5). A group whose responses
+    # are rewarded alike carries no signal; it then counts in the mean and in the KL term, and is computed only if `kl`
+    # is above 0. `signal`: those of the other groups alone (DAPO, arXiv 2503.14476). See docs/guides/signal.md.
+    normaliser: str = one_of("all", "all", "signal")
     # How many policy versions older than the learner a rollout's policy may be. Generation, evaluation and learning of
     # as many further steps then overlap. 0 is strictly on-policy.
     max_staleness: int = bounded(0, 0)
@@ -128,5 +132,6 @@ class ContrastiveConfig:
     # also the weight of its advantages: 0.1 moves the policy a tenth as far (docs/guides/signal.md). 0: off.
     right_reward: float = bounded(0.0, 0.0, 1.0)
     # c in clip((reward - mu) / sigma, -c, c), where mu and sigma are running statistics of the task's rewards (CUDA-L1
-    # section 3.2, equation 6: 1.5). 0 makes all advantages 0, which switches the policy gradient off.
+    # section 3.2, equation 6: 1.5). 0 makes all advantages 0, which switches the policy gradient off, and leaves
+    # the KL term if `normaliser` is `all`.
     smoothing_clip: float = bounded(1.5, 0.0)

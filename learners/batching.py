@@ -43,13 +43,14 @@ class Plan:
     """The micro-batches of every rank: `micro_batches[rank]` is a list of micro-batches, each a list of rows.
 
     All ranks have the same number of micro-batches, so that collectives match; an empty micro-batch has no rows.
-    `response_tokens` and `responses` count over all ranks. `dropped` counts samples that were too long or had no
-    response.
+    `response_tokens` and `responses` count over all ranks, also samples of which nothing is computed. `computed_tokens`
+    are the response tokens in the micro-batches. `dropped` counts samples that were too long or had no response.
     """
 
     micro_batches: list[list[list[Row]]]
     response_tokens: int
     responses: int
+    computed_tokens: int
     dropped: int
     packed: bool = False
 
@@ -104,14 +105,16 @@ def plan_batches(
     world_size: int = 1,
     share_prompts: bool = True,
     packed: bool = False,
+    only_signal: bool = False,
 ) -> Plan:
     """Distributes `samples` over ranks and micro-batches. It is deterministic, so all ranks make the same plan.
 
     A micro-batch has at most `micro_batch_tokens` tokens, padding included; a single row above that is a micro-batch of
-    its own. `packed`: rows stand one behind the other, and a row with a shared prompt may fill a micro-batch. Samples
-    of more than `max_length` tokens, and samples without a response, are dropped and counted. Raises ValueError for a
-    sample without a prompt (nothing would predict its first token), and for a sample whose number of log-probabilities
-    differs from its number of response tokens.
+    its own. `packed`: rows stand one behind the other, and a row with a shared prompt may fill a micro-batch.
+    `only_signal`: samples without a signal are counted, and not computed. Samples of more than `max_length` tokens, and
+    samples without a response, are dropped and counted. Raises ValueError for a sample without a prompt (nothing would
+    predict its first token), and for a sample whose number of log-probabilities differs from its number of response
+    tokens.
     """
     usable = []
     for sample in samples:
@@ -123,9 +126,10 @@ def plan_batches(
             )
         if sample.response_ids and len(sample.prompt_ids) + len(sample.response_ids) <= max_length:
             usable.append(sample)
+    computed = [sample for sample in usable if sample.has_signal or not only_signal]
     longest = micro_batch_tokens if packed else min(max_length, micro_batch_tokens)
     cap = longest if share_prompts else 0
-    rows = sorted(_rows_of(usable, cap), key=lambda row: row.length, reverse=True)
+    rows = sorted(_rows_of(computed, cap), key=lambda row: row.length, reverse=True)
 
     ranks: list[list[Row]] = [[] for _ in range(world_size)]
     load = [0] * world_size
@@ -138,8 +142,8 @@ def plan_batches(
     count = max(len(batches) for batches in micro_batches)
     for batches in micro_batches:
         batches.extend([] for _ in range(count - len(batches)))
-    tokens = sum(row.response_tokens for row in rows)
-    return Plan(micro_batches, tokens, len(usable), len(samples) - len(usable), packed)
+    tokens, computed_tokens = (sum(len(one.response_ids) for one in part) for part in (usable, computed))
+    return Plan(micro_batches, tokens, len(usable), computed_tokens, len(samples) - len(usable), packed)
 
 
 def _rows_of(samples: Sequence[Sample], cap: int) -> list[Row]:

@@ -44,20 +44,22 @@ class LearnerEngine:
         max_length: int,
         rank: int = 0,
         world_size: int = 1,
+        ranks_on_host: int = 0,
         master_address: str = "127.0.0.1",
         master_port: int = 0,
         seed: int = 0,
     ) -> None:
         """Loads the policy (see `load_for_training`) and meets the other ranks at `master_address:master_port`.
 
-        `max_length`: tokens; longer samples are dropped. Raises PolicyError if the policy does not load.
+        `max_length`: tokens; longer samples are dropped. `ranks_on_host`: how many ranks, this one included, share the
+        cores of this host; 0 stands for all. Raises PolicyError if the policy does not load.
         """
         self.device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
         self.config = config = replace(config, autocast=config.autocast and has_bfloat16(self.device.type))
         self.max_length, self.rank, self.world_size = max_length, rank, world_size
         self.policy_version = 0
         if self.device.type == "cpu" or config.offload_optimizer != "none":
-            _use_threads(config)
+            _use_threads(config, ranks_on_host or world_size)
         disable_progress_bar()
         self._deepspeed = import_deepspeed()
         require_nvme(config)
@@ -65,7 +67,6 @@ class LearnerEngine:
         torch.manual_seed(seed)  # the same on all ranks: adapters start equal
         self._policy = load_for_training(config, policy, self.device)
         self.model, self.tokenizer = self._policy.model, self._policy.tokenizer
-        torch.manual_seed(seed + rank)  # different from here on: the model's dropout
         scorer = TokenScorer(self.model, autocast=config.autocast, cache_casts=config.zero_stage < 3).to(self.device)
         self._frozen_size = checkpoints.size_of_frozen(scorer)
         self._optimiser = self._make_optimiser(scorer)
@@ -74,13 +75,14 @@ class LearnerEngine:
     def train_cross_entropy(self, samples: Sequence[Sample], learning_rate: float) -> dict[str, float]:
         """One optimiser step of cross-entropy over all `samples`: the mean over their response tokens.
 
-        Returns loss, gradient_norm, learning_rate, response_tokens, padded_tokens, dropped and seconds.
+        Returns loss, gradient_norm, learning_rate, skipped_steps, response_tokens, padded_tokens, dropped and seconds.
+        Without loss and gradient_norm if the gradient was not finite (see `Optimiser.step`).
         """
         started = time.perf_counter()
         plan = self._plan(samples)
         work = self._micro_batches(plan)
         objective = cross_entropy_objective(self._optimiser.engine, plan)
-        metrics = self._optimiser.step(work, objective, learning_rate) if plan.response_tokens else {}
+        metrics = self._optimiser.step(work, objective, learning_rate) if plan.computed_tokens else {}
         return {**metrics, **_counts([plan], started)}
 
     def train_grpo(
@@ -92,14 +94,17 @@ class LearnerEngine:
     ) -> dict[str, float]:
         """`config.epochs` passes of `config.minibatches` clipped policy-gradient steps over `samples`.
 
-        `temperature` is the one at which they were sampled. Returns the metrics of `grpo_loss`, averaged over the
-        optimiser steps, those of `train_cross_entropy`, and `logprob_seconds`, the time for old and reference
-        log-probabilities. Raises LearnerError if `config.kl` is above 0 and `set_reference` was not called.
+        `temperature` is the one at which they were sampled. Samples without a signal count in the loss's mean; they are
+        computed only if `config.kl` is above 0, since nothing but the KL term depends on them. Returns the metrics of
+        `grpo_loss`, averaged over the optimiser steps, those of `train_cross_entropy`, and `logprob_seconds`, the time
+        for old and reference log-probabilities. Raises LearnerError if `config.kl` is above 0 and `set_reference` was
+        not called.
         """
         started = time.perf_counter()
         # Every n-th sample, so that the responses to one prompt spread over the minibatches.
-        plans = [self._plan(samples[start :: config.minibatches]) for start in range(config.minibatches)]
-        minibatches = [(plan, self._micro_batches(plan)) for plan in plans if plan.response_tokens]
+        parts = [samples[start :: config.minibatches] for start in range(config.minibatches)]
+        plans = [self._plan(part, only_signal=config.kl == 0) for part in parts]
+        minibatches = [(plan, self._micro_batches(plan)) for plan in plans if plan.computed_tokens]
         several_steps = len(minibatches) * config.epochs > 1
         self._wait_for_device()
         prepared = time.perf_counter()
@@ -199,7 +204,7 @@ class LearnerEngine:
         if self.device.type == "cuda":
             torch.cuda.synchronize()
 
-    def _plan(self, samples: Sequence[Sample]) -> Plan:
+    def _plan(self, samples: Sequence[Sample], *, only_signal: bool = False) -> Plan:
         return plan_batches(
             samples,
             micro_batch_tokens=self.config.micro_batch_tokens,
@@ -207,19 +212,20 @@ class LearnerEngine:
             world_size=self.world_size,
             share_prompts=self.config.share_prompts,
             packed=self._policy.is_packed,
+            only_signal=only_signal,
         )
 
     def _micro_batches(self, plan: Plan) -> list[MicroBatch]:
         return micro_batches_of(plan, self.rank, self.tokenizer, self.device)
 
 
-def _use_threads(config: LearnerConfig) -> None:
+def _use_threads(config: LearnerConfig, ranks_on_host: int) -> None:
     """Ray allows a process of one CPU a single thread (OMP_NUM_THREADS), too few for an optimiser on the host. Without
-    `config.threads` the ranks share the host's cores."""
+    `config.threads` the ranks on a host share its cores."""
     if config.threads:
         torch.set_num_threads(config.threads)
     elif torch.cuda.is_available():
-        torch.set_num_threads(max(len(os.sched_getaffinity(0)) // config.ranks, 1))
+        torch.set_num_threads(max(len(os.sched_getaffinity(0)) // ranks_on_host, 1))
 
 
 def _counts(plans: Sequence[Plan], started: float) -> dict[str, float]:
@@ -232,8 +238,11 @@ def _counts(plans: Sequence[Plan], started: float) -> dict[str, float]:
 
 
 def _mean_of(steps: Sequence[dict[str, float]]) -> dict[str, float]:
-    """The mean of each metric over optimiser steps; of those ending in `_max`, the maximum."""
-    if not steps:
-        return {}
-    columns = {name: [step[name] for step in steps] for name in steps[0]}
-    return {name: max(v) if name.endswith("_max") else sum(v) / len(v) for name, v in columns.items()}
+    """The mean of each metric over the optimiser steps that have it; of those ending in `_max`, the maximum; of
+    `skipped_steps`, the sum."""
+    columns: dict[str, list[float]] = {}
+    for step in steps:
+        for name, value in step.items():
+            columns.setdefault(name, []).append(value)
+    metrics = {name: max(v) if name.endswith("_max") else sum(v) / len(v) for name, v in columns.items()}
+    return metrics | {name: sum(v) for name, v in columns.items() if name == "skipped_steps"}

@@ -2,8 +2,9 @@
 response tokens only, and never see the model, the optimiser or other ranks.
 
 Losses and metrics are sums over the given tokens, divided by `normaliser`. If that is the number of tokens of the whole
-step, the results of micro-batches and ranks add up to the result of one big batch. Metrics ending in `_max` are maxima,
-and merge by the maximum.
+step, the results of micro-batches and ranks add up to the result of one big batch. Metrics other than the loss are
+divided by `computed`, without the tokens that only count in the loss's mean. Those ending in `_max` are maxima, and
+merge by the maximum.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ class LossInputs:
     current ones, detached, in the first optimiser step. `behaviour_logprobs`: as the rollout engine reported them, NaN
     if unknown. `normaliser`: number of response tokens of the whole step, over all micro-batches and ranks.
     `response_of`: each token's response, counted from 0 in the micro-batch, which holds whole responses only.
-    `responses`: number of responses of the whole step.
+    `responses`: number of responses of the whole step. `computed`: number of the step's response tokens of which
+    log-probabilities are computed; 0 stands for `normaliser`.
     """
 
     logprobs: Tensor
@@ -35,6 +37,7 @@ class LossInputs:
     entropy: Tensor | None = None
     response_of: Tensor | None = None
     responses: float = 0.0
+    computed: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -141,6 +144,7 @@ def grpo_loss(inputs: LossInputs, objective: GrpoSettings) -> LossOutputs:
     ratio = log_ratio.exp()
     clipped = ratio.clamp(1.0 - clip_low, 1.0 + clip_high)
     weights = truncated_importance_weights(old, inputs.behaviour_logprobs, objective.importance_cap)
+    seen = inputs.computed or inputs.normaliser
     token_loss = -weights * torch.minimum(ratio * advantages, clipped * advantages)
     metrics: dict[str, Tensor] = {}
     if kl > 0.0:
@@ -148,28 +152,28 @@ def grpo_loss(inputs: LossInputs, objective: GrpoSettings) -> LossOutputs:
             raise ValueError(f"grpo_loss needs reference log-probabilities when kl > 0, got kl = {kl}")
         divergence = k3_divergence(inputs.logprobs, inputs.reference_logprobs)
         token_loss = token_loss + kl * divergence
-        metrics["kl"] = _share(divergence, inputs.normaliser)
+        metrics["kl"] = _share(divergence, seen)
     loss = (token_loss * token_weights(inputs, objective)).sum()
 
     clipped_away = ((advantages > 0) & (ratio > 1.0 + clip_high)) | ((advantages < 0) & (ratio < 1.0 - clip_low))
     metrics["loss"] = loss.detach()
-    metrics["clip_fraction"] = _share(clipped_away.float(), inputs.normaliser)
-    metrics["ratio_mean"] = _share(ratio, inputs.normaliser)
+    metrics["clip_fraction"] = _share(clipped_away.float(), seen)
+    metrics["ratio_mean"] = _share(ratio, seen)
     metrics["ratio_max"] = _maximum(ratio)
-    metrics["importance_weight"] = _share(weights, inputs.normaliser)
+    metrics["importance_weight"] = _share(weights, seen)
     if inputs.entropy is not None:
-        metrics["entropy"] = _share(inputs.entropy, inputs.normaliser)
+        metrics["entropy"] = _share(inputs.entropy, seen)
     if inputs.behaviour_logprobs is not None:
         difference = old - inputs.behaviour_logprobs
         mismatch = difference.abs().nan_to_num(nan=0.0)
-        metrics["mismatch"] = _share(mismatch, inputs.normaliser)
-        metrics["mismatch_outside"] = _share((difference.expm1().abs() > 0.1).float(), inputs.normaliser)
+        metrics["mismatch"] = _share(mismatch, seen)
+        metrics["mismatch_outside"] = _share((difference.expm1().abs() > 0.1).float(), seen)
         metrics["mismatch_max"] = _maximum(mismatch)
     return LossOutputs(loss, metrics)
 
 
-def _share(values: Tensor, normaliser: float) -> Tensor:
-    return values.detach().sum() / normaliser
+def _share(values: Tensor, tokens: float) -> Tensor:
+    return values.detach().sum() / tokens
 
 
 def _maximum(values: Tensor) -> Tensor:

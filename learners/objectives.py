@@ -53,6 +53,7 @@ def policy_objective(
             entropy=entropy,
             response_of=item.batch.response_of,
             responses=plan.responses,
+            computed=plan.computed_tokens,
         )
         return grpo_loss(inputs, objective)
 

@@ -35,6 +35,7 @@ class Optimiser:
         """`deepspeed`: the module, from `import_deepspeed`."""
         self._deepspeed, self._config, self._device, self._world_size = deepspeed, config, device, world_size
         self._gradient_norm = 0.0
+        self._skipped_in_a_row = 0
         self.engine = self._wrap(scorer)
 
     def step(
@@ -42,8 +43,9 @@ class Optimiser:
     ) -> dict[str, float]:
         """One optimiser step over this rank's micro-batches.
 
-        Returns the step's metrics over all ranks, `gradient_norm` and `learning_rate`. Raises LearnerError if the norm
-        is not finite; the weights are unchanged then.
+        Returns the step's metrics over all ranks, `gradient_norm`, `learning_rate` and `skipped_steps`: 1 if the norm
+        is not finite, otherwise 0. Such a step leaves weights and moments as they are, and its metrics that are not
+        finite are left out. Raises LearnerError at the `config.max_skipped_steps`-th in a row.
         """
         for group in self.engine.optimizer.param_groups:
             group["lr"] = learning_rate
@@ -59,11 +61,30 @@ class Optimiser:
         if self._device.type == "cpu":
             trim()
         norm = self._gradient_norm if self._config.zero_stage == 0 else float(self.engine.get_global_grad_norm())
+        is_skipped = self._count_skipped(norm)
+        metrics["gradient_norm"] = norm
+        if is_skipped:  # one value that is not finite would spoil the means over steps
+            metrics = {name: value for name, value in metrics.items() if math.isfinite(value)}
         return {
             **metrics,
-            "gradient_norm": _finite(norm),
             "learning_rate": float(self.engine.optimizer.param_groups[0]["lr"]),
+            "skipped_steps": float(is_skipped),
         }
+
+    def _count_skipped(self, norm: float) -> bool:
+        """Whether a step with this norm of its gradient was skipped; all ranks find the same. Raises LearnerError if
+        too many in a row were."""
+        if math.isfinite(norm):
+            self._skipped_in_a_row = 0
+            return False
+        self._skipped_in_a_row += 1
+        if self._skipped_in_a_row >= self._config.max_skipped_steps:
+            raise LearnerError(
+                f"{self._skipped_in_a_row} optimiser steps in a row were skipped, because the norm of the gradient is "
+                f"{norm}: lower the learning rate, go back to an earlier checkpoint, or raise "
+                f"learner.max_skipped_steps (now {self._config.max_skipped_steps})"
+            )
+        return True
 
     def gather(self, parameters: Sequence[Tensor]) -> contextlib.AbstractContextManager[Any]:
         """Within this context the values of `parameters` are whole on every rank. All ranks must enter it."""
@@ -123,10 +144,3 @@ class Optimiser:
 def logprobs_of(scorer: Any, batch: Batch, temperature: float) -> Tensor:
     """Log-probabilities of the batch's targets, [tokens], without a gradient."""
     return scorer(batch=batch, temperature=temperature)[0]
-
-
-def _finite(norm: float) -> float:
-    """The gradient norm. Raises LearnerError if it is not finite."""
-    if not math.isfinite(norm):
-        raise LearnerError(f"the gradient norm is {norm}: lower the learning rate, or continue from a checkpoint")
-    return norm

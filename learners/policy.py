@@ -5,6 +5,7 @@ Never trains a model. A policy from scratch needs no model hub, and has the same
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import torch
 from huggingface_hub import save_torch_state_dict
 from safetensors import SafetensorError
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from torch.nn.modules.dropout import _DropoutNd
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -29,6 +31,7 @@ from configs.schema import ScratchConfig
 
 # EOS is Qwen2's name for the end of text. AutoTokenizer would add that name to a vocabulary that lacks it.
 BOS, EOS, PAD = "<|bos|>", "<|endoftext|>", "<|pad|>"
+_NOISE = re.compile("drop|jitter")  # names of probabilities: attention_dropout, resid_pdrop, layerdrop, ...
 
 
 class PolicyError(Exception):
@@ -129,6 +132,22 @@ def load_policy(model: str | Path, dtype: torch.dtype | str) -> tuple[PreTrained
             f"policy.model: {model} lacks {len(missing)} weights ({missing[0]}, ...): give a complete checkpoint"
         )
     return loaded, tokenizer
+
+
+def switch_dropout_off(model: PreTrainedModel) -> None:
+    """Sets every probability of dropout in `model` and its configuration to 0, in place, and those of other noise that
+    a router adds in training.
+
+    Rollout engines sample without dropout. With it, the ratio of a policy to itself would not be 1, and the KL term
+    would see a distance between equal policies. Evaluation mode would switch gradient checkpointing off, too.
+    """
+    for module in model.modules():
+        if isinstance(module, _DropoutNd):
+            module.p = 0.0
+        for owner in (module, getattr(module, "config", None)):
+            for name, value in list(vars(owner).items()) if owner is not None else ():
+                if isinstance(value, float) and _NOISE.search(name):
+                    setattr(owner, name, 0.0)
 
 
 def compile_layers(model: PreTrainedModel) -> None:

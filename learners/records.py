@@ -80,10 +80,12 @@ def rollout_table(rollouts: Iterable[Rollout]) -> pa.Table:
 class Sample:
     """One sequence to train on. Cross-entropy uses the ids only; GRPO also uses `advantage` and `logprobs`.
 
-    `logprobs`: as the rollout engine reported them, one per response token, or empty.
+    `logprobs`: as the rollout engine reported them, one per response token, or empty. `has_signal`: false if the whole
+    group is rewarded alike, so that the sample only counts in means and in the KL term; its advantage is 0 then.
     """
 
     prompt_ids: tuple[int, ...]
     response_ids: tuple[int, ...]
     advantage: float = 1.0
     logprobs: tuple[float, ...] = ()
+    has_signal: bool = True

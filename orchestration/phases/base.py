@@ -120,7 +120,8 @@ def train_in_batches(
     learning_rate: Callable[[int], float],
     rng: np.random.Generator,
 ) -> dict[str, float]:
-    """Trains by cross-entropy on shuffled batches of about `batch_size` samples; returns metrics, means over batches.
+    """Trains by cross-entropy on shuffled batches of about `batch_size` samples; returns metrics, means over batches
+    (`seconds` and `skipped_steps`: sums).
 
     Each of `groups` holds the samples of one prompt. They stay together, so that the learner computes the prompt once.
     `learning_rate` takes the optimiser step, counted from 0. Without samples nothing is trained.
@@ -136,9 +137,9 @@ def train_in_batches(
                 batch = []
     if not history:
         return {}
-    # A batch whose samples were all too long trains nothing and has no loss.
+    # A batch whose samples were all too long trains nothing and has no loss, nor has one that was skipped.
     names = dict.fromkeys(name for metrics in history for name in metrics)
-    return {name: float(np.mean([metrics[name] for metrics in history if name in metrics])) for name in names} | {
-        "optimiser_steps": float(len(history)),
-        "seconds": float(sum(metrics["seconds"] for metrics in history)),
-    }
+    columns = {name: [metrics[name] for metrics in history if name in metrics] for name in names}
+    totals = {name: float(sum(columns[name])) for name in ("seconds", "skipped_steps") if name in columns}
+    means = {name: float(np.mean(values)) for name, values in columns.items()}
+    return means | totals | {"optimiser_steps": float(len(history))}

@@ -136,7 +136,7 @@ class ContrastiveRl(Phase):
         return self.context.pipeline.begin(wanted), further
 
     def _repair(self, step: int, rollouts: Sequence[Rollout], verdicts: Mapping[str, Verdict]) -> Prompt | None:
-        rng = self.rng(step, f"repair {rollouts[0].task_id}")
+        rng = self.rng(step, f"repair {rollouts[0].group}")
         return repair_of(rollouts, verdicts, self.context.prompts, rng)
 
     def _carries_signal(self, rollouts: Sequence[Rollout], verdicts: Mapping[str, Verdict]) -> bool:
@@ -270,12 +270,13 @@ class ContrastiveRl(Phase):
         return max(varied, rl.right_reward if len(set(earned) - {None}) > 1 else 0.0)
 
     def training(self, step: int, rollouts: Sequence[Rollout]) -> Training:
-        """Training on the groups that carry a signal, and then a rehearsal."""
+        """Training on the step's groups (`contrastive_rl.normaliser`), and then a rehearsal."""
+        config = self.context.config
         with_signal = {rollout.group for rollout in rollouts if rollout.advantage}
         samples = [
-            Sample(rollout.prompt_ids, rollout.response_ids, rollout.advantage or 0.0, rollout.logprobs)
-            for rollout in rollouts
-            if rollout.group in with_signal
+            Sample(one.prompt_ids, one.response_ids, one.advantage or 0.0, one.logprobs, one.group in with_signal)
+            for one in rollouts
+            if config.contrastive_rl.normaliser == "all" or one.group in with_signal
         ]
         return partial(self._train, samples, self._to_rehearse(step))
 
@@ -288,7 +289,7 @@ class ContrastiveRl(Phase):
         if not lessons:
             return metrics
         learned = learner.train_cross_entropy(lessons, config.contrastive_rl.learning_rate)
-        return metrics | {f"rehearsal_{name}": learned[name] for name in ("loss", "seconds") if name in learned}
+        return metrics | {f"rehearsal_{name}": learned[name] for name in ("loss", "seconds", "skipped_steps") if name in learned}
 
     def _to_rehearse(self, step: int) -> list[Sample]:
         """The best known responses to some tasks, drawn for the step."""

@@ -6,6 +6,7 @@ Those are other tasks in place of groups without a signal, and repair turns.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -70,5 +71,5 @@ def repair_of(
             continue
         prompt = writer.repair(rollout.task_id, program, str(verdict.outcome), verdict.message)
         if prompt is not None:
-            return prompt
+            return replace(prompt, group=f"{rollout.group}:repair")
     return None

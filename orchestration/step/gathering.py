@@ -6,7 +6,7 @@ Only bookkeeping: the pipeline (`orchestration.step.pipeline`) asks the pools an
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -37,8 +37,9 @@ class Gathering:
     """What one step asks for and has received so far.
 
     It asks for `samples` responses to each prompt, judged at `preset` (not at all if that is empty), and to each
-    further prompt that `on_group` gives. After `deadline` seconds (0: never) from the first request, everything that is
-    missing is given up. `seed`: what its samples depend on beside their prompts' groups; chance if it is empty.
+    further prompt that `on_group` gives. The responses to a prompt are a group of their own. After `deadline` seconds
+    (0: never) from the first request, everything that is missing is given up. `seed`: what its samples depend on beside
+    their prompts' groups; chance if it is empty.
     """
 
     def __init__(
@@ -53,7 +54,8 @@ class Gathering:
         seed: Sequence[int] = (),
     ) -> None:
         self.samples, self.temperature, self.preset = samples, temperature, preset
-        self.waiting = deque(prompts)
+        self._names = Counter[str]()  # how many prompts bear the name of each group
+        self.waiting = deque(map(self._with_own_group, prompts))
         self.result = StepResult()
         self.measured = 0
         self.on_group, self._deadline = on_group, deadline
@@ -132,7 +134,13 @@ class Gathering:
             del self._groups[name]
             if self.on_group is None or not group.rollouts:
                 continue
-            self.waiting.extend(self.on_group(group.rollouts, self.result.verdicts))
+            self.waiting.extend(map(self._with_own_group, self.on_group(group.rollouts, self.result.verdicts)))
+
+    def _with_own_group(self, prompt: Prompt) -> Prompt:
+        """The prompt with a group that no other of the step has: `task`, `task:2`, ... for several on one task."""
+        self._names[prompt.group] += 1
+        count = self._names[prompt.group]
+        return prompt if count == 1 else replace(prompt, group=f"{prompt.group}:{count}")
 
     def give_up(self) -> tuple[set[str], set[str]]:
         """Drops everything that is missing, so that the step is done.

@@ -79,7 +79,7 @@ class PromptWriter:
     def repair(self, task_id: str, source: str, outcome: str, message: str) -> Prompt | None:
         """The prompt with a program that fails and the judge's message on it; None if there is no room for them.
 
-        Its responses form a group of their own.
+        Its responses form a group of their own, which the caller names after the failing program's.
         """
         arch, words = self._config.evaluator.arch, outcome.replace("_", " ")
         text = self._renderer.repair(self.references[task_id], source, words, cut_message(message), arch)

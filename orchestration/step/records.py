@@ -10,7 +10,7 @@ from learners.records import Rollout
 
 @dataclass(frozen=True)
 class Prompt:
-    """One prompt on a task. Its responses form the group of that name.
+    """One prompt on a task. Its responses form the group of that name; a step renames a group that it has already.
 
     `ids`: token ids. `reference`: the program that is to be rewritten. `shown`: the digests of the exemplars, in their
     order. `fastest`: the speed-up of the fastest exemplar, or of the reference, which is 1. `speedups`: of the

@@ -1,5 +1,6 @@
 """A tiny policy and a rollout engine, which all tests of the actors share."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,10 @@ def policy_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pad_token_id=tokenizer.token_to_id("<pad>"),
     )
     Qwen2ForCausalLM(config).save_pretrained(folder)
+    # Many published models come with such a file. What it says must not change how rollouts are sampled: ratios need
+    # the probabilities of the whole distribution.
+    sampling = {"do_sample": True, "top_p": 0.2, "top_k": 2, "repetition_penalty": 2.0, "temperature": 0.3}
+    (folder / "generation_config.json").write_text(json.dumps(sampling))
     return folder
 
 

@@ -100,6 +100,37 @@ def test_two_ranks_learn_what_one_learns_and_a_lost_rank_is_noticed_in_time(
         train_on()
 
 
+def test_each_rank_knows_how_many_share_its_host(
+    local_ray: None, config: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @ray.remote(num_cpus=0)
+    class Rank:
+        """Stands in for a rank, since a real one on each of two nodes takes a minute to start."""
+
+        def __init__(self, node: str) -> None:
+            self._node, self._ranks_on_host = node, 0
+
+        def address(self) -> tuple[str, int]:
+            return "127.0.0.1", 1
+
+        def node(self) -> str:
+            return self._node
+
+        def start(self, *_: object, ranks_on_host: int) -> None:
+            self._ranks_on_host = ranks_on_host
+
+        def call(self, method: str) -> int:
+            return self._ranks_on_host
+
+    nodes = iter("aba")
+    monkeypatch.setattr(learner, "start_actor", lambda *_: Rank.remote(next(nodes)))
+    group = LearnerGroup(replace(config, learner=replace(config.learner, ranks=3)), "nowhere")
+    try:
+        assert group._call_engines("ranks_on_host") == [2, 1, 2]
+    finally:
+        group.stop()
+
+
 def test_a_rank_without_room_is_noticed_in_time(
     local_ray: None, config: RunConfig, policy_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -40,7 +40,15 @@ def lost(config: StoredConfig) -> list[str]:
 
 
 def test_settings_that_the_code_has_now_are_dropped_silently() -> None:
-    assert stored() == StoredConfig(RunConfig(name="old"), ())
+    expected = RunConfig(name="old")
+    expected.contrastive_rl.normaliser = "signal"
+    assert stored() == StoredConfig(expected, ())
+
+
+def test_runs_from_before_the_choice_go_on_without_groups_that_carry_no_signal() -> None:
+    assert RunConfig(name="new").contrastive_rl.normaliser == "all"
+    assert stored().config.contrastive_rl.normaliser == "signal"
+    assert stored(contrastive_rl__normaliser="all").config.contrastive_rl.normaliser == "all"
 
 
 DEMO = {"reward__offset": 0.9, "reward__copies": 0.2}

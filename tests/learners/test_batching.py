@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 import torch
@@ -24,6 +25,19 @@ def samples_of(sizes: list[tuple[int, int, int]]) -> list[Sample]:
 
 def planned(plan: Plan) -> Counter[Sample]:
     return Counter(s for batches in plan.micro_batches for rows in batches for row in rows for s in row.samples)
+
+
+def test_samples_without_a_signal_may_be_counted_and_not_computed() -> None:
+    samples = [
+        replace(sample, has_signal=index > 0)
+        for index, sample in enumerate(samples_of([(4, 5, 0), (4, 6, 0), (9, 99, 1)]))
+    ]
+    plan = plan_batches(samples, micro_batch_tokens=64, max_length=64, only_signal=True)
+    assert planned(plan) == Counter(samples[1:2])
+    assert (plan.response_tokens, plan.responses, plan.computed_tokens, plan.dropped) == (11, 2, 6, 1)
+    whole = plan_batches(samples, micro_batch_tokens=64, max_length=64)
+    assert planned(whole) == Counter(samples[:2])
+    assert (whole.response_tokens, whole.responses, whole.computed_tokens, whole.dropped) == (11, 2, 11, 1)
 
 
 @given(lengths, st.integers(1, 4), st.booleans())

@@ -5,6 +5,9 @@ Several ranks: test_ranks.py.
 
 from __future__ import annotations
 
+import json
+import math
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -137,6 +140,33 @@ def test_variants_of_the_objective_train_as_a_plain_loop_does(
             torch.testing.assert_close(weight, expected[name], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("mean", ["token", "response", "constant"])
+def test_responses_without_a_signal_count_in_the_mean_and_in_the_kl_term(
+    policy_folder: Path, samples: list[Sample], learner_config: LearnerConfig, mean: str
+) -> None:
+    """The second prompt's responses are all rewarded alike."""
+    carried = [replace(sample, advantage=1.0 - 1.5 * i) for i, sample in enumerate(samples[::2])]
+    silent = [replace(sample, advantage=0.0, has_signal=False) for sample in samples[1::2]]
+    counts = [sum(len(one.response_ids) for one in part) for part in (carried, [*carried, *silent])]
+    share = counts[0] / counts[1] if mean == "token" else 0.5
+    without, with_kl = (ContrastiveConfig(kl=kl, loss_mean=mean) for kl in (0.0, 0.1))
+    with engine_for(policy_folder, learner_config) as engine:
+        engine.set_reference()
+        engine.train_cross_entropy(samples, 1e-2)  # away from the reference
+        alone = engine.train_grpo(carried, 0.0, without)
+        counted = engine.train_grpo([*carried, *silent], 0.0, without)
+        computed = engine.train_grpo([*carried, *silent], 0.0, with_kl)
+        assert not engine.train_grpo(silent, 1e-3, without).keys() & {"loss", "gradient_norm"}, "nothing to learn"
+    assert counted["loss"] == pytest.approx(share * alone["loss"], rel=1e-4)
+    assert counted["gradient_norm"] == pytest.approx(share * alone["gradient_norm"], rel=1e-4)
+    assert counted["entropy"] == pytest.approx(alone["entropy"], rel=1e-5), "of what was computed"
+    assert counted["padded_tokens"] == alone["padded_tokens"] < computed["padded_tokens"]
+    assert [one["response_tokens"] for one in (alone, counted, computed)] == [counts[0], counts[1], counts[1]]
+    assert computed["kl"] > 1e-4
+    if mean == "token":
+        assert computed["loss"] == pytest.approx(counted["loss"] + 0.1 * computed["kl"], rel=1e-4)
+
+
 @pytest.mark.parametrize("stage", [0, 1, 3])
 def test_a_loaded_checkpoint_continues_as_if_never_stopped(
     policy_folder: Path, samples: list[Sample], learner_config: LearnerConfig, tmp_path: Path, stage: int
@@ -157,6 +187,39 @@ def test_a_loaded_checkpoint_continues_as_if_never_stopped(
         assert metrics["learning_rate"] == 5e-4, "not the rate that was saved"
         engine.train_grpo(samples, 1e-3, contrastive)
         torch.testing.assert_close(dict(engine.named_weights()), expected, atol=1e-6, rtol=0)
+
+
+@pytest.fixture(scope="module")
+def dropping_folder(policy_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The policy, as a model whose own configuration asks for dropout in training."""
+    folder = tmp_path_factory.mktemp("dropping") / "policy"
+    shutil.copytree(policy_folder, folder)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "attention_dropout": 0.5}))
+    return folder
+
+
+def test_a_policy_with_dropout_trains_without_it_in_every_phase(
+    dropping_folder: Path, mixed: list[Sample], learner_config: LearnerConfig, plainly_trained: dict[str, Tensor]
+) -> None:
+    with engine_for(dropping_folder, learner_config) as engine:
+        engine.set_reference()
+        engine.train_cross_entropy(mixed, 1e-3)
+        engine.train_cross_entropy(mixed, 1e-3)
+        engine.train_grpo(mixed, 1e-3, ContrastiveConfig(kl=0.1))
+        torch.testing.assert_close(dict(engine.named_weights()), plainly_trained, atol=2e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("lora", [LoraConfig(), LoraConfig(rank=2)], ids=["all weights", "adapters"])
+def test_ratios_and_kl_of_an_unchanged_policy_are_exact_although_it_has_dropout(
+    dropping_folder: Path, mixed: list[Sample], learner_config: LearnerConfig, lora: LoraConfig
+) -> None:
+    with engine_for(dropping_folder, learner_config, lora=lora, gradient_checkpointing=True) as engine:
+        engine.train_cross_entropy(mixed, 1e-2)  # DeepSpeed's engine is in training mode from here on
+        engine.set_reference()
+        metrics = engine.train_grpo(mixed, 0.0, ContrastiveConfig(kl=0.1, epochs=2))
+    assert metrics["ratio_max"] == pytest.approx(1.0, abs=1e-4)
+    assert metrics["kl"] == pytest.approx(0.0, abs=1e-7)
 
 
 @pytest.mark.parametrize("stage", [0, 1, 3])
@@ -296,16 +359,37 @@ def test_samples_that_cannot_be_used_are_counted_and_change_nothing(
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_gradients_that_are_not_finite_stop_the_step_and_leave_the_policy(
+def test_a_step_whose_gradient_is_not_finite_is_skipped_and_counted(
     policy_folder: Path, samples: list[Sample], learner_config: LearnerConfig, stage: int
 ) -> None:
     poisoned = [replace(sample, advantage=float("nan")) for sample in samples]
-    with engine_for(policy_folder, learner_config, zero_stage=stage) as engine:
+    with engine_for(policy_folder, learner_config, zero_stage=stage, max_skipped_steps=3) as engine:
         before = dict(engine.named_weights())
-        with pytest.raises(LearnerError, match=r"gradient norm is (nan|inf)"):
-            engine.train_grpo(poisoned, 1e-3, NO_KL)
+        for _ in range(2):
+            metrics = engine.train_grpo(poisoned, 1e-3, NO_KL)
+            assert metrics["skipped_steps"] == 1.0
+            assert all(math.isfinite(value) for value in metrics.values()), "what is not known is left out"
         torch.testing.assert_close(dict(engine.named_weights()), before, atol=0, rtol=0)
-        assert engine.train_cross_entropy(samples, 1e-3)["gradient_norm"] < 100, "the next step is a clean one"
+        clean = engine.train_cross_entropy(samples, 1e-3)
+        assert clean["gradient_norm"] < 100, "the next step is a clean one"
+        assert clean["skipped_steps"] == 0.0
+        assert engine.train_grpo(poisoned, 1e-3, replace(NO_KL, epochs=2))["skipped_steps"] == 2.0
+        with pytest.raises(
+            LearnerError, match=r"3 optimiser steps in a row .* is (nan|inf).*learner\.max_skipped_steps"
+        ):
+            engine.train_grpo(poisoned, 1e-3, NO_KL)
+
+
+def test_steps_beside_a_skipped_one_keep_their_metrics(
+    policy_folder: Path, samples: list[Sample], learner_config: LearnerConfig
+) -> None:
+    half = [replace(sample, advantage=float("nan") if i % 2 else 1.0) for i, sample in enumerate(samples)]
+    with engine_for(policy_folder, learner_config) as engine:
+        metrics = engine.train_grpo(half, 0.0, replace(NO_KL, minibatches=2))
+        alone = engine.train_grpo(half[::2], 0.0, NO_KL)
+    assert (metrics["skipped_steps"], alone["skipped_steps"]) == (1.0, 0.0)
+    assert metrics["gradient_norm"] == pytest.approx(alone["gradient_norm"], rel=1e-4)
+    assert metrics["loss"] == pytest.approx(alone["loss"], rel=1e-4)
 
 
 def test_a_kl_term_without_a_reference_is_refused(

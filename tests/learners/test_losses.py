@@ -81,6 +81,45 @@ def test_clipping_never_stops_a_ratio_from_coming_back() -> None:
     assert gradient.tolist() == pytest.approx([1.5 / 2, -0.5 / 2])
 
 
+# Two groups of two responses. The first carries a signal: one token with advantage 1, three with -1. The second has
+# four tokens, all rewarded alike, to which the reference gives twice the policy's probability: k3 is 2 - ln 2 - 1 each.
+SILENT = 1.0 - math.log(2.0)
+GROUPS: dict[str, Any] = {
+    "logprobs": logs(*[0.3] * 4, *[0.2] * 4),
+    "reference_logprobs": logs(*[0.3] * 4, *[0.4] * 4),
+    "advantages": torch.tensor([1.0, -1.0, -1.0, -1.0, 0.0, 0.0, 0.0, 0.0], dtype=torch.float64),
+    "response_of": torch.tensor([0, 1, 1, 1, 2, 2, 3, 3]),
+}
+
+
+@pytest.mark.parametrize(
+    ("mean", "kl", "over_all", "over_signal"),
+    [
+        ("token", 0.1, (-1 + 3 + 0.1 * 4 * SILENT) / 8, (-1 + 3) / 4),
+        ("token", 0.0, (-1 + 3) / 8, (-1 + 3) / 4),
+        ("response", 0.1, (-1 + 1 + 0.1 * 2 * SILENT) / 4, (-1 + 1) / 2),
+        ("constant", 0.1, (-1 + 3 + 0.1 * 4 * SILENT) / (4 * 10), (-1 + 3) / (2 * 10)),
+    ],
+)
+def test_the_mean_over_all_responses_halves_a_signal_that_half_of_the_groups_carry(
+    mean: str, kl: float, over_all: float, over_signal: float
+) -> None:
+    """0.265 against 0.5 in the first case. The tokens without a signal get the gradient of the KL term alone."""
+    settings = {"mean": mean, "kl": kl, "horizon": 10.0}
+    first = {name: value[:4] for name, value in GROUPS.items()}
+    outputs, gradient = run({**GROUPS, "normaliser": 8, "responses": 4}, **settings)
+    signal, its_gradient = run({**first, "normaliser": 4, "responses": 2}, **settings)
+    assert (outputs.loss.item(), signal.loss.item()) == (pytest.approx(over_all), pytest.approx(over_signal))
+    assert gradient[:4].tolist() == pytest.approx((its_gradient / 2).tolist())
+    pulled = {"token": -1 / 8, "response": -1 / 8, "constant": -1 / 40}[mean]
+    assert gradient[4:].tolist() == pytest.approx([kl * pulled] * 4)
+    if not kl:  # then nothing is computed of the second group, and counting it is enough
+        counted, same = run({**first, "normaliser": 8, "responses": 4, "computed": 4}, **settings)
+        assert counted.loss.item() == pytest.approx(over_all)
+        assert same.tolist() == pytest.approx(gradient[:4].tolist())
+        assert counted.metrics["ratio_mean"].item() == pytest.approx(1.0), "a mean over what was computed"
+
+
 # Two responses, of one token and of three, whose advantages are 1 and -1.
 RESPONSES: dict[str, Any] = {
     "logprobs": logs(0.3, 0.1, 0.2, 0.4),

@@ -3,16 +3,34 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    GPT2Config,
+    MixtralConfig,
+    OPTConfig,
+    PretrainedConfig,
+    PreTrainedTokenizerBase,
+)
 
 from configs.schema import ScratchConfig
-from learners.policy import PolicyError, encode_prompt, encode_response, load_policy, load_tokenizer, make_policy
+from learners.policy import (
+    PolicyError,
+    encode_prompt,
+    encode_response,
+    load_policy,
+    load_tokenizer,
+    make_policy,
+    switch_dropout_off,
+)
 
 SMALL = ScratchConfig(vocab_size=320, hidden_size=32, intermediate_size=48, layers=1, heads=2, kv_heads=1)
 PROGRAM = (
@@ -122,3 +140,26 @@ def test_a_damaged_or_incomplete_model_is_refused(tmp_path: Path) -> None:
 def test_sizes_that_do_not_fit_are_named(tmp_path: Path) -> None:
     with pytest.raises(PolicyError, match="hidden_size=100, heads=6"):
         make_policy(tmp_path, [PROGRAM], ScratchConfig(hidden_size=100), max_length=64, seed=0)
+
+
+NOISY: dict[str, Callable[[], PretrainedConfig]] = {
+    "modules": lambda: GPT2Config(attn_pdrop=0.5, resid_pdrop=0.5, embd_pdrop=0.5, n_embd=16, n_layer=2, n_head=2),
+    "functions": lambda: OPTConfig(dropout=0.5, attention_dropout=0.5, layerdrop=0.5, ffn_dim=16, **SIZES),
+    "router": lambda: MixtralConfig(router_jitter_noise=0.5, intermediate_size=16, num_key_value_heads=2, **SIZES),
+}
+SIZES: dict[str, Any] = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+
+
+@pytest.mark.parametrize("name", NOISY)
+def test_a_policy_in_training_computes_what_it_does_in_evaluation(name: str) -> None:
+    model = AutoModelForCausalLM.from_config(NOISY[name]())
+    ids = torch.arange(3, 15)[None]
+
+    def hidden(*, trains: bool) -> torch.Tensor:
+        return model.train(trains).base_model(ids).last_hidden_state
+
+    expected = hidden(trains=False)
+    assert not torch.allclose(hidden(trains=True), expected), "there is something to switch off"
+    switch_dropout_off(model)
+    torch.testing.assert_close(hidden(trains=True), expected)
+    torch.testing.assert_close(hidden(trains=False), expected, atol=0, rtol=0)

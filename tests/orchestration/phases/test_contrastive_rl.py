@@ -10,6 +10,7 @@ import pytest
 
 from configs.schema import RunConfig
 from evaluators.records import Outcome
+from learners.records import Sample
 from orchestration.phases import ContrastiveRl
 from orchestration.step.gathering import Gathering
 from orchestration.step.records import Prompt, StepResult
@@ -124,7 +125,8 @@ def test_speedups_may_be_over_the_fastest_program_that_the_prompt_shows() -> Non
     assert phase.rewards(rollouts, result.verdicts) == [2.0, 3.0, 1.5, 0.0]
 
 
-def test_a_group_of_equal_rewards_has_no_advantage_and_a_suspect_is_neutral() -> None:
+@pytest.mark.parametrize("normaliser", ["all", "signal"])
+def test_a_group_of_equal_rewards_has_no_advantage_and_a_suspect_is_neutral(normaliser: str) -> None:
     ok, wrong, suspect = Outcome.OK, Outcome.WRONG, Outcome.SUSPECT
     phase = contrastive(tasks=3, tasks_per_step=3)
     result = step_result(
@@ -141,8 +143,25 @@ def test_a_group_of_equal_rewards_has_no_advantage_and_a_suspect_is_neutral() ->
     assert [rollout.advantage for rollout in rollouts[6:]] == [0.0, 0.0]
     assert result.metrics["groups_with_signal"] == pytest.approx(1 / 3)
     assert result.metrics["reward"] == pytest.approx((3 * 2.0 + 0.0 + 3.0 + 0.0) / 6)
+    phase.context.config.contrastive_rl.normaliser = normaliser
     phase.training(0, rollouts)()
-    assert [sample.advantage for sample in phase.context.learner.steps[0][1]] == [slow, fast, doubtful]  # type: ignore[attr-defined]
+    samples: list[Sample] = phase.context.learner.steps[0][1]  # type: ignore[attr-defined]
+    carried = [(slow, True), (fast, True), (doubtful, True)]
+    expected = carried if normaliser == "signal" else [*[(0.0, False)] * 3, *carried, *[(0.0, False)] * 2]
+    assert [(sample.advantage, sample.has_signal) for sample in samples] == expected
+
+
+def test_two_groups_of_one_task_have_advantages_of_their_own() -> None:
+    """Each group is centred by itself; the running statistics are the task's."""
+    ok, wrong = Outcome.OK, Outcome.WRONG
+    result = step_result([(ok, 2.0), (ok, 3.0), (wrong, 0.0), (wrong, 0.0), (ok, 1.0)])
+    groups = ["level1/0", "level1/0", "level1/0:2", "level1/0:2", "level1/0:2"]
+    result.rollouts = [replace(one, group=group) for one, group in zip(result.rollouts, groups, strict=True)]
+    phase = contrastive(tasks=1, tasks_per_step=1)
+    slow, fast, *others = (rollout.advantage or 0.0 for rollout in phase.credit(result))
+    assert (slow, fast) == (pytest.approx(-1.0), pytest.approx(1.0))
+    assert others == pytest.approx([-(0.5**0.5), -(0.5**0.5), 2**0.5])
+    assert phase.memory["signals"]["level1/0"][1] == 2
 
 
 class Pipeline:

@@ -268,6 +268,18 @@ def test_a_batch_that_was_too_long_leaves_the_mean_loss_of_the_others() -> None:
     assert metrics == {"loss": 1.0, "seconds": 2.0, "optimiser_steps": 4.0}
 
 
+def test_skipped_optimiser_steps_are_summed_and_leave_the_mean_of_the_others() -> None:
+    class Skipping(Learner):
+        def train_cross_entropy(self, samples: list[Sample], learning_rate: float) -> dict[str, float]:
+            made = super().train_cross_entropy(samples, learning_rate)
+            return made | {"skipped_steps": 0.0} if len(self.steps) % 2 else {"seconds": 0.5, "skipped_steps": 1.0}
+
+    groups = [[Sample((1,), (2, 3))] for _ in range(4)]
+    rng = np.random.default_rng(0)
+    metrics = train_in_batches(Skipping(), groups, epochs=1, batch_size=1, learning_rate=lambda _: 0.1, rng=rng)
+    assert metrics == {"loss": 1.0, "seconds": 2.0, "skipped_steps": 2.0, "optimiser_steps": 4.0}
+
+
 # The schedule
 
 

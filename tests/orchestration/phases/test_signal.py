@@ -286,4 +286,7 @@ def test_what_the_guard_found_is_never_shown_for_repair(outcome: Outcome) -> Non
     prompt = repair_of(rollouts, failing, prompts, rng)
     assert prompt is not None
     assert prompt.text == "wrong: found out"
+    second = repair_of([replace(rollouts[0], group="level1/0:2")], failing, prompts, rng)
+    assert second is not None
+    assert (prompt.group, second.group) == ("level1/0:repair", "level1/0:2:repair"), "each after its own group"
     assert repair_of(rollouts, {digest: replace(failing[digest], message="")}, prompts, rng) is None

@@ -1,12 +1,14 @@
 """How a step records responses and verdicts, without any pool."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 
 from actors.generation import Completion
 from evaluators.records import Candidate, Estimate, Outcome, Verdict
+from learners.records import Rollout
 from orchestration.step.figures import summarise
-from orchestration.step.gathering import rollout_of
+from orchestration.step.gathering import Gathering, rollout_of
 from orchestration.step.records import Prompt
 from tests.orchestration.step.scripted import RIGHT, SOFTMAX, WRONG, asked, fenced
 
@@ -40,3 +42,32 @@ def test_a_gathering_is_late_after_its_deadline() -> None:
     without = asked("late")
     without.record_requests(["0/late#0"], without.waiting[0], 1)
     assert not without.is_late
+
+
+def test_two_prompts_on_one_task_are_two_groups_with_samples_of_their_own() -> None:
+    seen: list[list[str]] = []
+
+    def on_group(rollouts: Sequence[Rollout], _: object) -> list[Prompt]:
+        seen.append([rollout.group for rollout in rollouts])
+        return [] if len(seen) > 1 else [Prompt(SOFTMAX.id, SOFTMAX.id, "third", (1,))]
+
+    prompts = [Prompt(SOFTMAX.id, SOFTMAX.id, text, (1,)) for text in ("first", "second")]
+    gathering = Gathering(prompts, samples=2, temperature=1.0, preset="", on_group=on_group, seed=[7])
+    seeds = set()
+    while gathering.waiting:
+        prompt = gathering.waiting.popleft()
+        keys = [f"{prompt.text}#{index}" for index in range(2)]
+        seeds |= {gathering.seed_of(prompt.group, index) for index in range(2)}
+        gathering.record_requests(keys, prompt, 1)
+        if prompt.text == "first":
+            continue  # is answered beside the second
+        for key in (*(("first#0", "first#1") if prompt.text == "second" else ()), *keys):
+            list(gathering.record_answer(key, [Completion("no code", (1,), (0.0,), "stop", 0)]))
+        gathering.close_groups()
+    rollouts = gathering.finish().rollouts
+    groups = {text: {one.group for one in rollouts if one.prompt == text} for text in ("first", "second", "third")}
+    assert groups == {"first": {SOFTMAX.id}, "second": {f"{SOFTMAX.id}:2"}, "third": {f"{SOFTMAX.id}:3"}}
+    assert {rollout.task_id for rollout in rollouts} == {SOFTMAX.id}
+    assert sorted(map(len, seen)) == [2, 2, 2]
+    assert all(len(set(group)) == 1 for group in seen)
+    assert len(seeds) == 6
