@@ -16,6 +16,7 @@ from omegaconf import MISSING
 from configs.fields import bounded, one_of, words_of
 from configs.schema_phases import PHASES as PHASES
 from configs.schema_phases import ContrastiveConfig as ContrastiveConfig
+from configs.schema_phases import EndpointConfig as EndpointConfig
 from configs.schema_phases import ScheduleConfig as ScheduleConfig
 from configs.schema_phases import SelfSupervisedConfig as SelfSupervisedConfig
 from configs.schema_phases import SftConfig as SftConfig

@@ -20,6 +20,22 @@ class ScheduleConfig:
 
 
 @dataclass
+class EndpointConfig:
+    """How http(s) endpoints among `sft.teachers` are asked, each on its own (docs/guides/real-model.md)."""
+
+    concurrency: int = bounded(16, 1)  # requests that are under way at once
+    timeout: float = bounded(300.0, 1.0)  # seconds for an answer; the request is then sent again
+    # Seconds for which a failing request is sent again, with growing pauses. An endpoint that answers no request for so
+    # long is down.
+    patience: float = bounded(900.0, 0.0)
+    # Share of the requests that must be answered. Up to that, the phase goes on without answers that are lost, also if
+    # the endpoint is down.
+    share: float = bounded(1.0, 0.0, 1.0)
+    input_price: float = bounded(0.0, 0.0)  # of a million tokens of prompts, in any currency
+    output_price: float = bounded(0.0, 0.0)  # of a million tokens of answers; if both are 0, only tokens are reported
+
+
+@dataclass
 class SftConfig:
     """Supervised fine-tuning on verified programs of teachers (CUDA-L1 section 2.2)."""
 
@@ -30,6 +46,7 @@ class SftConfig:
     # `bundled` (the programs that come with bundled or generated tasks), JSONL files, http(s) endpoints
     teachers: list[str] = field(default_factory=lambda: ["bundled"])
     teacher_model: str = ""  # the model to ask of an OpenAI-compatible endpoint
+    endpoint: EndpointConfig = field(default_factory=EndpointConfig)
     tries: int = bounded(20, 1)  # programs that a teacher may propose for a task (CUDA-L1 section 2.2: 20)
     successes: int = bounded(2, 1)  # successful programs after which a task is done (CUDA-L1 section 2.2: 2)
     # Share of the lessons that are learnt under a contrastive prompt, drawn anew in each epoch. Its exemplars are

@@ -179,6 +179,7 @@ class Session:
             self.archive,
             self.roles.learner,
             self.commits.memory_of,
+            self.run.answers(),
             self.tasks.held_out,
         )
 

@@ -99,16 +99,16 @@ def _train(config: RunConfig) -> None:
     from orchestration.report.progress import Progress
     from orchestration.run.errors import RunDirectoryError
     from orchestration.run.interrupt import Interruptible
-    from orchestration.step.teachers import TeacherError
+    from orchestration.step.proposals import TeacherDown, TeacherError
 
     try:
         with Interruptible(), Progress() as progress:
             driver.run(config, progress)
-    except (ConfigError, TaskError, PolicyError, TeacherError, RunDirectoryError) as error:
-        raise refuse(error) from None
-    except (LearnerLost, LearnerError, PoolExhausted, OSError) as error:
+    except (LearnerLost, LearnerError, PoolExhausted, TeacherDown, OSError) as error:
         _log.debug("the run ends", exc_info=True)
         raise refuse(f"{error}; {_RESUME}", STOPPED) from None
+    except (ConfigError, TaskError, PolicyError, TeacherError, RunDirectoryError) as error:
+        raise refuse(error) from None
     except KeyboardInterrupt:
         print(f"stopped; {_RESUME}", file=sys.stderr)
         raise typer.Exit(INTERRUPTED) from None

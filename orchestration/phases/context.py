@@ -8,6 +8,7 @@ from typing import Any
 
 from configs.schema import RunConfig
 from evaluators.records import Task
+from orchestration.run.answers import Answers
 from orchestration.step.archive import Archive
 from orchestration.step.pipeline import Pipeline
 from orchestration.step.prompts import PromptWriter
@@ -19,7 +20,7 @@ class PhaseContext:
 
     `tasks` are those that the run trains on, `held_out` the others. `learner` drives the learner's ranks together.
     `memory_of` gives what a phase of this run has committed so far, by the phase's key; an empty mapping for a phase
-    that has not begun.
+    that has not begun. `answers`: those of teachers' endpoints.
     """
 
     config: RunConfig
@@ -29,4 +30,5 @@ class PhaseContext:
     archive: Archive
     learner: Any
     memory_of: Callable[[str], Mapping[str, Any]]
+    answers: Answers
     held_out: Sequence[Task] = ()

@@ -289,7 +289,9 @@ class ContrastiveRl(Phase):
         if not lessons:
             return metrics
         learned = learner.train_cross_entropy(lessons, config.contrastive_rl.learning_rate)
-        return metrics | {f"rehearsal_{name}": learned[name] for name in ("loss", "seconds", "skipped_steps") if name in learned}
+        return metrics | {
+            f"rehearsal_{name}": learned[name] for name in ("loss", "seconds", "skipped_steps") if name in learned
+        }
 
     def _to_rehearse(self, step: int) -> list[Sample]:
         """The best known responses to some tasks, drawn for the step."""

@@ -20,9 +20,11 @@ from learners.records import Rollout, Sample
 from orchestration.phases.base import Phase, train_in_batches
 from orchestration.step.figures import remeasured
 from orchestration.step.learning import Training
+from orchestration.step.lesson_rounds import TeacherRounds
 from orchestration.step.lessons import LessonWriter, broken_lessons, verified_repairs
+from orchestration.step.proposals import Proposal, TeacherError
 from orchestration.step.records import StepResult
-from orchestration.step.teachers import Proposal, TeacherRounds, make_teachers
+from orchestration.step.teachers import make_teachers
 from orchestration.step.variety import token_entropy
 
 _log = logging.getLogger(__name__)
@@ -48,43 +50,68 @@ class Sft(Phase):
         if step > 0:
             return StepResult()
         context, config = self.context, self.context.config
-        rounds = TeacherRounds(
-            context.tasks,
-            make_teachers(config),
-            config.sft,
-            lambda task: context.prompts.one_shot(task.id).text,
-        )
-        result, lessons = StepResult(), dict[str, dict[str, Any]]()  # by digest: two teachers may propose one program
+        teachers = make_teachers(config, context.answers, self.key)
+        with TeacherRounds(
+            context.tasks, teachers, config.sft, lambda task: context.prompts.one_shot(task.id).text
+        ) as rounds:
+            result = self._judge(rounds)
+        proposed = rounds.in_order()
+        lessons: dict[str, dict[str, Any]] = {}  # by digest: two teachers may propose one program
         ideas: dict[str, str] = {}  # of all right programs, however slow
-        proposed = 0
-        while asked := rounds.next_round():
-            proposed += len(asked)
-            for start in range(0, len(asked), _STORED_EVERY):
-                some = asked[start : start + _STORED_EVERY]
-                candidates = [Candidate.propose(item.task_id, item.source, item.author) for _, item in some]
-                verdicts = context.pipeline.evaluate(candidates, config.evaluator.preset)
-                for (key, proposal), candidate in zip(some, candidates, strict=True):
-                    verdict = verdicts[candidate.digest]
-                    result.candidates.setdefault(candidate.digest, candidate)
-                    result.verdicts[candidate.digest] = verdict
-                    if verdict.succeeded:
-                        ideas.setdefault(candidate.digest, proposal.design)
-                    if is_success(verdict, config.reward, config.sft.min_speedup):
-                        rounds.succeeded(key)
-                        speedup = verdict.speedup_over(config.reward.baseline)
-                        lessons.setdefault(candidate.digest, _lesson(proposal, speedup))
-                context.archive.store(self.key, step, result)  # after a kill they are not judged again
+        for candidate, proposal in proposed:
+            verdict = result.verdicts[candidate.digest]
+            if verdict.succeeded:
+                ideas.setdefault(candidate.digest, proposal.design)
+            if self._is_lesson(verdict):
+                speedup = verdict.speedup_over(config.reward.baseline)
+                lessons.setdefault(candidate.digest, _lesson(proposal, speedup))
         if not lessons:
             _log.warning(
                 "%s: none of the %d programs that teachers proposed was right, with a speed-up of %g; nothing to learn",
                 self.key,
-                proposed,
+                len(proposed),
                 config.sft.min_speedup,
             )
         self.memory |= {"lessons": list(lessons.values()), "ideas": ideas}
-        result.metrics = {**_figures(proposed, result.verdicts), "lessons": float(len(lessons))}
+        result.metrics = {
+            **_figures(len(proposed), result.verdicts),
+            "lessons": float(len(lessons)),
+            **rounds.figures(),
+        }
         self._break_lessons(result)
         return result
+
+    def _judge(self, rounds: TeacherRounds) -> StepResult:
+        """Verdicts on all that teachers propose, as it comes. They are stored from time to time, and at the end of a
+        teacher's answers: after a kill nothing of it is judged again."""
+        context, result, stored = self.context, StepResult(), 0
+
+        def arrived() -> list[Candidate] | None:
+            candidates = rounds.arrived()
+            context.answers.copy(whole=False)
+            context.pipeline.on_progress(rounds.figures())
+            return candidates
+
+        try:
+            for candidate, verdict in context.pipeline.evaluate_arriving(arrived, context.config.evaluator.preset):
+                result.candidates[candidate.digest] = candidate
+                result.verdicts[candidate.digest] = verdict
+                rounds.judged(candidate.digest, success=self._is_lesson(verdict))
+                if len(result.verdicts) - stored >= _STORED_EVERY:
+                    stored = len(result.verdicts)
+                    context.archive.store(self.key, 0, result)
+        except TeacherError:
+            context.archive.store(self.key, 0, result)
+            raise
+        finally:
+            context.answers.copy()
+        in_order = {candidate.digest: candidate for candidate, _ in reversed(rounds.in_order())}  # the first author
+        result.candidates = dict(reversed(in_order.items()))
+        result.verdicts = {digest: result.verdicts[digest] for digest in result.candidates}
+        return result
+
+    def _is_lesson(self, verdict: Verdict) -> bool:
+        return is_success(verdict, self.context.config.reward, self.context.config.sft.min_speedup)
 
     def _break_lessons(self, result: StepResult) -> None:
         """Makes mistakes in a share of the lessons, and keeps those that the judge sees fail, with its messages."""

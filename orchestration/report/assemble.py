@@ -16,7 +16,7 @@ from evaluators.audit.marks import Mark
 from orchestration.report.constants import Speedups, constant_rows
 from orchestration.report.draws import DrawSummary, summarise_draws
 from orchestration.report.keys import ASSESSMENT, is_training, label_of, phase_order, split_key
-from orchestration.report.observed import Metrics, Reading, Variety, readings_of, variety_of
+from orchestration.report.observed import Metrics, Reading, Tutoring, Variety, readings_of, tutoring_of, variety_of
 from orchestration.report.rows import RunRows
 from orchestration.report.statistics import AssessmentRow, StageSummary, TaskSummary, summarise, summarise_tasks
 from orchestration.run.directory import RunDirectory
@@ -86,7 +86,8 @@ class Report:
     `phases`: key and label of each training phase, in order. `findings`: for each phase, the number of its
     rollouts by kind of the guard's findings. `marks`: by id, those of the run's tasks that cannot tell a good program
     from a cheat. The run left them out, or kept them in no figure but their own. `readings`: by the key of a training
-    phase, how its answers use the exemplars that they were shown. `groups`: the stages by group of tasks.
+    phase, how its answers use the exemplars that they were shown. `groups`: the stages by group of tasks. `tutoring`:
+    what endpoints of teachers gave, None without any.
     """
 
     name: str
@@ -101,6 +102,7 @@ class Report:
     kernels: tuple[Kernel, ...]
     marks: Mapping[str, Mark]
     readings: Mapping[str, Reading]
+    tutoring: Tutoring | None = None
 
     @property
     def stages(self) -> tuple[Stage, ...]:
@@ -182,6 +184,7 @@ def build_report(run: RunDirectory, baselines: Speedups | None = None) -> Report
         kernels=tuple(run.kernels.read()),
         marks=marks,
         readings=readings_of(metrics, phases),
+        tutoring=tutoring_of(metrics, phases),
     )
 
 

@@ -1,5 +1,5 @@
-"""What a run observed of its samples as it made them, read from its metrics: how varied they are, and how answers use
-the exemplars that they were shown (`orchestration.step.variety`, `orchestration.step.reading`)."""
+"""What a run observed as it went, read from its metrics: how varied its samples are, how answers use the exemplars that
+they were shown (`orchestration.step.variety`, `orchestration.step.reading`), and what its teachers were asked for."""
 
 from __future__ import annotations
 
@@ -57,6 +57,45 @@ class Reading:
     names_exemplar: float
     names_speed: float | None
     lesson_text: float | None
+
+
+@dataclass(frozen=True)
+class Tutoring:
+    """What the endpoints among the teachers of all SFT phases gave: answers, and answers that were lost; tokens of
+    prompts and answers; and the cost of these, None if the run's configuration has no prices."""
+
+    answers: int
+    lost: int
+    prompt_tokens: int
+    completion_tokens: int
+    cost: float | None
+
+    def __str__(self) -> str:
+        lost = f", {self.lost:,} lost" if self.lost else ""
+        cost = "" if self.cost is None else f"; they cost {self.cost:,.2f}"
+        return (
+            f"Endpoints of teachers gave {self.answers:,} answers{lost}, with {self.prompt_tokens:,} tokens of prompts "
+            f"and {self.completion_tokens:,} of answers{cost}."
+        )
+
+
+def tutoring_of(metrics: Metrics, phases: Iterable[str]) -> Tutoring | None:
+    """The sum over all phases; None if no endpoint was asked."""
+    steps = [step for phase in phases for step in metrics.of(phase) if "teacher/answers" in step]
+    if not steps:
+        return None
+
+    def total(name: str) -> int:
+        return int(sum(step[f"teacher/{name}"] for step in steps))
+
+    costs = [step["teacher/cost"] for step in steps if "teacher/cost" in step]
+    return Tutoring(
+        total("answers"),
+        total("lost"),
+        total("prompt_tokens"),
+        total("completion_tokens"),
+        sum(costs) if costs else None,
+    )
 
 
 def variety_of(metrics: Metrics, key: str, *, of_held_out: bool) -> Variety | None:

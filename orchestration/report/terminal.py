@@ -41,6 +41,8 @@ def print_report(report: Report, console: Console) -> None:
         _print_title(group, console)
         console.print("", _task_table(group.stages, console.width), sep="\n")
     _print_marked(report, console)
+    if report.tutoring:
+        console.print(f"\n{report.tutoring}", highlight=False)
     if findings := sum((Counter(counts) for counts in report.findings.values()), Counter[str]()):
         kinds = ", ".join(f"{kind} {count}" for kind, count in findings.most_common())
         console.print(f"\nRollouts of training with findings of the guard: {kinds}.", highlight=False)

@@ -6,7 +6,7 @@ What must travel comes first; then what the report, or a person, would like to h
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
@@ -15,6 +15,7 @@ from typing import Any
 
 from configs.load import dump_config
 from configs.schema import RunConfig
+from orchestration.run import answers
 from orchestration.run.bundle_folder import MIB, UNTOLD, BundleWriter, Piece
 from orchestration.run.bundle_tables import (
     OPTIONAL,
@@ -86,10 +87,11 @@ def write_bundle(
     untold = _texts_of(run, SPOOL)
     if untold and not writer.add("tracking", {UNTOLD: _as_json(untold)}, "what MLflow does not have yet"):
         written.left_out.append(LeftOut("what MLflow does not have yet", _NO_ROOM))
-    kernels = _texts_of(run, "kernels")
-    has_room = not kernels or writer.add("kernels", {"kernels.json": _as_json(kernels)}, "best programs")
-    if not has_room:
-        written.left_out.append(LeftOut("best programs", _NO_ROOM))
+    has_room = True
+    for name, files, what in _wanted_first(run, state):
+        has_room = has_room and (not files or writer.add(name, files, what))
+        if files and not has_room:
+            written.left_out.append(LeftOut(what, _NO_ROOM))
     for part in OPTIONAL:
         steps = _steps_of(run, part, committed)
         added = _add_newest(writer, run, part, steps) if has_room else 0
@@ -152,6 +154,15 @@ def _store_files(store: Path) -> dict[str, bytes]:
         **({"store/baselines.json": _as_json(baselines)} if baselines else {}),
         **({"store/hacks.parquet": cases.read_bytes()} if cases.is_file() else {}),
     }
+
+
+def _wanted_first(run: RunDirectory, state: RunState) -> Iterator[tuple[str, dict[str, bytes], str]]:
+    """What is left out last: name, files and what they hold. Answers about a phase that is complete are asked for no
+    more."""
+    paid = run.answers().without(state.extra.get("completed", ()))
+    yield "answers", {answers.NAME: paid} if paid else {}, "teachers' answers"
+    kernels = _texts_of(run, "kernels")
+    yield "kernels", {"kernels.json": _as_json(kernels)} if kernels else {}, "best programs"
 
 
 def _texts_of(run: RunDirectory, folder: str) -> dict[str, bytes]:

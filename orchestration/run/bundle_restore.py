@@ -13,6 +13,7 @@ from configs.load import parse_config
 from configs.schema import RunConfig
 from evaluators.guard.cases import HackCases, Status
 from evaluators.host.whole_files import write_whole
+from orchestration.run import answers
 from orchestration.run.bundle_folder import UNTOLD, Bundle, read_bundle
 from orchestration.run.bundle_tables import write_tables
 from orchestration.run.directory import RunDirectory
@@ -62,7 +63,7 @@ def restore(bundle: Bundle, run: RunDirectory, begun: RunConfig) -> None:
             (local / path).parent.mkdir(parents=True, exist_ok=True)
             (local / path).write_bytes(content)
         run.checkpoints.publish(local, name)
-    for path in (state.buffer or "", "held_out.json", "marked.json", "run.json"):
+    for path in (state.buffer or "", "held_out.json", "marked.json", "run.json", answers.NAME):
         if path in files:
             run.storage.write(path, files[path])
     write_tables(run, files)

@@ -28,6 +28,8 @@ from evaluators.records import (
     verdict_table,
 )
 from learners.records import ROLLOUT_SCHEMA, Rollout, rollout_table
+from orchestration.run import answers
+from orchestration.run.answers import Answers
 from orchestration.run.errors import RunDirectoryError
 from orchestration.run.kernels import BestKernels
 from orchestration.run.snapshots import BufferSnapshots, Checkpoints
@@ -90,6 +92,10 @@ class RunDirectory:
     def store_of(self, config: RunConfig) -> Path:
         """The folder that all builders and evaluators of the run share, with its baselines and hack cases."""
         return Path(config.evaluator.store or self.local_folder / "store").absolute()
+
+    def answers(self) -> Answers:
+        """What teachers' endpoints have answered so far."""
+        return Answers(self.local_folder / answers.NAME, None if self.local_path else self.storage)
 
     def exists(self) -> bool:
         """Whether a run has been started here."""

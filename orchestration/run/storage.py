@@ -97,7 +97,7 @@ class Storage:
             file.flush()
             os.fsync(file.fileno())
         os.replace(partial, target)
-        _sync_folder(folder)
+        sync_folder(folder)
 
     def delete(self, path: str) -> None:
         """Removes a file, or a folder with its content."""
@@ -165,14 +165,14 @@ class Storage:
         for folder, _, names in os.walk(local):
             for name in names:
                 _sync(os.path.join(folder, name))
-            _sync_folder(folder)
+            sync_folder(folder)
         target.parent.mkdir(parents=True, exist_ok=True)
         retired = target.with_name(f".{target.name}.retired")
         shutil.rmtree(retired, ignore_errors=True)
         if target.exists():
             os.replace(target, retired)
         shutil.move(local, target)
-        _sync_folder(str(target.parent))
+        sync_folder(str(target.parent))
         shutil.rmtree(retired, ignore_errors=True)
 
     def restore_folder(self, path: str) -> None:
@@ -216,7 +216,7 @@ def _sync(path: str) -> None:
         os.fsync(file.fileno())
 
 
-def _sync_folder(path: str) -> None:
+def sync_folder(path: str) -> None:
     """Makes renames in a folder durable (fsync of the folder)."""
     handle = os.open(path, os.O_RDONLY)
     try:

@@ -90,6 +90,31 @@ class Pipeline:
             self.judging.propose(candidate, gathering)
         return self.finish(gathering).verdicts
 
+    def evaluate_arriving(
+        self, arrived: Callable[[], Sequence[Candidate] | None], preset: str
+    ) -> Iterator[tuple[Candidate, Verdict]]:
+        """Verdicts on candidates that come while others are judged, as they are reached; one for each distinct one.
+
+        `arrived`: the candidates that came since its last call, None once there will be no other. It is called all the
+        time, and must not wait. Raises what it raises, and PoolExhausted (see `run`).
+        """
+        gathering = self.begin(Gathering((), samples=0, temperature=0.0, preset=preset))
+        result, given = gathering.result, 0
+        try:
+            while (candidates := arrived()) is not None:
+                for candidate in candidates:
+                    if candidate.digest not in result.candidates:
+                        self.judging.propose(candidate, gathering)
+                fresh = list(itertools.islice(result.verdicts.values(), given, None))  # verdicts are only added
+                given += len(fresh)
+                yield from ((result.candidates[verdict.candidate], verdict) for verdict in fresh)
+                if not fresh:
+                    self.pump()
+        finally:
+            if gathering in self._under_way:
+                self._give_up(gathering)
+                self._under_way.remove(gathering)
+
     def sample(
         self, prompts: Sequence[Prompt], samples: int, temperature: float, seed: Sequence[int] = ()
     ) -> list[Rollout]:

@@ -6,49 +6,20 @@ A proposal is only a claim: the evaluator decides whether it is right.
 from __future__ import annotations
 
 import json
-import os
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
-from openai import APIError, OpenAI
-from openai.types.chat import ChatCompletion
 
 from configs.schema import RunConfig, SftConfig
 from evaluators.records import Task
 from evaluators.tasks import profile_of
 from evaluators.tasks.loader import TaskVariants
+from orchestration.run.answers import Answers
+from orchestration.step.endpoints import Book, EndpointTeacher
+from orchestration.step.proposals import Proposal, Teacher, TeacherError
 from prompts.parse import parse_response
-
-_REQUEST_SECONDS = 300.0
-
-
-class TeacherError(Exception):
-    """A teacher cannot be asked. One line: the teacher and the remedy."""
-
-
-@dataclass(frozen=True)
-class Proposal:
-    """A teacher's program, with the teacher's own analysis and design."""
-
-    task_id: str
-    source: str
-    analysis: str
-    design: str
-    author: str
-
-
-class Teacher(Protocol):
-    """Proposes programs."""
-
-    name: str
-
-    def proposals(self, task: Task, prompt: str) -> Iterator[Proposal]:
-        """Programs for a task, for as long as they are asked for. `prompt`: the task's one-shot prompt."""
-        ...
 
 
 class BundledTeacher:
@@ -112,35 +83,6 @@ class FileTeacher:
         return iter(self._rows[task.id])
 
 
-class EndpointTeacher:
-    """A model behind an OpenAI-compatible endpoint; the key comes from OPENAI_API_KEY."""
-
-    def __init__(self, url: str, model: str) -> None:
-        if not model:
-            raise TeacherError(f"sft.teacher_model: name the model to ask {url} for")
-        self.name = model
-        self._url = url
-        key = os.environ.get("OPENAI_API_KEY") or "none"  # a private server may need no key
-        self._client = OpenAI(base_url=url, api_key=key, timeout=_REQUEST_SECONDS, max_retries=3)
-
-    def proposals(self, task: Task, prompt: str) -> Iterator[Proposal]:
-        """Samples without end. Raises TeacherError if the endpoint does not answer in the chat format."""
-        while True:
-            try:
-                answer = self._client.chat.completions.create(
-                    model=self.name, messages=[{"role": "user", "content": prompt}], temperature=1.0
-                )
-            except APIError as error:
-                raise TeacherError(f"sft.teachers: {self._url} does not answer ({error})") from error
-            if not isinstance(answer, ChatCompletion) or not answer.choices:  # a web page, or an error with status 200
-                raise TeacherError(f"sft.teachers: {self._url} gives no chat completion; most addresses end in /v1")
-            choice = answer.choices[0]
-            parsed = parse_response(choice.message.content or "", choice.finish_reason or "stop")
-            yield Proposal(
-                task.id, parsed.code or "", parsed.analysis or "", parsed.design or "", f"teacher:{self.name}"
-            )
-
-
 def file_teachers(config: SftConfig) -> list[FileTeacher]:
     """The files among `sft.teachers`. Raises TeacherError for a file that cannot be read."""
     return [FileTeacher(name) for name in config.teachers if _is_file(name)]
@@ -150,54 +92,20 @@ def _is_file(name: str) -> bool:
     return name != "bundled" and not name.startswith(("http://", "https://"))
 
 
-def make_teachers(run: RunConfig) -> list[Teacher]:
+def make_teachers(run: RunConfig, answers: Answers | None = None, phase: str = "") -> list[Teacher]:
     """The teachers that `sft.teachers` names. Raises TeacherError for a teacher that cannot be asked, and TaskError for
-    a file of tasks that cannot be read."""
+    a file of tasks that cannot be read.
+
+    `answers`, `phase`: where the answers of endpoints are kept, and the key of the phase that asks.
+    """
     config, teachers = run.sft, list[Teacher]()
-    for name in config.teachers:
+    for index, name in enumerate(config.teachers):
         if name == "bundled":
             variants = TaskVariants(run.tasks.source, profile_of(run.evaluator.arch))
             teachers.append(BundledTeacher(run.seed, variants))
         elif _is_file(name):
             teachers.append(FileTeacher(name))
         else:
-            teachers.append(EndpointTeacher(name, config.teacher_model))
+            book = Book(answers, phase, index) if answers is not None else None
+            teachers.append(EndpointTeacher(name, config.teacher_model, config.endpoint, book))
     return teachers
-
-
-class TeacherRounds:
-    """Asks every teacher about every task, until `sft.successes` of its programs are right, or `sft.tries` are used up.
-
-    `prompt`: the prompt for a task.
-    """
-
-    def __init__(
-        self, tasks: Sequence[Task], teachers: Sequence[Teacher], config: SftConfig, prompt: Callable[[Task], str]
-    ) -> None:
-        self._config = config
-        # By position: two teachers may have one name (a model behind two endpoints).
-        self._open = {
-            (task.id, index): teacher.proposals(task, prompt(task))
-            for task in tasks
-            for index, teacher in enumerate(teachers)
-        }
-        self._tries: dict[tuple[str, int], int] = defaultdict(int)
-        self._successes: dict[tuple[str, int], int] = defaultdict(int)
-
-    def next_round(self) -> list[tuple[tuple[str, int], Proposal]]:
-        """As many proposals of each teacher as may be needed, with the key for `succeeded`. Empty at the end."""
-        asked: list[tuple[tuple[str, int], Proposal]] = []
-        for key, stream in list(self._open.items()):
-            needed = self._config.successes - self._successes[key]
-            for _ in range(min(needed, self._config.tries - self._tries[key])):
-                proposal = next(stream, None)
-                if proposal is None:
-                    del self._open[key]
-                    break
-                self._tries[key] += 1
-                asked.append((key, proposal))
-        return asked
-
-    def succeeded(self, key: tuple[str, int]) -> None:
-        """Counts one right program of a teacher for a task."""
-        self._successes[key] += 1

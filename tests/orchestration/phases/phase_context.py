@@ -1,7 +1,9 @@
 """A small context for tests of phases: its buffer and configuration are real, its learner writes down its steps."""
 
 import math
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,6 +11,7 @@ import numpy as np
 from configs.schema import RunConfig
 from evaluators.records import Candidate, Estimate, Outcome, Task, Verdict
 from learners.records import Rollout, Sample
+from orchestration.run.answers import Answers
 from orchestration.step.records import Prompt, StepResult
 from prompts.buffer import ExemplarBuffer
 
@@ -58,11 +61,35 @@ class Prompts:
         return list(text.encode())
 
 
+class Judge:
+    """Stands in for the pipeline where only what is asked of it matters: it judges all that came at once, in `judge`.
+
+    `shown`: the figures that were shown while it did.
+    """
+
+    def __init__(self, judge: Callable[[Candidate], Verdict]) -> None:
+        self.judge = judge
+        self.shown: list[Mapping[str, float]] = []
+
+    def on_progress(self, figures: Mapping[str, float]) -> None:
+        self.shown.append(figures)
+
+    def evaluate_arriving(
+        self, arrived: Callable[[], Sequence[Candidate] | None], preset: str
+    ) -> Iterator[tuple[Candidate, Verdict]]:
+        while (candidates := arrived()) is not None:
+            for candidate in candidates:
+                yield candidate, self.judge(candidate)
+            if not candidates:
+                time.sleep(0.002)  # as the pipeline waits for its pools
+
+
 class Context:
     """Stands in for `PhaseContext`. `memory`: what phases have committed, by key."""
 
-    def __init__(self, config: RunConfig, tasks: int = 3) -> None:
+    def __init__(self, config: RunConfig, tasks: int = 3, answers: Path = Path("absent/answers.jsonl")) -> None:
         self.config = config
+        self.answers = Answers(answers)
         self.tasks = [Task(f"level1/{index}", 1, str(index), "") for index in range(tasks)]
         self.learner = Learner()
         self.memory: dict[str, Mapping[str, Any]] = {}

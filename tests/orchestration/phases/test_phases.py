@@ -23,7 +23,7 @@ from orchestration.run.interrupt import Drain, EarlyEnd
 from orchestration.run.state import RunState, extend_schedule, record_changes
 from orchestration.setup.tasks import RunTasks
 from orchestration.step.records import Prompt, StepResult
-from tests.orchestration.phases.phase_context import Context, Learner, judged, step_result
+from tests.orchestration.phases.phase_context import Context, Judge, Learner, judged, step_result
 
 # Self-supervised learning
 
@@ -216,7 +216,7 @@ def test_a_contrastive_lesson_stands_under_slower_programs_alone(worth: str) -> 
 
 
 def test_what_was_judged_of_teachers_programs_is_kept_before_all_are(tmp_path: Path) -> None:
-    """A kill in the middle of many programs; the pipeline stands in, since only what is asked of it matters."""
+    """A kill in the middle of many programs."""
     rows = [{"task_id": f"level1/{task}", "source": f"x = {index}"} for task in range(3) for index in range(30)]
     (tmp_path / "programs.jsonl").write_text("\n".join(map(json.dumps, rows)))
     config = RunConfig(name="test")
@@ -225,13 +225,12 @@ def test_what_was_judged_of_teachers_programs_is_kept_before_all_are(tmp_path: P
     kept: list[int] = []
     context.archive = SimpleNamespace(store=lambda key, step, result: kept.append(len(result.verdicts)))
 
-    class Killed:
-        def evaluate(self, candidates: list[Candidate], preset: str) -> dict[str, Verdict]:
-            if kept:
-                raise KeyboardInterrupt
-            return {one.digest: Verdict(one.digest, one.task_id, "cpu", Outcome.WRONG) for one in candidates}
+    def judge(candidate: Candidate) -> Verdict:
+        if kept:
+            raise KeyboardInterrupt
+        return Verdict(candidate.digest, candidate.task_id, "cpu", Outcome.WRONG)
 
-    context.pipeline = Killed()
+    context.pipeline = Judge(judge)
     with pytest.raises(KeyboardInterrupt):
         Sft(context, 1).gather(0)
     assert kept
@@ -247,12 +246,7 @@ def test_teachers_are_asked_until_enough_of_their_programs_are_fast_and_only_tho
     context: Any = Context(config, tasks=1)
     context.archive = SimpleNamespace(store=lambda *_: None)
 
-    class Judge:
-        def evaluate(self, candidates: list[Candidate], preset: str) -> dict[str, Verdict]:
-            found = [(one, float(one.source.split()[-1])) for one in candidates]
-            return {one.digest: judged(one.task_id, one.source, Outcome.OK, speedup)[1] for one, speedup in found}
-
-    context.pipeline = Judge()
+    context.pipeline = Judge(lambda one: judged(one.task_id, one.source, Outcome.OK, float(one.source.split()[-1]))[1])
     phase = Sft(context, 1)
     result = phase.gather(0)
     learnt = [lesson["source"] for lesson in phase.memory["lessons"]]  # type: ignore[attr-defined]

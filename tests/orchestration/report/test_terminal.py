@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from configs.schema import RunConfig, ScheduleConfig
-from orchestration.report import build_report, print_report
+from orchestration.report import build_report, print_report, render_html
 from tests.orchestration.report.samples import terminal_text, write_step
 
 
@@ -26,6 +26,20 @@ def test_the_terminal_report_fits_120_columns_and_needs_no_colour(run):
 def test_large_figures_are_not_cut_off(run):
     write_step(run, "assess/1-self_supervised", 0, {"t1": [14.321, 56.123, 99.9], "t2": [123.4, 88.8]})
     assert "…" not in terminal_text(build_report(run))
+
+
+def test_what_endpoints_of_teachers_gave_is_summed_over_all_phases(run):
+    assert build_report(run).tutoring is None
+    counts = {"answers": 700.0, "lost": 1.0, "prompt_tokens": 90_000.0, "completion_tokens": 30_000.0}
+    figures = {f"teacher/{name}": value for name, value in counts.items()}
+    for cycle in (1, 2):
+        run.metrics.write(f"{cycle}-sft", 0, figures)
+    expected = "gave 1,400 answers, 2 lost, with 180,000 tokens of prompts and 60,000 of answers"
+    assert f"{expected}." in " ".join(terminal_text(build_report(run)).split())
+    run.metrics.write("2-sft", 0, {**figures, "teacher/cost": 12.5})
+    report = build_report(run)
+    assert f"{expected}; they cost 12.50." in " ".join(terminal_text(report).split())
+    assert f"{expected}; they cost 12.50." in render_html(report)
 
 
 @pytest.mark.parametrize("width", [80, 200])

@@ -20,6 +20,7 @@ from evaluators.records import Verdict
 from learners.engine import LearnerEngine
 from learners.records import Sample
 from orchestration.report import build_report
+from orchestration.run.answers import Answer, Asked
 from orchestration.run.bundle_folder import MIB, read_bundle, read_manifest
 from orchestration.run.directory import RunDirectory
 from orchestration.run.errors import BundleError
@@ -128,6 +129,17 @@ def test_training_goes_on_from_a_bundle_to_the_last_bit(small: SmallRun) -> None
     (learner_piece,) = (one for one in read_manifest(small.folder)["pieces"] if one["name"] == "learner")
     raw = sum(file["bytes"] for file in learner_piece["files"])
     assert learner_piece["packed_bytes"] < 0.7 * raw, "DeepSpeed writes the weights twice; a bundle holds them once"
+
+
+def test_answers_that_were_paid_for_travel_as_long_as_their_phase_is_not_complete(small: SmallRun) -> None:
+    known = small.run.answers()
+    done, under_way = (Asked(phase, 0, "m", "level1/softmax", "0123", 0) for phase in ("1-sft", "2-sft"))
+    for asked in (done, under_way):
+        known.add(asked, Answer("a program", "stop", 100, 40))
+    assert small.bundle().exit_code == 0
+    answers = elsewhere(small).answers()
+    assert answers.of(under_way) == Answer("a program", "stop", 100, 40)
+    assert answers.of(done) is None
 
 
 def test_a_bundle_of_a_continued_run_holds_all_windows(small: SmallRun) -> None:

@@ -198,6 +198,36 @@ def test_our_own_failure_is_not_kept_as_the_candidates_verdict(make_pipeline: Ca
     assert pipeline.judging.verdicts == {(candidate.digest, "fast"): second}
 
 
+def test_a_program_that_comes_late_is_judged_beside_the_others_and_each_is_given_once(pipeline: Pipeline) -> None:
+    first, second = (Candidate.propose(SOFTMAX.id, source, "test") for source in (RIGHT, WRONG))
+    seen: list[tuple[str, Outcome]] = []
+
+    def arrived() -> list[Candidate] | None:
+        if len(seen) < 2:
+            return [first, second, first] if seen else [first]
+        return None
+
+    for candidate, verdict in pipeline.evaluate_arriving(arrived, "fast"):
+        seen.append((candidate.digest, verdict.outcome))
+    assert seen == [(first.digest, Outcome.OK), (second.digest, Outcome.WRONG)]
+
+
+def test_what_arrives_no_longer_is_no_longer_waited_for(pipeline: Pipeline) -> None:
+    class Down(Exception):
+        pass
+
+    answers = iter([[Candidate.propose(SOFTMAX.id, compiling(40), "test")]])
+
+    def arrived() -> list[Candidate]:
+        for found in answers:
+            return found
+        raise Down
+
+    with pytest.raises(Down):
+        list(pipeline.evaluate_arriving(arrived, "fast"))
+    run(pipeline, "nothing")
+
+
 def test_a_step_is_generated_while_the_one_before_it_is_judged(pipeline: Pipeline) -> None:
     first, second = pipeline.begin(asked("first")), pipeline.begin(asked("second"))
     result = pipeline.finish(first)

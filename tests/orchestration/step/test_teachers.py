@@ -1,7 +1,5 @@
 import json
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,30 +8,14 @@ import pytest
 from configs.schema import RunConfig, SftConfig
 from evaluators.records import Task
 from evaluators.tasks.loader import load_tasks, load_variants
-from orchestration.step.teachers import (
-    BundledTeacher,
-    EndpointTeacher,
-    FileTeacher,
-    Proposal,
-    TeacherError,
-    TeacherRounds,
-    make_teachers,
-)
+from orchestration.step.lesson_rounds import TeacherRounds
+from orchestration.step.proposals import Proposal, TeacherError
+from orchestration.step.teachers import BundledTeacher, FileTeacher, make_teachers
+from tests.orchestration.step.endpoint_server import PROGRAM, answer
 
 SOFTMAX = Task("level1/softmax", 1, "softmax", "")
-PROGRAM = "class ModelNew:\n    pass"
 REFERENCE = "class Model: pass\ndef get_inputs(): pass\ndef get_init_inputs(): pass\n"
-ANSWER = f"""## Performance Analysis
-The first is slow.
-
-## Algorithm Design
-One pass.
-
-## Code Implementation
-```python
-{PROGRAM}
-```
-"""
+ANSWER = answer()
 
 
 def names(seed: int) -> list[str]:
@@ -123,79 +105,6 @@ def test_the_error_for_a_bad_line_is_one_line_that_names_it(tmp_path: Path, line
     assert "\n" not in str(caught.value)
 
 
-# Endpoints
-
-
-@pytest.fixture
-def endpoint() -> Iterator[tuple[str, list[dict[str, Any]], dict[str, Any]]]:
-    """A server with the chat format: its address, the requests that it receives, and the reply that it gives."""
-    seen: list[dict[str, Any]] = []
-    reply: dict[str, Any] = {"status": 200, "type": "application/json", "body": ""}
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            seen.append({"path": self.path, "key": self.headers["Authorization"], **body})
-            content = reply["body"].encode()
-            self.send_response(reply["status"])
-            self.send_header("Content-Type", reply["type"])
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-        def log_message(self, *_: object) -> None:
-            """Logs nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}/v1", seen, reply
-    server.shutdown()
-    server.server_close()
-
-
-def chat(content: str | None) -> str:
-    message = {"role": "assistant", "content": content}
-    choice = {"index": 0, "message": message, "finish_reason": "stop"}
-    return json.dumps({"id": "1", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice]})
-
-
-def test_an_endpoint_is_asked_with_the_prompt_and_its_answer_read(endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
-    url, seen, reply = endpoint
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    reply["body"] = chat(ANSWER)
-    stream = EndpointTeacher(url, "m").proposals(SOFTMAX, "make it fast")
-    first, second = next(stream), next(stream)
-    assert first == second == Proposal(SOFTMAX.id, PROGRAM, "The first is slow.", "One pass.", "teacher:m")
-    assert [request["path"] for request in seen] == ["/v1/chat/completions"] * 2
-    assert seen[0]["model"] == "m"
-    assert seen[0]["messages"] == [{"role": "user", "content": "make it fast"}]
-
-
-def test_the_key_of_an_endpoint_comes_from_the_environment(endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
-    url, seen, reply = endpoint
-    monkeypatch.setenv("OPENAI_API_KEY", "secret")
-    reply["body"] = chat(None)
-    assert next(EndpointTeacher(url, "m").proposals(SOFTMAX, "")).source == ""
-    assert seen[0]["key"] == "Bearer secret"
-
-
-@pytest.mark.parametrize(
-    ("status", "kind", "body"),
-    [
-        (401, "application/json", '{"error": {"message": "bad key"}}'),
-        (404, "text/html", "<html>nothing here</html>"),
-        (200, "text/html", "<html>welcome</html>"),
-        (200, "application/json", '{"error": "no such model"}'),
-    ],
-)
-def test_the_error_for_a_silent_endpoint_is_one_line(endpoint, status: int, kind: str, body: str) -> None:
-    url, _, reply = endpoint
-    reply.update(status=status, type=kind, body=body)
-    with pytest.raises(TeacherError, match=r"sft\.teachers: http://127") as caught:
-        next(EndpointTeacher(url, "m").proposals(SOFTMAX, ""))
-    assert "\n" not in str(caught.value)
-
-
 # Lessons
 
 
@@ -209,42 +118,46 @@ class Endless:
     def proposals(self, task: Task, prompt: str) -> Iterator[Proposal]:
         while True:
             self.asked += 1
-            yield Proposal(task.id, f"{prompt} {self.asked}", "", "", self.name)
+            yield Proposal(task.id, f"{self.name}_{self.asked} = '{prompt}'", "", "", self.name)
 
 
 def lesson_of(teachers: list[Any], **settings: int) -> TeacherRounds:
     return TeacherRounds([SOFTMAX], teachers, SftConfig(**settings), lambda task: task.name)
 
 
+def learn(lesson: TeacherRounds, right: Container[str] = ()) -> list[int]:
+    """How many programs each round brought. `right`: the first words of those that are right."""
+    sizes = []
+    while (asked := lesson.arrived()) is not None:
+        for candidate in asked:
+            lesson.judged(candidate.digest, success=candidate.source.split()[0] in right)
+        sizes += [len(asked)] if asked else []
+    return sizes
+
+
 @pytest.mark.parametrize(("tries", "successes"), [(20, 2), (5, 3), (1, 1), (2, 5)])
 def test_a_teacher_without_right_programs_is_asked_as_often_as_tries_says(tries: int, successes: int) -> None:
     teacher = Endless()
-    lesson = lesson_of([teacher], tries=tries, successes=successes)
-    while asked := lesson.next_round():
-        assert len(asked) <= successes
+    assert max(learn(lesson_of([teacher], tries=tries, successes=successes))) <= successes
     assert teacher.asked == tries
 
 
 def test_a_teacher_is_left_alone_after_enough_successes() -> None:
     teacher = Endless()
-    lesson = lesson_of([teacher], tries=20, successes=2)
-    right = [7, 3]  # the third and the seventh program are right
-    while asked := lesson.next_round():
-        for key, proposal in asked:
-            if int(proposal.source.split()[-1]) in right:
-                lesson.succeeded(key)
+    learn(lesson_of([teacher], tries=20, successes=2), right=("endless_3", "endless_7"))
     assert teacher.asked == 7
 
 
-def test_two_teachers_with_the_same_name_are_both_asked() -> None:
+def test_two_teachers_with_the_same_name_are_both_asked_and_a_program_of_both_is_judged_once() -> None:
     teachers = [Endless("twin"), Endless("twin")]
     lesson = lesson_of(teachers, tries=3, successes=1)
-    while lesson.next_round():
-        pass
+    assert sum(learn(lesson)) == 3
     assert [teacher.asked for teacher in teachers] == [3, 3]
+    assert len(lesson.in_order()) == 6
+    shared = [Endless("twin"), Endless("twin")]
+    learn(lesson_of(shared, tries=3, successes=1), right=("twin_2",))
+    assert [teacher.asked for teacher in shared] == [2, 2], "a right program counts for both"
 
 
 def test_a_teacher_that_runs_out_ends_the_lesson() -> None:
-    lesson = lesson_of([BundledTeacher(0)], tries=1000, successes=1000)
-    assert len(lesson.next_round()) == len(load_variants(SOFTMAX.id))
-    assert lesson.next_round() == []
+    assert learn(lesson_of([BundledTeacher(0)], tries=1000, successes=1000)) == [len(load_variants(SOFTMAX.id))]

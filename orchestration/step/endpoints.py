@@ -1,0 +1,296 @@
+"""Models behind OpenAI-compatible endpoints as teachers: many requests at once, each until it is answered or lost.
+
+Requests run in a thread of their own. An answer is kept before anybody sees it, and is never asked for again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import os
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from openai import APIError, AsyncOpenAI
+
+from configs.schema import EndpointConfig
+from evaluators.records import Task, digest_of
+from orchestration.run.answers import Answer, Answers, Asked
+from orchestration.step.failed_requests import Backoff, Failure, Kind, NoCompletion, failure_of
+from orchestration.step.proposals import Proposal, TeacherDown, TeacherError
+from prompts.parse import parse_response
+
+_log = logging.getLogger(__name__)
+BACKOFF = Backoff()
+_CLOSE_SECONDS = 5.0
+_WARN_SECONDS = 60.0
+
+
+@dataclass
+class Usage:
+    """What an endpoint was asked for. `answers` and tokens include those of an earlier process, which are `kept`.
+
+    `attempts`: requests sent, repeated ones included. `uncounted`: answers whose tokens the endpoint did not count.
+    """
+
+    asked: int = 0
+    attempts: int = 0
+    answers: int = 0
+    kept: int = 0
+    lost: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    uncounted: int = 0
+
+    def count(self, answer: Answer) -> None:
+        """Adds an answer."""
+        self.answers += 1
+        self.prompt_tokens += answer.prompt_tokens or 0
+        self.completion_tokens += answer.completion_tokens or 0
+        self.uncounted += answer.completion_tokens is None
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(*(mine + theirs for mine, theirs in zip(vars(self).values(), vars(other).values(), strict=True)))
+
+    def figures(self, config: EndpointConfig) -> dict[str, float]:
+        """As metrics. The cost is in the currency of the prices, and absent without them."""
+        figures = {f"teacher/{name}": float(value) for name, value in vars(self).items()}
+        if config.input_price or config.output_price:
+            paid = self.prompt_tokens * config.input_price + self.completion_tokens * config.output_price
+            figures["teacher/cost"] = paid / 1e6
+        return figures
+
+
+@dataclass(frozen=True)
+class Book:
+    """Where a phase's answers are kept. `teacher`: the endpoint's place among `sft.teachers`."""
+
+    answers: Answers
+    phase: str
+    teacher: int
+
+
+class EndpointTeacher:
+    """A model behind an OpenAI-compatible endpoint; the key comes from OPENAI_API_KEY.
+
+    A request is lost if the endpoint does not accept it, or if it fails for `config.patience` seconds. Then the phase
+    goes on, as long as the share of lost requests allows that (`config.share`).
+    """
+
+    def __init__(
+        self,
+        url: str,
+        model: str,
+        config: EndpointConfig | None = None,
+        book: Book | None = None,
+    ) -> None:
+        """Without a `book` answers are not kept. Raises TeacherError for an address or a model that cannot be asked."""
+        if not model:
+            raise TeacherError(f"sft.teacher_model: name the model to ask {url} for")
+        self.name = model
+        self._url, self._config = url, config or EndpointConfig()
+        self._shown_url = _without_password(url)
+        self._book = book
+        self._before, self._now = Usage(), Usage()  # counted in the phase's thread, and in that of the requests
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._room = asyncio.Semaphore(self._config.concurrency)
+        self._end: TeacherError | None = None  # why no request is worth sending any more
+        self._down: Failure | None = None
+        self._resume_at = 0.0  # the time at which the endpoint wants to be asked again
+        self._under_way, self._silent_since = 0, 0.0
+        self._warned_at = -_WARN_SECONDS
+
+    @property
+    def usage(self) -> Usage:
+        """What it was asked for so far."""
+        return self._before + self._now
+
+    # Called from the phase's thread
+
+    def proposals(self, task: Task, prompt: str) -> Iterator[Future[Proposal | None]]:
+        """Samples, each a request that is sent at once, until the endpoint is down."""
+        for number in itertools.count():
+            if self._down is not None:
+                return
+            asked = self._asked(task.id, prompt, number)
+            self._before.asked += 1
+            kept = self._book.answers.of(asked) if self._book else None
+            if kept is not None:
+                self._before.count(kept)
+                self._before.kept += 1
+                future: Future[Proposal | None] = Future()
+                future.set_result(self._proposal(task.id, kept))
+                yield future
+            else:
+                yield asyncio.run_coroutine_threadsafe(self._ask(asked, prompt), self._running_loop())
+
+    def close(self) -> None:
+        """Gives up all requests that are under way."""
+        if self._loop is not None and self._thread is not None:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(_CLOSE_SECONDS)
+            self._loop = self._thread = None
+
+    def _asked(self, task_id: str, prompt: str, number: int) -> Asked:
+        phase, teacher = (self._book.phase, self._book.teacher) if self._book else ("", 0)
+        return Asked(phase, teacher, self.name, task_id, digest_of(prompt), number)
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None:
+            key = os.environ.get("OPENAI_API_KEY") or "none"  # a private server may need no key
+            # The client's own retries know neither the other requests nor an end.
+            self._client = AsyncOpenAI(base_url=self._url, api_key=key, timeout=self._config.timeout, max_retries=0)
+            self._loop = asyncio.new_event_loop()
+            self._thread = threading.Thread(target=self._run, args=(self._loop,), name="teacher", daemon=True)
+            self._thread.start()
+        return self._loop
+
+    # Called in the thread of the requests
+
+    def _run(self, loop: asyncio.AbstractEventLoop) -> None:
+        async def end() -> None:
+            others = asyncio.all_tasks() - {asyncio.current_task()}
+            for waiting in others:
+                waiting.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
+            await self._client.close()
+
+        loop.run_forever()
+        loop.run_until_complete(end())
+        loop.close()
+
+    async def _ask(self, asked: Asked, prompt: str) -> Proposal | None:
+        """The answer to a request; None if it is lost. Raises TeacherError if the phase cannot go on."""
+        async with self._room:
+            if not self._under_way:
+                self._silent_since = time.monotonic()
+            self._under_way += 1
+            try:
+                answer = await self._answer(asked, prompt)
+            finally:
+                self._under_way -= 1
+        if answer is None:
+            return None
+        if self._book is not None:
+            self._book.answers.add(asked, answer)
+        self._now.count(answer)
+        return self._proposal(asked.task_id, answer)
+
+    async def _answer(self, asked: Asked, prompt: str) -> Answer | None:
+        failing_since = wrong_since = None  # since the first failure; since the first that is no limit
+        for attempt in itertools.count(1):
+            await self._pause()
+            if self._end is not None:
+                raise self._end
+            if self._down is not None:
+                self._lose(asked, self._down)
+                return None
+            try:
+                answer = await self._send(prompt)
+            except (APIError, TimeoutError, NoCompletion) as error:
+                failure = failure_of(error, has_answered=bool(self.usage.answers))
+            else:
+                self._silent_since = time.monotonic()
+                return answer
+            if failure.kind is Kind.ENDPOINT:
+                self._end = self._error(failure)
+                raise self._end
+            if failure.kind is Kind.REQUEST:
+                self._lose(asked, failure)
+                return None
+            now, pause = time.monotonic(), BACKOFF.after(attempt, failure.wait)
+            failing_since = failing_since or now
+            if not failure.is_limit:
+                wrong_since = wrong_since or now
+            if failure.wait is not None:
+                self._resume_at = max(self._resume_at, now + pause)
+            if now + pause - max(failing_since, self._silent_since) > self._config.patience:
+                self._down = failure
+                _log.warning("sft.teachers: %s %s, and is asked no more", self._shown_url, failure.message)
+                self._lose(asked, failure)
+                return None
+            if wrong_since is not None and now + pause - wrong_since > self._config.patience:
+                self._lose(asked, failure)
+                return None
+            self._warn(failure)
+            await asyncio.sleep(pause)
+        raise AssertionError("never reached")
+
+    async def _send(self, prompt: str) -> Answer:
+        """One attempt. Raises APIError, TimeoutError or NoCompletion."""
+        self._now.attempts += 1
+        try:
+            async with asyncio.timeout(self._config.timeout):  # the client's own limit begins anew with every byte
+                made = await self._client.chat.completions.create(
+                    model=self.name, messages=[{"role": "user", "content": prompt}], temperature=1.0
+                )
+        except ValueError as error:  # half a JSON text
+            raise NoCompletion from error
+        return _read(made)
+
+    async def _pause(self) -> None:
+        """Waits for as long as the endpoint wants to be left alone."""
+        while (seconds := self._resume_at - time.monotonic()) > 0 and self._down is None:
+            await asyncio.sleep(seconds)
+
+    def _lose(self, asked: Asked, failure: Failure) -> None:
+        """Counts a lost request. Raises TeacherError if there are too many."""
+        self._now.lost += 1
+        usage = self.usage
+        if usage.asked - usage.lost < self._config.share * usage.asked - 1e-9:
+            self._end = self._error(failure)
+            raise self._end
+        if self._down is None:
+            _log.warning("%s %s; its answer about %s is lost", self._shown_url, failure.message, asked.task_id)
+
+    def _warn(self, failure: Failure) -> None:
+        """Says that requests fail, from time to time."""
+        if time.monotonic() - self._warned_at >= _WARN_SECONDS:
+            self._warned_at = time.monotonic()
+            _log.warning("sft.teachers: %s %s; requests are sent again", self._shown_url, failure.message)
+
+    def _error(self, failure: Failure) -> TeacherError:
+        usage, remedy = self.usage, f"; {failure.remedy}" if failure.remedy else ""
+        kept = f"; {usage.answers} answers are kept" if usage.answers and self._book else ""
+        kind = TeacherDown if failure.kind is Kind.TRANSIENT else TeacherError
+        return kind(f"sft.teachers: {self._shown_url} {failure.message}{remedy}{kept}")
+
+    def _proposal(self, task_id: str, answer: Answer) -> Proposal:
+        parsed = parse_response(answer.content, answer.finish_reason)
+        return Proposal(task_id, parsed.code or "", parsed.analysis or "", parsed.design or "", f"teacher:{self.name}")
+
+
+def _read(made: Any) -> Answer:
+    """The answer in what an endpoint sent, which the client does not check. Raises NoCompletion."""
+    try:
+        choice, usage = made.choices[0], getattr(made, "usage", None)
+        return Answer(
+            str(choice.message.content or "").encode("utf-8", "replace").decode(),
+            str(choice.finish_reason or "stop"),
+            _count(usage, "prompt_tokens"),
+            _count(usage, "completion_tokens"),
+            time.time(),
+        )
+    except (AttributeError, LookupError, TypeError) as error:  # a web page, or an error with status 200
+        raise NoCompletion from error
+
+
+def _count(usage: Any, name: str) -> int | None:
+    count = getattr(usage, name, None)
+    return count if isinstance(count, int) else None
+
+
+def _without_password(url: str) -> str:
+    """The address as it may be printed."""
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise TeacherError(f"sft.teachers: {url} is no address ({error})") from error
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
