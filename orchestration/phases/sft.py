@@ -105,8 +105,9 @@ class Sft(Phase):
             raise
         finally:
             context.answers.copy()
-        in_order = {candidate.digest: candidate for candidate, _ in reversed(rounds.in_order())}  # the first author
-        result.candidates = dict(reversed(in_order.items()))
+        result.candidates = {}
+        for candidate, _ in rounds.in_order():  # not in that of the answers, which is chance
+            result.candidates.setdefault(candidate.digest, candidate)
         result.verdicts = {digest: result.verdicts[digest] for digest in result.candidates}
         return result
 
