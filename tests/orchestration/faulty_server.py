@@ -75,6 +75,7 @@ class FaultyServer:
         self.seen.append(path)
         fault = self.fault(path)
         if fault == "500":
+            environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
             self.failed.set()
             start_response("500 Internal Server Error", [("Content-Length", "0")])
             return []
