@@ -1,6 +1,7 @@
 """A first look at a candidate: whether it runs at all, in a process of its own, before any measurement is prepared.
 
-Runs in the judge's process (trusted). It must never time anything, nor judge the values of an output. Most programs
+Runs in the judge's process (trusted). It must never time anything, nor judge the values of an output
+(`evaluators.judge.plain_values` does, on a CPU). Most programs
 that an untrained policy writes do not run. On a GPU a pair of processes is started and calibrated before the candidate
 is loaded, which takes longer than all the rest for such a program; a look takes one process. Since a look times
 nothing, several may run side by side while nobody measures. They fill the compilers' caches meanwhile.
@@ -15,6 +16,8 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
+
+from torch import Tensor
 
 from evaluators.failures import RunnerFailure
 from evaluators.host.device import Device
@@ -107,6 +110,29 @@ def call_once(
 ) -> None:
     """Calls the constructed model on a copy of `inputs`, which are on the device. Raises RunnerFailure if it fails, or
     if its output has another form than `expected`."""
+    mismatch = _call_on_copy(runner, inputs, expected, device, seed, timeout)
+    if mismatch is not None:
+        raise RunnerFailure(Outcome.WRONG, describe_mismatch(expected, mismatch))
+
+
+def outputs_of(
+    runner: RunnerHandle, inputs: list[Any], expected: nesting.Spec, device: Device, seed: int, timeout: float
+) -> list[Tensor]:
+    """The tensors that the constructed model returns on a copy of `inputs`, whatever their strides. Of a model that
+    keeps a state they may be those of a second call. Raises RunnerFailure as `call_once` does."""
+    any_strides = nesting.of_any_strides(expected)
+    spec = nesting.of_own_strides(expected)
+    mismatch = _call_on_copy(runner, inputs, spec, device, seed, timeout)
+    if mismatch is not None:  # the judge reads outputs where they lie, so it has to know how
+        spec = nesting.of_own_strides(nesting.with_strides_of(any_strides, mismatch))
+        call_once(runner, inputs, spec, device, seed, timeout)
+    return [output.clone() for output in runner.outputs.of_call(0)]
+
+
+def _call_on_copy(
+    runner: RunnerHandle, inputs: list[Any], expected: nesting.Spec, device: Device, seed: int, timeout: float
+) -> nesting.Spec | None:
+    """Calls the model, and returns the form of an output of another form than `expected`. Raises RunnerFailure."""
     spec, tensors = nesting.flatten(inputs)
     given = device.allocate(nesting.layout(nesting.tensor_specs(spec))[1])
     try:
@@ -115,11 +141,9 @@ def call_once(
         device.synchronize()
         runner.bind_inputs(inputs, given, 1, timeout)
         runner.bind_outputs(expected, 1, timeout)
-        mismatch = runner.call([seed], timeout)[1]
+        return runner.call([seed], timeout)[1]
     finally:
         given.close()
-    if mismatch is not None:
-        raise RunnerFailure(Outcome.WRONG, describe_mismatch(expected, mismatch))
 
 
 def is_certain(failure: RunnerFailure) -> bool:

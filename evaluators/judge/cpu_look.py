@@ -1,8 +1,9 @@
 """A look on a CPU, in the sandbox, before a GPU is used: it ends programs that fail for a reason no GPU would change.
 
-They raise an exception, or their output has another form than the reference's. Runs in the judge's process (trusted).
-It must never end a program that might be right on its own device. So a program is ended only if it fails twice in the
-same way, and neither failure may come from the machine:
+They raise an exception, or their output has another form than the reference's, or its values are plainly wrong
+(`evaluators.judge.plain_values`). Runs in the judge's process (trusted). It must never end a program that might be
+right on its own device. So a program that does not run is ended only if it fails twice in the same way, and neither
+failure may come from the machine:
 
 - on a CPU, with values, at small sizes (`smaller_shapes`), and
 - at the task's own sizes without values (torch's `meta` device), where it is told that it is on the GPU.
@@ -31,9 +32,10 @@ from evaluators.failures import RunnerFailure
 from evaluators.host.look import call_once, is_certain
 from evaluators.host.runner_handle import RunnerHandle
 from evaluators.judge.judgement import Judgement, judge_text
+from evaluators.judge.plain_values import PlainDifference, PlainValues
 from evaluators.judge.slot import OUR_FAILURES
 from evaluators.judge.verdict import make_verdict
-from evaluators.records import DROP_IN, Candidate, Outcome, Task, Verdict
+from evaluators.records import DROP_IN, Candidate, Correctness, Outcome, Task, Verdict
 from evaluators.shared import nesting
 from evaluators.tasks import ProgramError, TaskProgram, load_tasks, program_source
 from evaluators.tasks.loader import TaskVariants
@@ -66,10 +68,12 @@ class _Call:
 
 @dataclass(frozen=True)
 class _Calls:
-    """The two calls of a program: with values at `small` sizes, and `without_values` at the task's own."""
+    """The calls of a program: with values at `small` sizes, and `without_values` at the task's own. `values`: what its
+    values are compared with; None if nothing is certain of them."""
 
     small: _Call
     without_values: _Call
+    values: PlainValues | None = None
 
 
 class CpuLook:
@@ -133,19 +137,36 @@ class CpuLook:
                 return None  # programs that do the same would fail there, too
             for sizes in smaller_shapes(task):
                 small = _small_call(task.with_sizes(**sizes))
-                if small is None or self._failure_at_small_sizes(small, reference) is not None:
+                if small is None or self._run_at_small_sizes(small, reference)[0] is not None:
                     continue
-                calls = _Calls(small, large)
+                calls = _Calls(small, large, self._values_of(task, sizes, small, reference))
                 right = [source for source in self._right_programs(task.id) if is_plain_torch(source)]
                 return None if any(self._judgement(task, calls, source) for source in right) else calls
         except OUR_FAILURES as error:
             _log.warning("%s: a look on a CPU failed: %s", task.id, error)
         return None
 
-    def _judgement(self, task: Task, calls: _Calls, source: str) -> Judgement | None:
-        """The judgement of a program that fails in both calls in the same way; None for any other."""
+    def _values_of(self, task: Task, sizes: dict[str, int], small: _Call, reference: str) -> PlainValues | None:
+        """The values that the task's programs are compared with; None if they decide nothing. Raises InfraError."""
         try:
-            first = self._failure_at_small_sizes(calls.small, source)
+            values = PlainValues.of(task, sizes)
+        except ProgramError:
+            _log.info("%s: values on a CPU decide nothing", task.id, exc_info=True)
+            return None
+        if values is None or self._run_at_small_sizes(small, reference, values) != (None, None):
+            return None
+        return values
+
+    def _judgement(self, task: Task, calls: _Calls, source: str) -> Judgement | None:
+        """The judgement of a program that fails in both calls in the same way, or whose values are plainly wrong; None
+        for any other."""
+        values = calls.values if calls.values is not None and calls.values.may_decide(source) else None
+        try:
+            first, difference = self._run_at_small_sizes(calls.small, source, values)
+            if difference is not None:
+                found = difference.comparison
+                correctness = Correctness(difference.trials, found.error, found.tolerance)
+                return Judgement(Outcome.WRONG, difference.describe(), correctness, containment=self._containment)
             if first is None or not _is_of_the_program(first):
                 return None
             second = self._failure_without_values(calls.without_values, source)
@@ -157,16 +178,24 @@ class CpuLook:
         # The second message speaks of the task's own sizes.
         return Judgement(second.outcome, second.message, containment=self._containment)
 
-    def _failure_at_small_sizes(self, small: _Call, source: str) -> RunnerFailure | None:
-        """How the program fails on a CPU, with values; None if it runs. Raises InfraError."""
+    def _run_at_small_sizes(
+        self, small: _Call, source: str, values: PlainValues | None = None
+    ) -> tuple[RunnerFailure | None, PlainDifference | None]:
+        """How the program fails on a CPU, with values; None if it runs. Then how its output is plainly wrong, by
+        `values`; None if it is not. Raises InfraError and ProgramError."""
+        found: list[PlainDifference | None] = []
 
         def run(runner: RunnerHandle, left: Callable[[], float]) -> None:
             seed = secrets.randbits(48)
             runner.load(source, "ModelNew", left())
             runner.construct(seed, small.init_inputs, left())
             call_once(runner, small.inputs, small.expected, self._place.host, seed, left())
+            if values is not None:
+                keep_weights = self._strict != DROP_IN
+                found.append(values.difference(runner, self._place.host, left, keep_weights=keep_weights))
 
-        return self._failure_of(run)
+        failure = self._failure_of(run)
+        return failure, found[0] if found else None
 
     def _failure_without_values(self, large: _Call, source: str) -> RunnerFailure | None:
         """How the program fails at the task's own sizes, on `meta`; None if it runs. Raises InfraError."""

@@ -7,12 +7,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from configs.schema import LimitsConfig
+from evaluators.compile.builder import Builder
+from evaluators.compile.run_settings import runner_limits
 from evaluators.evaluator import Evaluator
+from evaluators.failures import RunnerFailure
+from evaluators.host.cpu_device import CpuDevice
 from evaluators.host.locks import HostLocks
-from evaluators.host.look import Looks
+from evaluators.host.look import Looks, outputs_of
+from evaluators.host.runner_handle import RunnerHandle
 from evaluators.records import Artifact, Candidate, Outcome
+from evaluators.shared import nesting
 from evaluators.tasks import find_task
 from tests.evaluators.outcomes import assert_ok
 
@@ -190,6 +197,26 @@ def test_kernels_that_a_look_compiles_are_kept(looking: Evaluator, monkeypatch: 
     assert compiled
     verdict = looking.evaluate(TASK, source, artifact=artifact, passed_look=True)
     assert_ok(verdict)
+
+
+@pytest.mark.parametrize("body", ["return x + 1", "return (x + 1).t().contiguous().t()", "x.add_(1); return x"])
+def test_outputs_are_read_whatever_their_strides(tmp_path: Path, limits: LimitsConfig, body: str) -> None:
+    builder = Builder(CpuDevice(), tmp_path, limits)
+    place = builder.place
+    runner = RunnerHandle(place.host_zygote, place.host, place.slot, 0, runner_limits(limits))
+    x = torch.arange(12.0).view(3, 4)
+    try:
+        runner.begin_start()
+        runner.end_start(60.0)
+        runner.load(RIGHT.replace(FORWARD, body), "ModelNew", 60.0)
+        runner.construct(1, [], 60.0)
+        (output,) = outputs_of(runner, [x], nesting.flatten(x)[0], place.host, 1, 60.0)
+        with pytest.raises(RunnerFailure, match="shape"):
+            outputs_of(runner, [x], nesting.flatten(x[:, :2])[0], place.host, 1, 60.0)
+    finally:
+        runner.end()
+        builder.close()
+    assert torch.equal(output, torch.arange(12.0).view(3, 4) + 1)
 
 
 def test_nobody_measures_while_others_look() -> None:

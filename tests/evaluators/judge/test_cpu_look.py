@@ -51,9 +51,25 @@ ENDED = {  # programs that fail anywhere
     "another dtype": (Outcome.WRONG, instead("return torch.softmax(x.double(), dim=-1)")),
     "no tensor": (Outcome.WRONG, instead("return [torch.softmax(x, dim=-1)]")),
 }
+PLAINLY_WRONG = {  # programs whose values are wrong anywhere
+    "another dimension": instead("return torch.softmax(x, dim=0)"),
+    "left out": instead("return torch.exp(x)"),
+    "zeros": instead("return torch.zeros_like(x, device=x.device)"),
+    "NaN": instead("return torch.log(-torch.softmax(x, dim=-1))"),
+    "of other strides": instead("return torch.exp(x).t().contiguous().t()"),
+}
 LEFT = {  # programs that may do better elsewhere, or that run
     "right": RIGHT,
-    "wrong values": instead("return torch.softmax(x, dim=-1) * 1.1"),
+    "a number of its own": instead("return torch.softmax(x, dim=-1) * 1.5"),
+    "an error that is not plain": instead("y = torch.softmax(x, dim=-1); return y - y * y.sigmoid() ** 3 * 0.5"),
+    "some elements": instead("y = torch.softmax(x, dim=-1); y[0, :3] = y[0, :3].neg().log(); return y"),
+    "wrong at other sizes": instead("return torch.softmax(x, dim=-1) if len(x) == 256 else x"),
+    "divided by its size": instead("return torch.softmax(x, dim=-1) * len(x) / 256"),
+    "wrong on a CPU": instead("return torch.softmax(x, dim=-1) if x.device.type != 'c' 'pu' else x"),
+    "wrong on a CPU, in other words": instead("return torch.softmax(x * (x.device.type != 'c' 'pu'), dim=-1)"),
+    "wrong without an operator": instead(
+        "try:\n            return torch.fast_softmax(x)\n        except AttributeError:\n            return x"
+    ),
     "other strides": instead("return torch.softmax(x, dim=-1).t().contiguous().t()"),
     "the right shape at these sizes": instead("return torch.softmax(x, dim=-1) if len(x) == 256 else x[None]"),
     "for these sizes": instead("return torch.softmax(x.view(256, 2048), dim=-1)"),
@@ -115,6 +131,26 @@ def test_a_whole_judgement_says_the_same(looking: CpuLook, evaluator: Evaluator,
     assert whole.message.partition(":")[0] == ended.message.partition(":")[0]
 
 
+@pytest.mark.parametrize("name", PLAINLY_WRONG)
+def test_a_program_of_plainly_wrong_values_is_ended_by_its_figures(looking: CpuLook, name: str) -> None:
+    verdict = looking.look(TASK, PLAINLY_WRONG[name], preset="fast")
+    assert verdict is not None
+    assert verdict.outcome is Outcome.WRONG
+    assert verdict.correctness is not None
+    assert verdict.correctness.error > 0.1 > verdict.correctness.tolerance
+    assert verdict.correctness.trials == 2
+    reason = "the output holds NaN" if name == "NaN" else "relative error "
+    assert verdict.message.startswith(reason)
+    assert "on a CPU at batch_size = 4, dim = 2048; root mean square error" in verdict.message
+    assert verdict.evaluator[JUDGED_ON] == "cpu"
+
+
+@pytest.mark.parametrize("name", PLAINLY_WRONG)
+def test_a_whole_judgement_finds_these_values_wrong(evaluator: Evaluator, name: str) -> None:
+    whole = evaluator.evaluate(TASK, PLAINLY_WRONG[name])
+    assert whole.outcome is Outcome.WRONG, whole.message
+
+
 @pytest.mark.parametrize("name", LEFT)
 def test_a_program_that_may_do_better_elsewhere_is_left(looking: CpuLook, name: str) -> None:
     assert looking.look(TASK, LEFT[name], preset="fast") is None
@@ -147,6 +183,60 @@ def test_a_task_is_left_out_if_a_right_program_of_it_would_be_ended(builder: Bui
     strict = CpuLook(builder, lambda task_id: [RIGHT, broken] if task_id == TASK.id else [])
     assert not strict.is_used_for(TASK)
     assert strict.look(TASK, broken, preset="fast") is None
+
+
+def test_values_decide_nothing_if_a_right_program_would_be_ended(builder: Builder) -> None:
+    wrong = PLAINLY_WRONG["left out"]
+    assert CpuLook(builder).look(TASK, wrong, preset="fast") is not None
+    strict = CpuLook(builder, lambda _: [wrong])
+    assert strict.look(TASK, wrong, preset="fast") is None
+
+
+WEIGHTED = """
+import torch
+import torch.nn as nn
+
+batch_size, features = 512, 24
+
+
+class Model(nn.Module):
+    def __init__(self, features):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(features, features))
+
+    def forward(self, x):
+        return torch.tanh(x @ self.weight)
+
+
+def get_inputs():
+    return [torch.randn(batch_size, features)]
+
+
+def get_init_inputs():
+    return [features]
+"""
+RIGHT_WEIGHTED = (
+    WEIGHTED.partition("\n\ndef get_inputs")[0]
+    .replace("batch_size, features = 512, 24\n", "")
+    .replace("class Model", "class ModelNew")
+)
+
+
+@pytest.mark.parametrize(("strict", "ended"), [("drop_in", True), ("values", False)])
+def test_weights_of_construction_are_kept_if_a_judgement_keeps_them(builder: Builder, strict: str, ended: bool) -> None:
+    task = Task("level2/weighted", 2, "weighted", WEIGHTED)
+    looking = CpuLook(builder, strict=strict)
+    right, made = RIGHT_WEIGHTED, "nn.Parameter(torch.randn(features, features))"
+    assert looking.look(task, right, preset="fast") is None
+    folded = right.replace(made, f"{made}\n        self.folded = self.weight.clone()").replace(
+        "x @ self.weight", "x @ self.folded"
+    )
+    assert (looking.look(task, folded, preset="fast") is not None) == ended
+    others = right.replace("torch.randn(features, features)", "torch.zeros(features, features)")
+    assert (looking.look(task, others, preset="fast") is not None) != ended  # new weights mend it
+    other_names = right.replace("self.weight", "self.matrix")  # equal seeds give equal weights
+    assert looking.look(task, other_names, preset="fast") is None
+    assert looking.look(task, other_names.replace("tanh", "exp"), preset="fast") is not None
 
 
 @pytest.mark.parametrize(
