@@ -125,6 +125,7 @@ class Run:
         self.roles, self.pipeline = roles, Waiter(roles)
         self.commits = SimpleNamespace(state=SimpleNamespace(finished=False))
         self.early_end = contextlib.nullcontext()
+        self.drain = SimpleNamespace(requested=False)
         self.recoveries = 0
 
     def __enter__(self) -> Run:
