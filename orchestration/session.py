@@ -139,6 +139,7 @@ class Session:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.tracker.was_stopped = self.drain.requested and not self.commits.state.finished
         self._opened.__exit__(kind, error, trace)
 
     def _empty_buffer(self) -> ExemplarBuffer:

@@ -61,6 +61,7 @@ class Tracker:
         self._runs: MlflowRuns | None = None
         self._sender: Sender | None = None
         self._is_full = False
+        self.was_stopped = False  # the run ends as asked from outside, and is not over
         if not config.tracking.enabled:
             return
         _set_defaults()
@@ -114,7 +115,7 @@ class Tracker:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is not None and issubclass(kind, KeyboardInterrupt | SystemExit):
+        if self.was_stopped or (kind is not None and issubclass(kind, KeyboardInterrupt | SystemExit)):
             self.close("KILLED", FLUSH_SECONDS_KILLED)
         else:
             self.close("FINISHED" if kind is None else "FAILED")

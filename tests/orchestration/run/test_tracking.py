@@ -79,6 +79,13 @@ def test_an_exception_sets_the_status_of_all_open_runs(error, status, config, cl
     assert [run.info.status for run in runs_of(client, tracker)] == [status, status]
 
 
+def test_a_run_that_was_stopped_is_not_finished(config, client, run):
+    with Tracker(config, run) as tracker:
+        tracker.log_metrics("1-sft", {"loss": 2.0}, step=1)
+        tracker.was_stopped = True
+    assert [run.info.status for run in runs_of(client, tracker)] == ["KILLED", "KILLED"]
+
+
 def test_report_config_and_best_programs_are_artifacts(config, client, run):
     run.write_config(config)
     run.write_report("<html></html>")
