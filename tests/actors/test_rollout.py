@@ -10,7 +10,7 @@ import psutil
 import pytest
 import ray
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 from actors.engine_calls import requests_at_once
 from actors.engine_options import parse_cores, shared_file
@@ -62,7 +62,9 @@ def second_engine(local_ray, policy_folder: Path, rollout_config: RolloutConfig,
 
 @pytest.fixture(scope="module")
 def model(policy_folder: Path) -> torch.nn.Module:
-    return AutoModelForCausalLM.from_pretrained(policy_folder, dtype=torch.float32)
+    loaded = AutoModelForCausalLM.from_pretrained(policy_folder, dtype=torch.float32)
+    loaded.generation_config = GenerationConfig(eos_token_id=loaded.config.eos_token_id)  # without its file's settings
+    return loaded
 
 
 @pytest.fixture(scope="module")
@@ -164,10 +166,10 @@ def test_a_push_ends_although_requests_take_every_place_of_the_engine(
     engine, rollout_config: RolloutConfig, weights, other_model
 ) -> None:
     first = next(pack_parts(other_model.named_parameters(), torch.float32, 2, limit_bytes=20_000))
-    ray.get(engine.update_weights.remote(ray.put(first.data.numpy()), first.manifest), timeout=60)
+    ray.get(engine.update_weights.remote(ray.put(first.data.numpy()), first.manifest), timeout=240)
     later = [engine.generate.remote(request(max_tokens=2)) for _ in range(2 * requests_at_once(rollout_config))]
     push_parts(engine, other_model, 2)
-    answers = [completion for completions in ray.get(later, timeout=60) for completion in completions]
+    answers = [completion for completions in ray.get(later, timeout=240) for completion in completions]
     assert {answer.policy_version for answer in answers} == {2}
     push(engine, weights)
 
