@@ -15,7 +15,7 @@ from evaluators.timing.presets import PRESETS, TimeBudget
 from tests.evaluators.patience import patience
 
 LIMITS = LimitsConfig(
-    start_seconds=round(3.0 * patience(), 1),
+    start_seconds=round(4.0 * patience(), 1),
     call_seconds=2.0,
     build_seconds=120.0,
     memory_gib=1.0,

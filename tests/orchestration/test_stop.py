@@ -1,0 +1,36 @@
+"""A run that its machine is taken from commits the step under way, with the real engines."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from orchestration.run.directory import RunDirectory
+from tests.orchestration.processes import REPOSITORY, left_of, start, wait_for
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(500)
+def test_a_run_that_is_stopped_commits_its_step_and_leaves_nothing(tmp_path: Path) -> None:
+    """`warpsmith stop` sends what clusters send to a machine that they take away."""
+    run, process = RunDirectory(str(tmp_path), "small"), start(tmp_path, "checkpoint_every=9", "drain_seconds=240")
+    try:
+        wait_for(process, run, "sft", 1, 240)
+        before = run.read_state()
+        command = [sys.executable, "-m", "orchestration.commands.main", "stop", str(tmp_path / "small")]
+        stopped = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(REPOSITORY)}, check=True, timeout=400)
+        output, _ = process.communicate(timeout=60)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    assert stopped.returncode == process.returncode == 0, output
+    assert "stopped by SIGTERM at its last commit" in output
+    state = run.read_state()
+    assert before is not None
+    assert state is not None
+    assert (state.phase, state.step) > (before.phase, before.step - 1)
+    assert not state.finished
+    assert left_of(tmp_path) == []
