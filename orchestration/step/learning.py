@@ -14,9 +14,7 @@ Training = Callable[[], dict[str, float]]
 its own while other steps go on, so it must use nothing that belongs to one thread (`prompts.owner`)."""
 
 
-def learn_beside(
-    pipeline: Pipeline, roles: Roles, training: Training, rollouts: Sequence[Rollout]
-) -> dict[str, float]:
+def learn_beside(pipeline: Pipeline, roles: Roles, training: Training, rollouts: Sequence[Rollout]) -> dict[str, float]:
     """Learns from a step's rollouts, and returns the learner's metrics as `train/...`.
 
     Beside them stand `staleness` and `staleness_max`, the policy versions between sampling and now, and
