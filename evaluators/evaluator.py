@@ -28,7 +28,7 @@ from evaluators.judge.verdict import make_verdict
 from evaluators.records import DROP_IN, Artifact, BuildError, Candidate, Outcome, Task, Verdict
 from evaluators.stored.baselines import BaselineResult, existing_baselines
 from evaluators.stored.measuring import Baselines
-from evaluators.stored.verdicts import REUSED_FROM, read_reusable_verdicts
+from evaluators.stored.verdicts import REUSED_FROM, ReusableVerdicts
 from evaluators.tasks import find_task, profile_of
 from evaluators.tasks.program import TaskPrograms
 from evaluators.timing.clocks import EventClock
@@ -101,9 +101,8 @@ class Evaluator:
         self._judging = BuildThenJudge(self.builder, self._slot, self._programs, may_build=builds)
         self._confirmation = Confirmation(self.device.arch, confirm)
         self._marks = {mark.digest: mark for mark in (*shipped_marks(), *marks)}
-        self._verdicts = read_reusable_verdicts(
-            verdicts_of if guarded else (), self.device.versions(), self._baselines.required, strict
-        )
+        earlier = verdicts_of if guarded else ()
+        self._verdicts = ReusableVerdicts(earlier, self.device.versions(), self._baselines.required, strict).known()
 
     @property
     def baselines(self) -> tuple[str, ...]:
@@ -152,8 +151,9 @@ class Evaluator:
         candidate = Candidate.propose(task.id, source, author)
         chosen = preset_named(preset, self.device.arch) if preset else self.preset
         key = (task.digest, candidate.digest, chosen.name, self._demands.strict)
-        if key in self._verdicts and not again:
-            return self._verdicts[key]
+        known = None if again else self._verdicts.get(key)
+        if known is not None:
+            return known
         for attempt in range(1, _ATTEMPTS + 1):
             start = time.perf_counter()
             try:
@@ -163,7 +163,7 @@ class Evaluator:
                 verdict = self._verdict(task, candidate, chosen, Judgement(Outcome.INFRA, str(error)))
                 continue
             verdict = replace(verdict, cost={**verdict.cost, "total": time.perf_counter() - start})
-            self._verdicts[key] = verdict
+            self._verdicts.put(key, verdict)
             return verdict
         return verdict
 

@@ -17,10 +17,11 @@ import pyarrow as pa
 from configs.load import ConfigError
 from configs.schema import RunConfig
 from evaluators.guard.cases import HackCases
-from evaluators.records import Outcome, Task, Verdict
+from evaluators.records import Task
 from learners.policy import load_tokenizer
 from orchestration.fleet.roles import Roles
 from orchestration.phases.context import PhaseContext
+from orchestration.run.bundle_tables import Committed
 from orchestration.run.commits import Commits, Snapshot
 from orchestration.run.directory import RunDirectory
 from orchestration.run.errors import RunDirectoryError
@@ -40,6 +41,7 @@ from orchestration.setup.pipeline import open_pipeline
 from orchestration.setup.policy import check_policy, prepare_policy
 from orchestration.setup.tasks import RunTasks, describe_held_out, describe_marked, select_tasks
 from orchestration.step.archive import Archive
+from orchestration.step.known import RunVerdicts
 from orchestration.step.prompts import PromptWriter
 from orchestration.step.teachers import make_teachers
 from prompts.buffer import ExemplarBuffer
@@ -113,13 +115,13 @@ class Session:
                 self.prompts.one_shot(task.id)  # raises before any actor starts if a prompt leaves no room
             self.roles = Roles(self.config, policy, self.run)
             cases = HackCases(Path(self.roles.store) / "hacks.parquet")
-            self.archive = Archive(self.config, self.run, cases, self.prompts)
+            self.known = RunVerdicts(self.run.verdicts)
+            self.archive = Archive(self.config, self.run, cases, self.prompts, self.known)
             stack.callback(self.roles.stop)
             self.roles.start()
             stack.enter_context(self.drain)
-            self.pipeline = open_pipeline(
-                self.config, self.tasks.assessed, self.roles, self.prompts, cases, self.progress.rates, stack
-            )
+            tasks, rates = self.tasks.assessed, self.progress.rates
+            self.pipeline = open_pipeline(self.config, tasks, self.roles, self.prompts, cases, self.known, rates, stack)
             self.restore()
             self._opened = stack.pop_all()
         return self
@@ -157,11 +159,7 @@ class Session:
             table = self.run.buffers.read(state.buffer)
             self.prompts.buffer = ExemplarBuffer.from_table(table, self.config.buffer, self.config.seed)
         digests = {task.id: task.digest for task in self.tasks.assessed}
-        for row in self.run.verdicts.read().to_pylist():
-            verdict = Verdict.from_row(row)
-            is_current = verdict.evaluator.get("task_digest") == digests.get(verdict.task)
-            if is_current and verdict.outcome is not Outcome.INFRA:
-                self.pipeline.recall(verdict)
+        self.known.resume(digests, Committed(state).has, self.pipeline.judging.reviewer)
         self.roles.push_weights(state.policy_version, self.pipeline)
 
     def recover(self) -> None:

@@ -36,6 +36,7 @@ SAMPLE_COLUMNS = [
     "task_id", "group", "response", "policy_version", "finish_reason", "candidate_digest", "outcome", "reward",
     "advantage", "copy_of", "fastest_shown", "shown_speedups", "repairs",
 ]  # fmt: skip
+_ROW_GROUP = 1024
 _EVALUATOR_FACTS = ("gpu", "processor", "torch", "cuda", "driver", "preset", "containment")
 
 _SECTIONS = ("sft", "self_supervised", "contrastive_rl", "assessment", "learner", "rollout", "schedule")
@@ -61,7 +62,8 @@ def publish(report: Report, run: RunDirectory, folder: Path) -> Path:
     verdicts = run.verdicts.read(columns=[name for name in VERDICT_SCHEMA.names if name != "message"])
     metrics = run.metrics.read()
     for name, table in (("samples", _own_samples(run)), ("verdicts", verdicts), ("metrics", metrics)):
-        pq.write_table(table, folder / f"{name}.parquet", compression="zstd")
+        # An evaluator that reuses one of the verdicts reads its row group alone.
+        pq.write_table(table, folder / f"{name}.parquet", compression="zstd", row_group_size=_ROW_GROUP)
     (folder / "held_out.json").write_text(json.dumps(run.read_held_out(), indent=1), "utf-8")
     page = folder / "README.md"
     state = run.read_state()

@@ -70,8 +70,9 @@ class StepTable(Generic[Records]):
         return f"{self._name}/phase={path_segment(phase)}/step={step:06d}/{self._name}.parquet"
 
     def _read_file(self, path: str, schema: pa.Schema) -> pa.Table:
-        file = pq.ParquetFile(pa.BufferReader(self._storage.read(path)))
-        stored = file.read([name for name in schema.names if name in file.schema_arrow.names])
+        with self._storage.open(path) as source:
+            file = pq.ParquetFile(source, pre_buffer=True)
+            stored = file.read([name for name in schema.names if name in file.schema_arrow.names])
         table = pa.concat_tables([schema.empty_table(), stored], promote_options="default").select(schema.names)
         phase, step = _step_of(path)
         table = table.add_column(0, "phase", pa.array([phase] * len(table), pa.string()))

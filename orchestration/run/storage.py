@@ -82,6 +82,10 @@ class Storage:
         with self.filesystem.open_input_stream(self.full(path)) as stream:
             return bytes(stream.read())
 
+    def open(self, path: str) -> pa.NativeFile:
+        """A file to read parts of. Raises FileNotFoundError."""
+        return self.filesystem.open_input_file(self.full(path))
+
     def write(self, path: str, content: bytes) -> None:
         """Makes or replaces a file atomically and durably."""
         target = self.full(path)

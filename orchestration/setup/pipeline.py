@@ -10,6 +10,7 @@ from evaluators.guard.cases import HackCases
 from evaluators.records import Task
 from orchestration.fleet.roles import Roles
 from orchestration.step.checker import POLICY, Background, EndpointChecker, PolicyChecker
+from orchestration.step.known import RunVerdicts
 from orchestration.step.pipeline import Pipeline
 from orchestration.step.prompts import PromptWriter
 from orchestration.step.review import Checker, Reviewer
@@ -21,6 +22,7 @@ def open_pipeline(
     roles: Roles,
     prompts: PromptWriter,
     cases: HackCases,
+    known: RunVerdicts,
     on_progress: Callable[[dict[str, float]], None],
     stack: ExitStack,
 ) -> Pipeline:
@@ -37,6 +39,7 @@ def open_pipeline(
         roles.turns,
         config.evaluator.remeasure_best,
         roles.looks_on_cpu,
+        known,
     )
 
 

@@ -12,19 +12,27 @@ from evaluators.guard.copies import is_copy
 from evaluators.records import Outcome
 from evaluators.reward import FASTER
 from orchestration.run.directory import RunDirectory
+from orchestration.step.known import RunVerdicts
 from orchestration.step.prompts import PromptWriter
 from orchestration.step.quarantine import quarantine
 from orchestration.step.records import StepResult
 
 
 class Archive:
-    """Stores the results of steps. To store a step again replaces its rows."""
+    """Stores the results of steps. To store a step again replaces its rows. `known`: hears what is stored."""
 
-    def __init__(self, config: RunConfig, run: RunDirectory, cases: HackCases, prompts: PromptWriter) -> None:
-        self._config, self._run, self._cases, self._prompts = config, run, cases, prompts
+    def __init__(
+        self, config: RunConfig, run: RunDirectory, cases: HackCases, prompts: PromptWriter, known: RunVerdicts
+    ) -> None:
+        self._config, self._run, self._cases, self._prompts, self._known = config, run, cases, prompts, known
 
     def store(self, key: str, step: int, result: StepResult) -> None:
         """Writes samples, candidates, verdicts, new hack cases and better programs. `key` names the phase."""
+        self._write(key, step, result)
+        self._known.stored(key, step, result.verdicts)
+
+    def _write(self, key: str, step: int, result: StepResult) -> None:
+        """Writes them all, and uses nothing that belongs to one thread."""
         self._run.samples.write(key, step, result.rollouts)
         self._run.candidates.write(key, step, result.candidates.values())
         self._run.verdicts.write(key, step, result.verdicts.values())
@@ -42,14 +50,16 @@ class Archive:
         self._run.samples.write(key, 0, result.rollouts)
         self._run.candidates.write(key, 0, result.candidates.values())
         self._run.verdicts.write(key, 0, result.verdicts.values())
+        self._known.stored(key, 0, result.verdicts)
 
     @contextmanager
     def storing(self, key: str, step: int, result: StepResult) -> Iterator[None]:
         """Stores in the background. The block's end waits for it and raises what went wrong."""
         with ThreadPoolExecutor(1, "store") as background:
-            stored = background.submit(self.store, key, step, result)
+            stored = background.submit(self._write, key, step, result)
             yield
             stored.result()
+        self._known.stored(key, step, result.verdicts)
 
     def remember(self, result: StepResult, version: int) -> None:
         """Adds right programs to the buffer that exemplars are drawn from, and takes hacks out of it.

@@ -19,6 +19,7 @@ from evaluators.failures import EVICTED, MOST_EVICTIONS, Unbuilt
 from evaluators.records import Candidate, Outcome, Task, Verdict
 from evaluators.timing.new_best import combined, needs_another
 from orchestration.step.gathering import Gathering
+from orchestration.step.known import RunVerdicts
 from orchestration.step.review import Reviewer
 
 _log = logging.getLogger(__name__)
@@ -30,7 +31,7 @@ Key = tuple[str, str]
 class Judging:
     """Moves candidates through the builders and the evaluators of a run, and past its reviewer.
 
-    `verdicts`: the verdicts of the run so far. `builders_look`: builders look at every candidate, also at those that
+    `known`: the verdicts of the run so far. `builders_look`: builders look at every candidate, also at those that
     compile nothing, since evaluators have to wait for their turn. `cpu_look`: they look at every candidate on a CPU
     before. `remeasure_best`: how often at most a candidate is evaluated again that seems the fastest of its task.
     """
@@ -45,10 +46,11 @@ class Judging:
         builders_look: bool,
         cpu_look: bool = False,
         remeasure_best: int = 0,
+        known: RunVerdicts | None = None,
     ) -> None:
         self._tasks = {task.id: task for task in tasks}
         self.builders, self.evaluators, self.reviewer = builders, evaluators, reviewer
-        self.verdicts: dict[Key, Verdict] = {}
+        self.known = known or RunVerdicts()
         self._builders_look, self._cpu_look, self._remeasure_best = builders_look, cpu_look, remeasure_best
         self._awaited: dict[Key, list[Gathering]] = {}  # the steps that wait for each verdict
         self._measured: dict[Key, list[Verdict]] = {}  # the verdicts so far on what is evaluated again
@@ -58,16 +60,14 @@ class Judging:
         """Candidates that wait for a builder or an evaluator, or are with one."""
         return self.builders.pending + self.evaluators.pending
 
-    def recall(self, verdict: Verdict) -> None:
-        """Takes over a verdict that the run reached before it was resumed."""
-        self.verdicts[_key(verdict.candidate, verdict)] = self.reviewer.review_again(verdict)
-
     def propose(self, candidate: Candidate, gathering: Gathering) -> None:
         """Sends a candidate on its way for a step, unless it has been judged or is being judged."""
         key = (candidate.digest, gathering.preset)
-        verdict = self.verdicts.get(key)
-        if verdict is not None:
-            self.verdicts[key] = verdict = self.reviewer.review_again(verdict)
+        known = verdict = self.known.get(*key)
+        if known is not None:
+            verdict = self.reviewer.review_again(known)
+            if verdict is not known:
+                self.known.put(verdict)
         gathering.record_candidate(candidate, verdict)
         if verdict is not None:
             return
@@ -185,8 +185,7 @@ class Judging:
     def _deliver(self, candidate: Candidate, verdict: Verdict) -> None:
         """Gives a reviewed verdict to all steps that wait for it."""
         key = _key(candidate.digest, verdict)
-        if verdict.outcome is not Outcome.INFRA:  # our failure: it is judged again when it is proposed again
-            self.verdicts[key] = verdict
+        self.known.put(verdict)
         for gathering in self._awaited.pop(key, ()):
             gathering.record_verdict(verdict)
 

@@ -23,6 +23,7 @@ from orchestration.fleet.placement import EVALUATOR
 from orchestration.fleet.turns import Turns
 from orchestration.step.gathering import Gathering
 from orchestration.step.judging import Judging, has_failed
+from orchestration.step.known import RunVerdicts
 from orchestration.step.records import Prompt, StepResult
 from orchestration.step.review import Reviewer
 
@@ -38,7 +39,8 @@ class Pipeline:
     """Moves prompts through the rollout engines of a run, and the candidates in the responses through `judging`.
 
     No group is sampled while `max_backlog` candidates wait for their verdicts. `on_progress` gets the rates of the
-    oldest step. `turns`: whose turn it is on GPUs that roles share. `cpu_look`, `remeasure_best`: see `Judging`.
+    oldest step. `turns`: whose turn it is on GPUs that roles share. `cpu_look`, `remeasure_best`, `known`: see
+    `Judging`.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class Pipeline:
         turns: Turns | None = None,
         remeasure_best: int = 0,
         cpu_look: bool = False,
+        known: RunVerdicts | None = None,
     ) -> None:
         builders_look = turns is not None and turns.evaluators_wait
         self.judging = Judging(
@@ -63,6 +66,7 @@ class Pipeline:
             builders_look=builders_look,
             cpu_look=cpu_look,
             remeasure_best=remeasure_best,
+            known=known,
         )
         self.engines = engines
         self.rollout = rollout
@@ -137,10 +141,6 @@ class Pipeline:
             count, last = len(gathering.failures), gathering.failures[-1]
             raise PoolExhausted(f"none of the step's {count} requests was answered, the last because of: {last}")
         return gathering.finish()
-
-    def recall(self, verdict: Verdict) -> None:
-        """Takes over a verdict that the run reached before it was resumed."""
-        self.judging.recall(verdict)
 
     def meanwhile(self, call: Callable[..., Result], *arguments: Any) -> Result:
         """The result of a long call. If a step is under way, it goes on, and the call runs in a thread of its own."""

@@ -7,7 +7,7 @@ that only the verdict itself waits for it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -16,6 +16,7 @@ from configs.schema import GuardConfig
 from evaluators.guard.cases import HackCases, Neighbours, Status
 from evaluators.guard.ruling import Decision, Jump, Opinion, rule, with_word
 from evaluators.records import Candidate, Outcome, Verdict
+from orchestration.step.believed import BelievedSpeedups
 from orchestration.step.checker import Question, question_about
 
 _log = logging.getLogger(__name__)
@@ -51,13 +52,13 @@ class Reviewer:
     cases: HackCases
     references: Mapping[str, str]
     ask: Checker | None = None
-    _believed: dict[str, dict[str, float]] = field(default_factory=dict)
+    _believed: BelievedSpeedups = field(default_factory=BelievedSpeedups)
     _asked: list[tuple[Candidate, Verdict, Neighbours, Answer]] = field(default_factory=list)
     _ready: list[tuple[Candidate, Verdict]] = field(default_factory=list)
 
     def best_of(self, task: str) -> float | None:
         """The best believed speed-up of a task, None without a right program."""
-        return max(self._believed.get(task, {}).values(), default=None)
+        return self._believed.best_of(task)
 
     def review_again(self, verdict: Verdict) -> Verdict:
         """A verdict that was reviewed before, changed if a person has decided on it since."""
@@ -106,11 +107,17 @@ class Reviewer:
 
     def believe(self, verdict: Verdict) -> None:
         """Counts the speed-up of a reviewed verdict for its task if the verdict is `ok`, and otherwise no longer."""
-        believed = self._believed.setdefault(verdict.task, {})
-        if verdict.outcome is Outcome.OK and verdict.speedup is not None:
-            believed[verdict.candidate] = verdict.speedup
-        else:
-            believed.pop(verdict.candidate, None)
+        speedup = verdict.speedup if verdict.outcome is Outcome.OK else None
+        self.believe_all([(verdict.task, verdict.candidate, speedup)])
+
+    def believe_all(self, speedups: Iterable[tuple[str, str, float | None]]) -> None:
+        """The same for many: task, digest of the candidate, and its speed-up if the verdict is `ok`."""
+        self._believed.put(speedups)
+
+    def decided(self) -> set[str]:
+        """The digests of all programs that `review_again` may change the verdict on."""
+        cases = self.cases.all() if self.config.enabled else []
+        return {case.id for case in cases if case.status is not Status.SUSPECT}
 
     def _word_on(self, verdict: Verdict) -> Status | None:
         return self.cases.word_on(verdict.candidate) if self.config.enabled else None

@@ -12,7 +12,7 @@ import pytest
 
 from evaluators.evaluator import Evaluator
 from evaluators.records import VERDICT_SCHEMA, Estimate, Outcome, Task, Verdict, verdict_table
-from evaluators.stored.verdicts import REUSED_FROM, read_reusable_verdicts
+from evaluators.stored.verdicts import REUSED_FROM, ReusableVerdicts
 from evaluators.timing.presets import PRESETS
 
 TASK = Task(
@@ -53,14 +53,16 @@ def published(tmp_path: Path) -> Callable[..., str]:
 
 
 def reusable(folder: str, about: Mapping[str, str] = ABOUT, baselines: tuple[str, ...] = ("eager",)) -> list[Verdict]:
-    return list(read_reusable_verdicts([folder], about, baselines).values())
+    verdict = ReusableVerdicts([folder], about, baselines).known().get(("t", "c", "fast", "drop_in"))
+    return [] if verdict is None else [verdict]
 
 
 def test_a_verdict_is_reused_only_if_it_was_judged_as_strictly(published: Callable[..., str]) -> None:
     folder = published(verdict_of(), verdict_of(strict="values", candidate="d"))
     assert [verdict.candidate for verdict in reusable(folder)] == ["c"]
-    by_values = read_reusable_verdicts([folder], ABOUT, ("eager",), "values")
-    assert list(by_values) == [("t", "d", "fast", "values")]
+    by_values = ReusableVerdicts([folder], ABOUT, ("eager",), "values").known()
+    assert by_values.get(("t", "d", "fast", "values")) is not None
+    assert by_values.get(("t", "c", "fast", "drop_in")) is None
 
 
 def test_a_reused_verdict_names_its_folder_and_costs_nothing(published: Callable[..., str]) -> None:
@@ -96,7 +98,8 @@ def test_of_several_folders_the_last_counts(published: Callable[..., str]) -> No
         published(verdict_of(speedups={"eager": replace(ESTIMATE, value=value)}), name=str(value))
         for value in (1.95, 2.05)
     ]
-    (reused,) = read_reusable_verdicts(folders, ABOUT, ("eager",)).values()
+    reused = ReusableVerdicts(folders, ABOUT, ("eager",)).known().get(("t", "c", "fast", "drop_in"))
+    assert reused is not None
     assert reused.speedup == 2.05
 
 

@@ -11,6 +11,7 @@ import pytest
 from configs.schema import BufferConfig
 from evaluators.records import Candidate, Estimate, Outcome, Verdict
 from orchestration.step.archive import Archive
+from orchestration.step.known import RunVerdicts
 from orchestration.step.records import StepResult
 from prompts.buffer import ExemplarBuffer
 
@@ -20,11 +21,11 @@ def archive_of(references: dict[str, str]) -> tuple[Archive, ExemplarBuffer]:
     buffer = ExemplarBuffer(BufferConfig(), "cpu", 0)
     prompts: Any = SimpleNamespace(buffer=buffer, references=references)
     unused: Any = None
-    return Archive(unused, unused, unused, prompts), buffer
+    return Archive(unused, unused, unused, prompts, RunVerdicts()), buffer
 
 
 def test_storing_goes_on_beside_the_block_and_has_ended_behind_it() -> None:
-    archive = Archive.__new__(Archive)
+    archive, _ = archive_of({})
     begun, learnt, stored = threading.Event(), threading.Event(), threading.Event()
 
     def store(key: str, step: int, result: StepResult) -> None:
@@ -32,7 +33,7 @@ def test_storing_goes_on_beside_the_block_and_has_ended_behind_it() -> None:
         assert learnt.wait(10), "both wait for each other unless they run side by side"
         stored.set()
 
-    archive.store = store  # type: ignore[method-assign]
+    archive._write = store  # type: ignore[method-assign]
     with archive.storing("1-sft", 0, StepResult()):
         assert begun.wait(10)
         learnt.set()
@@ -76,11 +77,11 @@ def test_a_step_says_of_how_many_tasks_a_program_is_faster_than_all_before_it() 
 
 
 def test_what_cannot_be_stored_ends_the_step() -> None:
-    archive = Archive.__new__(Archive)
+    archive, _ = archive_of({})
 
     def store(key: str, step: int, result: StepResult) -> None:
         raise OSError("no space left on device")
 
-    archive.store = store  # type: ignore[method-assign]
+    archive._write = store  # type: ignore[method-assign]
     with pytest.raises(OSError, match="no space"), archive.storing("1-sft", 0, StepResult()):
         pass

@@ -16,8 +16,10 @@ from evaluators.failures import Unbuilt
 from evaluators.guard.cases import HackCases
 from evaluators.records import Artifact, Candidate, Estimate, Outcome, Verdict
 from evaluators.shared.extension import ExtensionRequest
+from orchestration.run.directory import RunDirectory
 from orchestration.step.gathering import Gathering
 from orchestration.step.judging import Judging
+from orchestration.step.known import RunVerdicts
 from orchestration.step.pipeline import Pipeline
 from orchestration.step.records import StepResult
 from orchestration.step.review import Reviewer
@@ -28,6 +30,7 @@ from tests.orchestration.step.scripted import (
     Builder,
     Engine,
     Evaluator,
+    Pool,
     asked,
     compiling,
     digest_of_program,
@@ -58,10 +61,10 @@ class Stand:
         self.actors.append(Evaluator.remote(script))
         return self.actors[-1]
 
-    def resumed(self) -> Pipeline:
-        """A pipeline that knows nothing yet, over the same actors."""
+    def resumed(self, known: RunVerdicts | None = None) -> Pipeline:
+        """A pipeline that knows these verdicts, or nothing yet, over the same actors."""
         reviewer = Reviewer(GuardConfig(), HackCases(self.folder / "hacks.parquet"), {SOFTMAX.id: SOFTMAX.source})
-        return Pipeline([SOFTMAX], *self.pools, RolloutConfig(), reviewer, remeasure_best=self.most)
+        return Pipeline([SOFTMAX], *self.pools, RolloutConfig(), reviewer, remeasure_best=self.most, known=known)
 
     def begin(self) -> Gathering:
         return self.pipeline.begin(asked("group", samples=self.samples))
@@ -161,36 +164,14 @@ def test_other_verdicts_do_not_wait_for_a_repetition(
 
 def test_a_resumed_run_knows_its_best_programs(stand: Callable[..., Stand]) -> None:
     made = stand({"best": [(1.5, 0.05), (1.3, 0.05)], "slower": [(1.25, 0.05)], "faster": [(1.4, 0.02), (1.38, 0.02)]})
-    stored = [Verdict.from_row(verdict.to_row()) for verdict in made.judge("best").values()]
-    made.pipeline = made.resumed()
-    for verdict in stored:
-        made.pipeline.recall(verdict)
-    assert made.judge("best", "slower")["best"] == stored[0]
+    run, stored = RunDirectory(made.folder, "run"), made.judge("best")["best"]
+    run.verdicts.write("1-sft", 0, [stored])
+    known = RunVerdicts(run.verdicts)
+    made.pipeline = made.resumed(known)
+    known.resume({}, lambda _: True, made.pipeline.judging.reviewer)
+    assert made.judge("best", "slower")["best"] == stored
     made.judge("faster")
     assert made.asked()[2:] == [("slower", False), ("faster", False), ("faster", True)]
-
-
-class Pool:
-    """Stands in for a pool of actors, and answers at once: tens of thousands of requests to actors take minutes."""
-
-    pending = 0
-
-    def __init__(self, answer: Callable[[Any], Any]) -> None:
-        self.requests: list[Any] = []
-        self._answer, self._answers = answer, list[tuple[Any, Any]]()
-
-    def submit(self, request: Any, method: str, *, priority: int = 0) -> None:
-        self.requests.append(request)
-        self._answers.append((request, self._answer(request)))
-
-    def withdraw(self, unwanted: Callable[[Any], bool], *, queued_only: bool) -> list[Any]:
-        taken = [request for request, _ in self._answers if unwanted(request)]
-        self._answers = [pair for pair in self._answers if not unwanted(pair[0])]
-        return taken
-
-    def poll(self, timeout: float) -> list[tuple[Any, Any]]:
-        answers, self._answers = self._answers, []
-        return answers
 
 
 def verdict_on(request: Any, value: float, half: float) -> Verdict:

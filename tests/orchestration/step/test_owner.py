@@ -1,4 +1,4 @@
-"""Tokenizer and buffer belong to the thread that goes on with the pipeline; the learner's work gets values."""
+"""Tokenizer and buffer belong to the thread that goes on with the pipeline; beside it the learner works on values."""
 
 from __future__ import annotations
 

@@ -192,10 +192,10 @@ def test_our_own_failure_is_not_kept_as_the_candidates_verdict(make_pipeline: Ca
     first = pipeline.evaluate([candidate], "fast")[candidate.digest]
     assert first.outcome is Outcome.INFRA
     assert "no space left" in first.message
-    assert pipeline.judging.verdicts == {}
+    assert pipeline.judging.known.get(candidate.digest, "fast") is None
     second = pipeline.evaluate([candidate], "fast")[candidate.digest]
     assert second.outcome is Outcome.BUILD_ERROR
-    assert pipeline.judging.verdicts == {(candidate.digest, "fast"): second}
+    assert pipeline.judging.known.get(candidate.digest, "fast") == second
 
 
 def test_a_program_that_comes_late_is_judged_beside_the_others_and_each_is_given_once(pipeline: Pipeline) -> None:
@@ -281,7 +281,7 @@ def test_late_responses_and_candidates_are_given_up(pipeline: Pipeline, monkeypa
     pipeline.pump_until(lambda: len(again.result.rollouts) == 2)
     assert pipeline.judging.pending <= 2  # the running build is not started twice
     assert [rollout.outcome for rollout in pipeline.finish(again).rollouts] == ["build_error"] * 2
-    assert len(pipeline.judging.verdicts) == 2
+    assert pipeline.judging.known.in_memory == 2
 
 
 def test_evaluators_that_share_a_gpu_wait_until_nothing_is_generated_or_looked_at(
