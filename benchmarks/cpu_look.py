@@ -1,4 +1,4 @@
-"""How many right programs a look on a CPU would end, and how many of those that fail on a GPU.
+"""How many right programs a look on a CPU would end, and how many of those that fail or are wrong on a GPU.
 
     warpsmith tasks --generate 260 --seed 31 --output generated.jsonl
     python -m benchmarks.cpu_look docs/results/* --generated generated.jsonl
@@ -147,7 +147,8 @@ def look_at(programs: Sequence[Known]) -> dict[tuple[str, str], Count]:
 
 def table_of(counts: dict[tuple[str, str], Count]) -> Table:
     """A row for each place and outcome, and one for all right programs."""
-    table = Table("programs of", "outcome", "distinct", "looked at", "ended", "median, ms", box=box.SIMPLE_HEAD)
+    columns = "programs of", "outcome", "distinct", "looked at", "ended", "by values", "median, ms"
+    table = Table(*columns, box=box.SIMPLE_HEAD)
     right = [count for (_, outcome), count in counts.items() if outcome == str(Outcome.OK)]
     total = Count(
         sum(count.programs for count in right),
@@ -157,7 +158,8 @@ def table_of(counts: dict[tuple[str, str], Count]) -> Table:
     for (place, outcome), count in [*sorted(counts.items()), (("all", "ok"), total)]:
         milliseconds = f"{1000 * float(np.median(count.seconds)):.0f}" if count.seconds else ""
         looked, ended = str(len(count.seconds)), str(len(count.ended))
-        table.add_row(place, outcome, str(count.programs), looked, ended, milliseconds)
+        by_values = str(sum(verdict.correctness is not None for _, verdict in count.ended))
+        table.add_row(place, outcome, str(count.programs), looked, ended, by_values, milliseconds)
     return table
 
 

