@@ -23,7 +23,7 @@ from orchestration.step.proposals import TeacherDown, TeacherError
 from tests.orchestration.phases.phase_context import Context, Judge, judged
 from tests.orchestration.step.endpoint_server import Endpoint, Reply, answer, chat, serving
 
-KILLED = Path(__file__).parent / "killed_phase.py"
+KILLED = Path(__file__).parent / "killed_rounds.py"
 
 
 @pytest.fixture(autouse=True)
