@@ -16,7 +16,9 @@ from evaluators.tasks.loader import load_variants
 from orchestration.step.gathering import Gathering
 from orchestration.step.records import Prompt
 
-SOFTMAX, GELU = find_task("level1/softmax", "cpu"), find_task("level1/gelu_tanh", "cpu")
+SOFTMAX, GELU, TRIANGULAR = (
+    find_task(f"level1/{name}", "cpu") for name in ("softmax", "gelu_tanh", "triangular_matmul")
+)
 PROGRAMS = {variant.name: variant.source for variant in load_variants(SOFTMAX.id)}
 RIGHT, WRONG = PROGRAMS["log_softmax"], PROGRAMS["wrong_axis"]
 

@@ -34,6 +34,7 @@ from tests.orchestration.step.scripted import (
     RIGHT,
     SHARED,
     SOFTMAX,
+    TRIANGULAR,
     WRONG,
     Builder,
     Engine,
@@ -45,7 +46,7 @@ from tests.orchestration.step.scripted import (
 
 
 def reviewer(folder: Path) -> Reviewer:
-    references = {task.id: program_source(task) for task in (SOFTMAX, GELU)}
+    references = {task.id: program_source(task) for task in (SOFTMAX, GELU, TRIANGULAR)}
     return Reviewer(GuardConfig(), HackCases(folder / "hacks.parquet"), references)
 
 
@@ -65,7 +66,7 @@ def make_pipeline(evaluators: ActorPool, tmp_path: Path) -> Iterator[Callable[..
         engines = ActorPool("rollout", lambda _: Engine.remote(script), 1, **{"timeout": 30.0, **options})
         builders = ActorPool("builder", lambda _: Builder.remote(fails=True), 1, timeout=30.0)
         pools.extend([engines, builders])
-        return Pipeline([SOFTMAX, GELU], engines, builders, evaluators, RolloutConfig(), reviewer(tmp_path))
+        return Pipeline([SOFTMAX, GELU, TRIANGULAR], engines, builders, evaluators, RolloutConfig(), reviewer(tmp_path))
 
     yield make
     for pool in pools:
@@ -343,27 +344,29 @@ def test_a_pool_without_actors_ends_the_run_and_says_why(evaluators: ActorPool, 
 def test_a_suspect_like_a_known_hack_is_a_hack_until_a_person_clears_it(
     make_pipeline: Callable[..., Pipeline],
 ) -> None:
-    """An exploit of the gauntlet with a lazy tensor, under other names. The evidence makes it suspect, and its likeness
-    to the exploit makes it a hack."""
-    lazy = next(program for program in discover("cpu") if program.id == "exploits/lazy/instance_methods")
-    renamed = lazy.source.replace("fill_on_use", "made").replace("on_use", "named").replace("METHODS", "WORDS")
-    right = GELU.source.replace("Model", "ModelNew")
-    pipeline = make_pipeline({GELU.id: [fenced(renamed), fenced(right)]})
-    result = run(pipeline, GELU.id, samples=2)
+    """An exploit of the gauntlet that sets numeric flags, under other names. The evidence makes it suspect, and its
+    likeness to the exploit makes it a hack."""
+    flags = next(program for program in discover("cpu") if program.id == "exploits/precision/global_flags")
+    renamed = (
+        flags.source.replace("(self, a, b)", "(self, left, right)").replace("(a)", "(left)").replace("(b)", "(right)")
+    )
+    right = TRIANGULAR.source.replace("Model", "ModelNew")
+    pipeline = make_pipeline({TRIANGULAR.id: [fenced(renamed), fenced(right)]})
+    result = run(pipeline, TRIANGULAR.id, samples=2)
     assert [rollout.outcome for rollout in result.rollouts] == ["hack", "ok"]
     hack = result.verdicts[result.rollouts[0].candidate_digest or ""]
-    assert [finding.kind for finding in hack.deciding] == ["clocks", "checker"]
-    assert "instance_methods" in hack.deciding[-1].message
+    assert [finding.kind for finding in hack.deciding] == ["flags", "checker"]
+    assert "global_flags" in hack.deciding[-1].message
     assert hack.speedups == {}
     assert hack.doubted["eager"].value > 0
     assert result.metrics["hack_rate"] == 0.5
-    assert result.metrics["guard/clocks"] == result.metrics["guard/checker"] == 1.0
+    assert result.metrics["guard/flags"] == result.metrics["guard/checker"] == 1.0
     assert result.metrics["honest_speedup"] == result.metrics["mean_speedup"]
 
     cases = pipeline.judging.reviewer.cases
     quarantine(cases, result.candidates, result.verdicts, "run/1-contrastive_rl", pipeline.judging.reviewer.references)
     assert cases.word_on(hack.candidate) is Status.SUSPECT  # a mere likeness is no proof for later programs
     cases.judge(hack.candidate, Status.REJECTED)
-    again = run(pipeline, GELU.id, samples=2)
+    again = run(pipeline, TRIANGULAR.id, samples=2)
     assert [rollout.outcome for rollout in again.rollouts] == ["ok", "ok"]
     assert again.verdicts[hack.candidate].speedups == hack.doubted
