@@ -54,7 +54,13 @@ class BuilderActor(FaultAwareApply):
         self._cpu_look = (
             None
             if right_programs is None
-            else CpuLook(self._builder, lambda task: right.get(task, ()), guarded=guarded, strict=config.strict)
+            else CpuLook(
+                self._builder,
+                lambda task: right.get(task, ()),
+                guarded=guarded,
+                strict=config.strict,
+                compares_values=config.cpu_look_values,
+            )
         )
         self._evaluator = make_evaluator(config, store, guarded=guarded) if looks else None
         if self._evaluator:

@@ -74,6 +74,7 @@ CHANGEABLE: Mapping[str, str] = {
     "evaluator.builders": "speed only",
     "evaluator.build_cache_gib": "what is kept, not its content",
     "evaluator.cpu_look": "where a failure is found, not its outcome; the verdict says where",
+    "evaluator.cpu_look_values": "where a wrong output is found, not its outcome; the verdict says where",
     "evaluator.store": "baselines and artifacts are named by their inputs",
     "evaluator.verdicts_of": "verdicts that are taken over say so",
     "tracking": "where the run is shown, not its work",

@@ -170,6 +170,9 @@ class EvaluatorConfig:
     # Whether programs of plain torch run on a CPU before an evaluator gets them: what fails anywhere ends there
     # (docs/guides/evaluating.md). `auto`: if they are for a GPU.
     cpu_look: str = one_of("auto", "auto", "always", "never")
+    # Whether such a look also ends programs whose values are plainly wrong. Off until it has been tried on a thousand
+    # right programs (docs/guides/evaluating.md).
+    cpu_look_values: bool = False
     workers: int = bounded(1, 1)  # evaluators; on GPUs each has a GPU
     builders: int = bounded(1, 1)  # build workers, on CPUs
     threads: int = bounded(1, 1)  # torch threads of a candidate on a CPU

@@ -86,9 +86,11 @@ class CpuLook:
         *,
         guarded: bool = True,
         strict: str = DROP_IN,
+        compares_values: bool = True,
     ) -> None:
         """`right_programs`: a task is left out if one of them, or its reference, would be ended. `guarded`, `strict`:
-        those of the evaluators (`evaluators.evaluator.Evaluator`)."""
+        those of the evaluators (`evaluators.evaluator.Evaluator`). `compares_values`: whether values may end one."""
+        self._compares_values = compares_values
         self._place, self._limits = builder.place, builder.limits
         self._right_programs, self._guarded, self._strict = right_programs, guarded, strict
         self._containment: tuple[str, ...] = ()  # of the last runner
@@ -148,6 +150,8 @@ class CpuLook:
 
     def _values_of(self, task: Task, sizes: dict[str, int], small: _Call, reference: str) -> PlainValues | None:
         """The values that the task's programs are compared with; None if they decide nothing. Raises InfraError."""
+        if not self._compares_values:
+            return None
         try:
             values = PlainValues.of(task, sizes)
         except ProgramError:
