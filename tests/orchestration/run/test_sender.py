@@ -293,6 +293,19 @@ def test_a_full_spool_costs_metrics_and_never_the_status(server, config, client,
     assert statuses(client, run) == {"demo": "FINISHED", PHASE: "FINISHED"}
 
 
+def test_system_metrics_are_sampled_on_while_the_server_fails(server, config, client, run, monkeypatch):
+    monkeypatch.setenv("MLFLOW_SYSTEM_METRICS_SAMPLING_INTERVAL", "0.05")
+    config.tracking.system_metrics = True
+    server.fault = always("", "500")
+    with Tracker(config, run) as tracker:
+        while len(Spool(run.storage)) < 5:
+            time.sleep(0.05)
+        server.fault = always("", "")
+    points = client.get_metric_history(tracker.ids["parent"], "system/cpu_utilization_percentage")
+    assert len(points) >= 4
+    assert [point.timestamp for point in points] == sorted({point.timestamp for point in points})
+
+
 def test_a_disk_that_is_full_does_not_end_the_run(config, client, run, caplog, monkeypatch):
     def full(*_: object) -> None:
         raise OSError("No space left on device")
