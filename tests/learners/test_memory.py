@@ -29,7 +29,7 @@ CONFIG = Qwen2Config(
 )
 # Measures the peak of a step of 40 million weights in a separate process, less its memory before they are loaded.
 MEASURED = """
-import resource, sys, tempfile
+import sys, tempfile
 from transformers import Qwen2Config
 from configs.schema import LearnerConfig, ScratchConfig
 from learners.engine import LearnerEngine
@@ -51,7 +51,8 @@ engine = LearnerEngine(config, folder, max_length=64)
 samples = [Sample((3, 4, 5), (6, 7, 8, 9))] * 4
 for _ in range(2):
     engine.train_cross_entropy(samples, 1e-4)
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before
+status = open("/proc/self/status").read()  # not getrusage: its peak is that of the process that started this one, too
+peak = int(status.split("VmHWM:")[1].split()[0]) * 1024 - before
 shape = policy_shape(str(folder))
 print(shape.parameters, peak, learner_memory(shape, engine.config, responses=16, reference=False).total)
 """
