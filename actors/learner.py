@@ -255,7 +255,7 @@ class LearnerGroup:
         checks: list[ray.ObjectRef[Any]] = [
             rank.check.remote(place, files) for rank, files in zip(self._ranks, others, strict=True)
         ]
-        self._wait(checks, self._timeout)
+        self._wait(checks, self._timeout, what="check")
         return [file for files in written for file in files]
 
     def load(self, place: str, files: Sequence[WrittenFile] = ()) -> None:

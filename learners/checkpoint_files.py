@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pyarrow.fs as pafs
 
+from configs.addresses import without_login
 from learners.errors import LearnerError
 
 _CHUNK = 8 << 20
@@ -115,7 +114,7 @@ class CheckpointFolder:
 
     def _copy(self, file: WrittenFile, to: Path | None) -> None:
         """Reads one file, checks it, and writes it `to` a path if one is given."""
-        digest, size = hashlib.blake2b(digest_size=16), 0
+        digest, size = _new_digest(), 0
         if to is not None:
             to.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -135,12 +134,14 @@ class CheckpointFolder:
             )
 
     def __str__(self) -> str:
-        return re.sub("://[^/@]*@", "://", self.place.split("?")[0]) if "://" in self.place else self.place
+        return without_login(self.place).split("?")[0] if "://" in self.place else self.place
 
 
 def _describe(file: Path, path: str) -> WrittenFile:
-    digest: Any = hashlib.blake2b(digest_size=16)
     with open(file, "rb") as stream:
-        while chunk := stream.read(_CHUNK):
-            digest.update(chunk)
+        digest = hashlib.file_digest(stream, _new_digest)
         return WrittenFile(path, stream.tell(), digest.hexdigest())
+
+
+def _new_digest() -> hashlib.blake2b:
+    return hashlib.blake2b(digest_size=16)

@@ -1,14 +1,13 @@
 """The training run as CUDA-L1 describes it: phase by phase, step by step.
 
-`train`, `take_steps` and `assess` are the algorithm. `recovering` starts again from the last commit if the learner is
-lost; opening, restoring and committing are the session's.
+`train`, `take_steps` and `assess` are the algorithm. `train_and_recover` starts again from the last commit if the
+learner is lost; opening, restoring and committing are the session's.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
 
 from actors.learner import LearnerLost
 from configs.schema import RunConfig
@@ -36,7 +35,7 @@ def run(config: RunConfig, progress: Progress) -> None:
         return
     with session.early_end, session:
         try:
-            recovering(session, train)
+            train_and_recover(session)
         except KeyboardInterrupt:
             if not session.drain.requested:
                 raise
@@ -47,7 +46,7 @@ def run(config: RunConfig, progress: Progress) -> None:
             report(session)
 
 
-def recovering(session: Session, train: Callable[[Session], None]) -> None:
+def train_and_recover(session: Session) -> None:
     """Trains, and begins again from the last commit whenever the learner is lost."""
     losses = 0
     while True:

@@ -1,10 +1,10 @@
 """A first look at a candidate: whether it runs at all, in a process of its own, before any measurement is prepared.
 
 Runs in the judge's process (trusted). It must never time anything, nor judge the values of an output
-(`evaluators.judge.plain_values` does, on a CPU). Most programs
-that an untrained policy writes do not run. On a GPU a pair of processes is started and calibrated before the candidate
-is loaded, which takes longer than all the rest for such a program; a look takes one process. Since a look times
-nothing, several may run side by side while nobody measures. They fill the compilers' caches meanwhile.
+(`evaluators.judge.plain_values` does, on a CPU). Most programs that an untrained policy writes do not run. On a GPU a
+pair of processes is started and calibrated before the candidate is loaded, which takes longer than all the rest for
+such a program; a look takes one process. Since a look times nothing, several may run side by side while nobody
+measures. They fill the compilers' caches meanwhile.
 """
 
 from __future__ import annotations

@@ -7,17 +7,17 @@ import os
 import signal
 import time
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from configs.addresses import without_login
 from orchestration.commands.refusal import STOPPED, refuse
 
 if TYPE_CHECKING:
-    from orchestration.run.directory import RunDirectory
+    from orchestration.run.directory import Holder, RunDirectory
 
-_SHOWN = ("success_rate", "mean_speedup", "loss", "step_seconds")
+_SHOWN = ("success_rate", "mean_speedup", "train/loss", "step_seconds")
 _END_SECONDS = 60.0  # for actors and processes of a run to end, after its last commit
 _LOOKS_EVERY = 0.2
 
@@ -33,7 +33,7 @@ def status(
     if as_json:
         print(json.dumps(found))
         return
-    print(f"{directory}: {found['state']}")
+    print(f"{_shown(directory)}: {found['state']}")
     if found["phase"]:
         print(
             f"committed: {found['phase']}, {found['step']} of {found['steps']} steps, policy version "
@@ -49,36 +49,35 @@ def stop(
     now: Annotated[bool, typer.Option("--now", help="End at the last commit, as Ctrl-C does.")] = False,
 ) -> None:
     """End a run on this machine at its next commit, and wait until it has ended. `warpsmith run` continues it."""
-    run = _open(directory)
+    run, shown = _open(directory), _shown(directory)
     holder, host = run.holder(), os.uname().nodename
     if holder is None:
-        raise refuse(f"{directory}: no process runs in it" + ("" if run.local_path else " that can be seen from here"))
+        raise refuse(f"{shown}: no process runs in it" + ("" if run.local_path else " that can be seen from here"))
     if holder.host != host:
-        raise refuse(f"{directory}: process {holder.pid} on {holder.host} runs in it, and this is {host}")
+        raise refuse(f"{shown}: process {holder.pid} on {holder.host} runs in it, and this is {host}")
     seconds = _END_SECONDS + (0.0 if now else run.read_config().drain_seconds)
     os.kill(holder.pid, signal.SIGINT if now else signal.SIGTERM)
     deadline = time.monotonic() + seconds
     while run.holder() == holder:
         if time.monotonic() > deadline:
-            raise refuse(f"{directory}: process {holder.pid} has not ended within {seconds:.0f} s", STOPPED)
+            raise refuse(f"{shown}: process {holder.pid} has not ended within {seconds:.0f} s", STOPPED)
         time.sleep(_LOOKS_EVERY)
-    print(f"{directory}: {_status(run)['state']}")
+    print(f"{shown}: {_status(run)['state']}")
 
 
 def _open(directory: str) -> RunDirectory:
     """The run in a directory. Refuses what is none."""
-    from orchestration.run.directory import RunDirectory
+    from orchestration.run.directory import RunDirectory, root_and_name
 
-    root, _, name = directory.rstrip("/").rpartition("/")
-    run = RunDirectory(root or ".", name) if "://" in directory else RunDirectory(*_parts(Path(directory)))
+    run = RunDirectory(*root_and_name(directory))
     if not run.exists():
-        raise refuse(f"{directory}: not a run directory; give the folder that holds its config.yaml")
+        raise refuse(f"{_shown(directory)}: not a run directory; give the folder that holds its config.yaml")
     return run
 
 
-def _parts(path: Path) -> tuple[str, str]:
-    path = path.absolute()
-    return str(path.parent), path.name
+def _shown(directory: str) -> str:
+    """The run's directory as it was given, without what logs in to it."""
+    return without_login(directory).partition("?")[0] if "://" in directory else directory
 
 
 def _status(run: RunDirectory) -> dict[str, Any]:
@@ -90,12 +89,11 @@ def _status(run: RunDirectory) -> dict[str, Any]:
         "self_supervised": config.self_supervised.max_rounds,
         "contrastive_rl": config.contrastive_rl.steps,
     }
-    at = f"running as process {holder.pid} on {holder.host}" if holder else "stopped; `warpsmith run` continues it"
     key = phase_key(state.cycle, state.phase) if state.phase else ""
     return {
         "run": str(run),
-        "state": "finished" if state.finished else at,
-        "running": holder is not None,
+        "state": "finished" if state.finished else _activity(run, holder),
+        "running": holder is not None if run.local_path else None,  # nobody can tell
         "finished": state.finished,
         "phase": key,
         "step": state.step,
@@ -105,6 +103,15 @@ def _status(run: RunDirectory) -> dict[str, Any]:
         "assessed": list(state.extra.get("assessed", ())),
         "latest": _latest(run, key, state.step - 1) if key else {},
     }
+
+
+def _activity(run: RunDirectory, holder: Holder | None) -> str:
+    """What a run that is not finished does."""
+    if holder is not None:
+        return f"running as process {holder}"
+    if run.local_path is None:
+        return "not finished; whether a process runs in it cannot be seen from its folder"
+    return "stopped; `warpsmith run` continues it"
 
 
 def _latest(run: RunDirectory, key: str, step: int) -> dict[str, float]:

@@ -20,22 +20,22 @@ def track(
     from dataclasses import replace
 
     from configs.load import ConfigError
-    from orchestration.run.directory import RunDirectory
+    from orchestration.run.directory import RunDirectory, root_and_name
     from orchestration.run.errors import RunDirectoryError
     from orchestration.run.tracking import send_rest
 
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
-    root, _, name = directory.rstrip("/").rpartition("/")
-    run = RunDirectory(root or ("/" if directory.startswith("/") else "."), name)
+    root, name = root_and_name(directory)
+    run = RunDirectory(root, name)
     with ExitStack() as stack:
         try:
-            config = replace(run.read_config(), root=root or ".", name=name)
+            config = replace(run.read_config(), root=root, name=name)
             stack.enter_context(run.lock())
             waited, left = send_rest(config, run, seconds)
         except (RunDirectoryError, ConfigError) as error:
             raise refuse(error) from None
         except OSError as error:
-            raise refuse(f"{directory}: {error}", STOPPED) from None
+            raise refuse(f"{run}: {error}", STOPPED) from None
     if left:
         raise refuse(f"{run}: {left} records wait for MLflow; give the command again when it answers", STOPPED)
     print(f"{run}: MLflow has everything; {waited} records had waited")

@@ -123,14 +123,15 @@ def _read_snapshot(run: RunDirectory, state: RunState, limits: Limits) -> tuple[
     RunDirectoryError or BundleError."""
     learner: dict[str, bytes] = {}
     if state.checkpoint:
+        base = run.checkpoints.fetch(state.checkpoint)
+        left_out = {EXPORT, LISTING}  # a resume makes both again
         paths = {
             path: path.stat().st_size
-            for path in sorted(run.checkpoints.fetch(state.checkpoint).rglob("*"))
-            if path.is_file() and EXPORT not in path.parts and path.name != LISTING  # a resume makes both again
+            for path in sorted(base.rglob("*"))
+            if path.is_file() and path.relative_to(base).parts[0] not in left_out
         }
         if sum(paths.values()) > _MOST_RAW * limits.total:
             raise _too_large("learner", sum(paths.values()), limits.total)
-        base = run.checkpoints.fetch(state.checkpoint)
         learner = {f"checkpoint/{path.relative_to(base).as_posix()}": path.read_bytes() for path in paths}
     buffer = {state.buffer: run.storage.read(state.buffer)} if state.buffer else {}
     return learner, buffer

@@ -237,6 +237,13 @@ class RunDirectory:
         return f"{self}/report/index.html"
 
 
+def root_and_name(place: str) -> tuple[str, str]:
+    """Root and name of the run in a folder: a path, or a URI, which may have options behind a question mark."""
+    folder, mark, options = place.partition("?") if "://" in place else (os.path.abspath(place), "", "")
+    root, _, name = folder.rstrip("/").rpartition("/")
+    return f"{root or '/'}{mark}{options}", name
+
+
 def _holder_in(file: TextIO) -> Holder | None:
     """Who wrote its name into a lock file; None if nobody has yet."""
     file.seek(0)

@@ -16,7 +16,7 @@ import sys
 import threading
 from collections.abc import Callable
 from types import CodeType, FrameType, FunctionType, TracebackType
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 AGAIN_SECONDS = 0.2
 """After this time, an interrupt that had to wait, or that nobody handles, is raised (again)."""
@@ -82,59 +82,61 @@ class Interruptible:
             self._hook(lost)
 
 
-class EarlyEnd:
-    """Within this block, SIGUSR1 sets `requested`, which the training loop checks. It interrupts nothing.
+class _Request:
+    """Within this block, a signal sets `requested`, which the training loop checks. It interrupts nothing. Use as a
+    context manager in the main thread."""
 
-    Schedulers can send such a signal some time before a job's time ends (Slurm: `--signal=B:USR1@300`). Use as a
-    context manager in the main thread.
-    """
+    number: signal.Signals
 
     def __init__(self) -> None:
         self.requested = False
 
-    def __enter__(self) -> EarlyEnd:
-        self._before = signal.signal(signal.SIGUSR1, self._request)
+    def __enter__(self) -> Self:
+        self._before = signal.signal(self.number, self._request)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        signal.signal(signal.SIGUSR1, self._before)
+        signal.signal(self.number, self._before)
 
     def _request(self, number: int, frame: FrameType | None) -> None:
         self.requested = True
 
 
-class Drain:
-    """Within this block, SIGTERM sets `requested`: the run shall commit at the end of the step under way, and end.
-    After `seconds` it is interrupted as by Ctrl-C, and ends at the commit before.
+class EarlyEnd(_Request):
+    """By SIGUSR1: the run shall end with the phase under way, which the step under way completes.
 
-    Clusters send it to what they take a machine from. Use as a context manager in the main thread, after `ray.init`,
-    which replaces the handler.
+    Schedulers can send such a signal some time before a job's time ends (Slurm: `--signal=B:USR1@300`).
     """
 
-    def __init__(self, seconds: float) -> None:
-        self.requested = False
-        self._seconds = seconds
-        self._limit: threading.Timer | None = None
+    number = signal.SIGUSR1
 
-    def __enter__(self) -> Drain:
-        self._before = signal.signal(signal.SIGTERM, self._request)
-        return self
+
+class Drain(_Request):
+    """By SIGTERM: the run shall commit at the end of the step under way, and end. After `seconds` it is interrupted as
+    by Ctrl-C, and ends at the commit before.
+
+    Clusters send it to what they take a machine from. Enter it after `ray.init`, which replaces the handler.
+    """
+
+    number = signal.SIGTERM
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self._limit = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT))
+        self._limit.daemon = True
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._limit is not None:
-            self._limit.cancel()
-        signal.signal(signal.SIGTERM, self._before)
+        self._limit.cancel()
+        super().__exit__(kind, error, trace)
 
     def _request(self, number: int, frame: FrameType | None) -> None:
         if not self.requested:
-            self.requested = True
-            self._limit = threading.Timer(self._seconds, os.kill, (os.getpid(), signal.SIGINT))
-            self._limit.daemon = True
             self._limit.start()
+        super()._request(number, frame)
 
 
 def _is_handled() -> bool:

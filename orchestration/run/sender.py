@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from configs.addresses import without_login
 from orchestration.run.directory import RunDirectory
 from orchestration.run.mlflow_runs import METRICS_PER_CALL, MlflowRuns, Point
 from orchestration.run.spool import Record, Spool
@@ -78,7 +78,7 @@ class Sender:
             _log.warning(
                 "MLflow at %s does not have everything yet: %d records wait in %s/tracking; `warpsmith track %s` sends "
                 "them, and so does the next `warpsmith run`",
-                _without_password(self._runs.uri), left, self._run, self._run,
+                without_login(self._runs.uri), left, self._run, self._run,
             )  # fmt: skip
         return left
 
@@ -203,7 +203,7 @@ class Sender:
             _log.warning(
                 "MLflow at %s: %s. The run goes on. What MLflow does not have waits in %s/tracking and is sent later; "
                 "check tracking.uri",
-                _without_password(self._runs.uri), _line(error), self._run,
+                without_login(self._runs.uri), _line(error), self._run,
             )  # fmt: skip
 
 
@@ -217,9 +217,4 @@ def known_runs(run: RunDirectory) -> Mapping[str, Any]:
 
 
 def _line(error: Exception) -> str:
-    return _without_password(" ".join(str(error).split())[:300])  # errors of HTTP requests quote the URI
-
-
-def _without_password(text: str) -> str:
-    """The text with `***` in place of the user and password in its URIs."""
-    return re.sub(r"//[^@/]*@", "//***@", text)
+    return without_login(" ".join(str(error).split())[:300])  # errors of HTTP requests quote the URI

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
+from configs.addresses import without_login
 from evaluators.records import digest_of
 
 
@@ -45,9 +46,8 @@ class Storage:
             filesystem, base = pafs.LocalFileSystem(), os.path.abspath(os.path.expanduser(text))
         folder, _, options = text.partition("?")
         folder = f"{folder.rstrip('/')}/{name}"
-        label = re.sub("://[^/@]*@", "://", folder)  # without a password
         address = f"{folder}?{options}".rstrip("?") if "://" in text else ""
-        return cls(filesystem, f"{base.rstrip('/')}/{name}", label, address)
+        return cls(filesystem, f"{base.rstrip('/')}/{name}", without_login(folder), address)
 
     def __str__(self) -> str:
         return self.label

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 from openai import APIError, AsyncOpenAI
 
+from configs.addresses import without_login
 from configs.schema import EndpointConfig
 from evaluators.records import Task, digest_of
 from orchestration.run.answers import Answer, Answers, Asked
@@ -95,7 +96,7 @@ class EndpointTeacher:
             raise TeacherError(f"sft.teacher_model: name the model to ask {url} for")
         self.name = model
         self._url, self._config = url, config or EndpointConfig()
-        self._shown_url = _without_password(url)
+        self._shown_url = _shown(url)
         self._book = book
         self._before, self._now = Usage(), Usage()  # counted in the phase's thread, and in that of the requests
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -287,10 +288,10 @@ def _count(usage: Any, name: str) -> int | None:
     return count if isinstance(count, int) else None
 
 
-def _without_password(url: str) -> str:
-    """The address as it may be printed."""
+def _shown(url: str) -> str:
+    """The address as it may be printed. Raises TeacherError if it is none."""
     try:
-        parts = urlsplit(url)
+        urlsplit(url)
     except ValueError as error:
-        raise TeacherError(f"sft.teachers: {url} is no address ({error})") from error
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+        raise TeacherError(f"sft.teachers: {without_login(url)} is no address ({error})") from error
+    return without_login(url)

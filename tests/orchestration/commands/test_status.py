@@ -55,10 +55,10 @@ def test_a_run_that_has_committed_nothing_and_one_in_a_phase(warpsmith, run: Run
     assert done.exit_code == 0, done.output
     assert done.stdout == "demo: stopped; `warpsmith run` continues it\nassessed: nothing\n"
     run.write_state(RunState(1, "contrastive_rl", 3, 40, extra={"assessed": ["base", "1-sft"]}))
-    run.metrics.write("1-contrastive_rl", 2, {"success_rate": 0.5, "entropy": 0.1})
+    run.metrics.write("1-contrastive_rl", 2, {"success_rate": 0.5, "train/loss": -0.2, "entropy": 0.1})
     lines = warpsmith("status", "demo/").stdout.splitlines()
     assert lines[1].startswith("committed: 1-contrastive_rl, 3 of 7 steps, policy version 40, ")
-    assert lines[2:] == ["assessed: base, 1-sft", "latest step: success_rate 0.5"]
+    assert lines[2:] == ["assessed: base, 1-sft", "latest step: success_rate 0.5  train/loss -0.2"]
     run.write_state(RunState(1, "contrastive_rl", 7, 44, finished=True))
     found = json.loads(warpsmith("status", "demo", "--json").stdout)
     assert (found["state"], found["running"], found["step"], found["steps"]) == ("finished", False, 7, 7)
@@ -93,6 +93,21 @@ def test_a_process_of_another_machine_is_left_alone(warpsmith, run, holding, tmp
     done = warpsmith("stop", "demo")
     assert done.exit_code == 2
     assert "process 1 on elsewhere runs in it" in done.stderr
+
+
+def test_of_a_run_on_an_object_store_nobody_can_tell_whether_it_goes_on(warpsmith, object_store: str) -> None:
+    made = RunDirectory(object_store.format("status"), "demo")
+    made.write_config(load_config("local", ["name=demo"]))
+    made.write_state(RunState(1, "sft", 3, 3))
+    place = object_store.format("status/demo")
+    lines = warpsmith("status", place).stdout.splitlines()
+    assert lines[0].endswith(": not finished; whether a process runs in it cannot be seen from its folder")
+    assert lines[1].startswith("committed: 1-sft, 3 of ")
+    assert json.loads(warpsmith("status", place, "--json").stdout)["running"] is None
+    done = warpsmith("stop", place)
+    assert done.exit_code == 2
+    assert "no process runs in it that can be seen from here" in done.stderr
+    assert "password" not in "".join(lines) + done.stderr
 
 
 def test_a_folder_that_is_no_run_is_refused(warpsmith) -> None:

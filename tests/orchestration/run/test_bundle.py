@@ -43,7 +43,7 @@ def made(tmp_path_factory: pytest.TempPathFactory, policy: Path) -> SmallRun:
 
 @pytest.fixture
 def small(tmp_path: Path, made: SmallRun) -> SmallRun:
-    return copy_of(made, tmp_path / "runs")
+    return copy_of(made, tmp_path / "policy")  # a name that folders in checkpoints have, too
 
 
 def elsewhere(small: SmallRun, root: str = "elsewhere") -> RunDirectory:

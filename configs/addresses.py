@@ -1,0 +1,10 @@
+"""Addresses as they may be printed."""
+
+from __future__ import annotations
+
+import re
+
+
+def without_login(text: str) -> str:
+    """The text without user names and passwords in its URIs."""
+    return re.sub(r"//[^/?\s]*@", "//", text)
