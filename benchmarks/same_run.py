@@ -133,8 +133,8 @@ def _compare_step(key: Step, first: StepRecord, second: StepRecord) -> Compariso
 
 
 def _pair(first: Sequence[Row], second: Sequence[Row]) -> tuple[list[tuple[Row, Row]], bool]:
-    """The rollouts of two runs in pairs, and whether they had to be sorted for it. A step stores rollouts as they come
-    back, so two runs may store the same rollouts, or responses to the same prompts, in another order."""
+    """The rollouts of two runs in pairs, and whether they had to be sorted for it. Earlier versions stored rollouts as
+    they came back, so two runs may store the same rollouts, or responses to the same prompts, in another order."""
     prompts, rollouts = ([[_key(row, names) for row in rows] for rows in (first, second)] for names in _KEYS)
     for left, right in (rollouts, prompts):
         if left == right:

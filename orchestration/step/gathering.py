@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from actors.generation import Completion, derive_seed
@@ -24,13 +24,27 @@ OnGroup = Callable[[Sequence[Rollout], Mapping[str, Verdict]], Sequence[Prompt]]
 further prompts, if there are any."""
 
 
+_Place = tuple[int, str, int, int]
+"""Where a response stands in its step: the position of its prompt among those that the step began with (further prompts
+come after them), the prompt's group, the request, and the place in its answer."""
+
+
+@dataclass(frozen=True)
+class _Received:
+    """A response, and the program in it."""
+
+    place: _Place
+    rollout: Rollout
+    candidate: Candidate | None
+
+
 @dataclass
 class _Group:
     """The responses to one prompt. `owed`: how many are still to come."""
 
     prompt: Prompt
     owed: int
-    rollouts: list[Rollout] = field(default_factory=list)
+    received: list[_Received] = field(default_factory=list)
 
 
 class Gathering:
@@ -39,7 +53,8 @@ class Gathering:
     It asks for `samples` responses to each prompt, judged at `preset` (not at all if that is empty), and to each
     further prompt that `on_group` gives. The responses to a prompt are a group of their own. After `deadline` seconds
     (0: never) from the first request, everything that is missing is given up. `seed`: what its samples depend on beside
-    their prompts' groups; chance if it is empty.
+    their prompts' groups; chance if it is empty. Answers and verdicts may come in any order: the result has them in
+    that of the prompts, since training on the same responses in another order is another training.
     """
 
     def __init__(
@@ -56,12 +71,14 @@ class Gathering:
         self.samples, self.temperature, self.preset = samples, temperature, preset
         self._names = Counter[str]()  # how many prompts bear the name of each group
         self.waiting = deque(map(self._with_own_group, prompts))
+        self._positions = {prompt.group: position for position, prompt in enumerate(self.waiting)}
         self.result = StepResult()
         self.measured = 0
         self.on_group, self._deadline = on_group, deadline
         self._seed = tuple(seed)
         self.failures: list[str] = []  # why requests failed
-        self._requests: dict[str, tuple[str, int]] = {}  # group and responses of each request that is under way
+        self._requests: dict[str, tuple[str, int, int]] = {}  # group, number and responses of each one under way
+        self._received: list[_Received] = []
         self._groups: dict[str, _Group] = {}  # the groups that are not closed
         self._unjudged: set[str] = set()
         self._fresh: list[Verdict] = []  # the verdicts that it waited for
@@ -74,6 +91,11 @@ class Gathering:
     def is_done(self) -> bool:
         """Whether nothing more will come."""
         return not (self.waiting or self._requests or self._unjudged or self._groups)
+
+    @property
+    def responses(self) -> int:
+        """How many responses have come so far."""
+        return len(self._received)
 
     @property
     def is_late(self) -> bool:
@@ -95,19 +117,19 @@ class Gathering:
         self._started = self._started or time.monotonic()
         self._groups[prompt.group] = _Group(prompt, each * len(keys))
         self._sent += len(keys)
-        self._requests.update(dict.fromkeys(keys, (prompt.group, each)))
+        self._requests.update({key: (prompt.group, number, each) for number, key in enumerate(keys)})
 
     def record_answer(self, key: str, completions: Sequence[Completion] | None) -> Iterator[Candidate]:
         """Adds the answer to a request, None if it failed; yields the programs in it."""
-        name, owed = self._requests.pop(key)
-        group = self._groups[name]
+        name, number, owed = self._requests.pop(key)
+        group, position = self._groups[name], self._positions.get(name, len(self._positions))
         group.owed -= owed
-        for completion in completions or ():
+        for index, completion in enumerate(completions or ()):
             self._tokens += len(completion.token_ids)
             self._generated = time.monotonic()
             rollout, candidate = rollout_of(group.prompt, completion)
-            group.rollouts.append(rollout)
-            self.result.rollouts.append(rollout)
+            group.received.append(_Received((position, name, number, index), rollout, candidate))
+            self._received.append(group.received[-1])
             if candidate is not None and self.preset and candidate.digest not in self.result.candidates:
                 yield candidate
 
@@ -128,13 +150,14 @@ class Gathering:
     def close_groups(self) -> None:
         """Closes the groups that are judged, and asks `on_group` for further prompts after each."""
         for name, group in list(self._groups.items()):
-            digests = [rollout.candidate_digest for rollout in group.rollouts if rollout.candidate_digest]
+            rollouts = [one.rollout for one in _in_place(group.received)]
+            digests = [rollout.candidate_digest for rollout in rollouts if rollout.candidate_digest]
             if group.owed or not self._unjudged.isdisjoint(digests):
                 continue
             del self._groups[name]
-            if self.on_group is None or not group.rollouts:
+            if self.on_group is None or not rollouts:
                 continue
-            self.waiting.extend(map(self._with_own_group, self.on_group(group.rollouts, self.result.verdicts)))
+            self.waiting.extend(map(self._with_own_group, self.on_group(rollouts, self.result.verdicts)))
 
     def _with_own_group(self, prompt: Prompt) -> Prompt:
         """The prompt with a group that no other of the step has: `task`, `task:2`, ... for several on one task."""
@@ -148,10 +171,10 @@ class Gathering:
         Returns the keys of the requests and the digests of the candidates that it waited for.
         """
         requests, unjudged = set(self._requests), set(self._unjudged)
-        kept = [rollout for rollout in self.result.rollouts if rollout.candidate_digest not in unjudged]
-        self._given_up = len(self.result.rollouts) - len(kept) + self.samples * len(self.waiting)
-        self._given_up += sum(owed for _, owed in self._requests.values())
-        self.result.rollouts = kept
+        kept = [one for one in self._received if one.rollout.candidate_digest not in unjudged]
+        self._given_up = len(self._received) - len(kept) + self.samples * len(self.waiting)
+        self._given_up += sum(owed for _, _, owed in self._requests.values())
+        self._received = kept
         for digest in unjudged:
             del self.result.candidates[digest]
         for missing in (self.waiting, self._requests, self._unjudged, self._groups):
@@ -169,11 +192,20 @@ class Gathering:
     def finish(self) -> StepResult:
         """The result, with outcomes on the rollouts and the step's metrics."""
         verdicts, begun = self.result.verdicts, self._started or self._created
+        received = _in_place(self._received)
+        candidates = dict[str, Candidate]()
+        for one in received:
+            if one.candidate is not None and one.candidate.digest in self.result.candidates:
+                candidates.setdefault(one.candidate.digest, one.candidate)  # others may differ from it in comments
+        self.result.candidates = candidates | {
+            digest: candidate for digest, candidate in self.result.candidates.items() if digest not in candidates
+        }
+        self.result.verdicts = {digest: verdicts[digest] for digest in self.result.candidates if digest in verdicts}
         self.result.rollouts = [
-            replace(rollout, outcome=str(verdicts[rollout.candidate_digest].outcome))
-            if rollout.candidate_digest in verdicts
-            else rollout
-            for rollout in self.result.rollouts
+            replace(one.rollout, outcome=str(verdicts[one.rollout.candidate_digest].outcome))
+            if one.rollout.candidate_digest in verdicts
+            else one.rollout
+            for one in received
         ]
         first = [rollout for rollout in self.result.rollouts if not rollout.repairs]
         repairs = [rollout for rollout in self.result.rollouts if rollout.repairs]
@@ -190,6 +222,10 @@ class Gathering:
             "stragglers": float(self._given_up),
         }
         return self.result
+
+
+def _in_place(received: Iterable[_Received]) -> list[_Received]:
+    return sorted(received, key=lambda one: one.place)
 
 
 def rollout_of(prompt: Prompt, completion: Completion) -> tuple[Rollout, Candidate | None]:

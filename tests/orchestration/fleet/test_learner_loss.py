@@ -153,6 +153,17 @@ def answer(roles: Roles) -> int:
     return int(result)
 
 
+def lose(roles: Roles, rank: int) -> None:
+    """A node takes a rank and the engine: both are dead when this returns. `ray.kill` alone does not wait for it."""
+    lost = {roles.learner._ranks[rank]: "node", roles.engines.members.healthy()[0]: "ping"}
+    for actor in lost:
+        ray.kill(actor)
+    for actor, method in lost.items():
+        with contextlib.suppress(ray.exceptions.RayActorError):
+            while True:
+                ray.get(getattr(actor, method).remote(), timeout=30)
+
+
 def test_a_node_that_takes_a_rank_and_an_engine_is_a_loss_of_the_learner_and_the_driver_makes_another(
     roles: Roles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,8 +172,7 @@ def test_a_node_that_takes_a_rank_and_an_engine_is_a_loss_of_the_learner_and_the
     def train(_: Run) -> None:
         if not session.recoveries:
             assert answer(roles) == 3
-            ray.kill(roles.learner._ranks[1])
-            ray.kill(roles.engines.members.healthy()[0])
+            lose(roles, rank=1)
         answers.append(answer(roles))
 
     for name, stand_in in (("Session", lambda *_: session), ("train", train), ("report", lambda _: None)):
@@ -174,7 +184,6 @@ def test_a_node_that_takes_a_rank_and_an_engine_is_a_loss_of_the_learner_and_the
 
 def test_a_lost_learner_is_reported_by_its_name(roles: Roles) -> None:
     Run(roles).__enter__()
-    ray.kill(roles.learner._ranks[0])
-    ray.kill(roles.engines.members.healthy()[0])
+    lose(roles, rank=0)
     with pytest.raises(LearnerLost, match="learner rank 0 died"):
         answer(roles)

@@ -9,7 +9,7 @@ from evaluators.records import Candidate, Estimate, Outcome, Verdict
 from learners.records import Rollout
 from orchestration.step.figures import summarise
 from orchestration.step.gathering import Gathering, rollout_of
-from orchestration.step.records import Prompt
+from orchestration.step.records import Prompt, StepResult
 from tests.orchestration.step.scripted import RIGHT, SOFTMAX, WRONG, asked, fenced
 
 
@@ -71,3 +71,44 @@ def test_two_prompts_on_one_task_are_two_groups_with_samples_of_their_own() -> N
     assert sorted(map(len, seen)) == [2, 2, 2]
     assert all(len(set(group)) == 1 for group in seen)
     assert len(seeds) == 6
+
+
+def test_the_order_in_which_answers_and_verdicts_come_changes_nothing_of_the_result() -> None:
+    """Batches are cut, and floats added, in the order of a step's rollouts."""
+
+    def result(order: Sequence[int]) -> StepResult:
+        prompts = [Prompt(SOFTMAX.id, name, name, (1,)) for name in ("second", "first")]
+        further = [Prompt(SOFTMAX.id, "a third", "a third", (1,))]
+        wanted = Gathering(prompts, samples=2, temperature=1.0, preset="fast", on_group=lambda *_: further[:1])
+        candidates: list[Candidate] = []
+
+        def answer(prompts: Sequence[Prompt]) -> None:
+            keys = [f"{prompt.text}#{index}" for prompt in prompts for index in range(2)]
+            for prompt in prompts:
+                wanted.record_requests([key for key in keys if key.startswith(prompt.text)], prompt, 1)
+            for index in order:
+                if index >= len(keys):
+                    continue
+                program = f"{RIGHT}\nANSWER = {index % 2}  # {keys[index]}"
+                completion = Completion(fenced(program), (1,), (0.0,), "stop", 0)
+                for candidate in wanted.record_answer(keys[index], [completion]):
+                    wanted.record_candidate(candidate)
+                    candidates.append(candidate)
+            for candidate in candidates:
+                wanted.record_verdict(Verdict(candidate.digest, SOFTMAX.id, "cpu", Outcome.OK))
+            candidates.clear()
+            wanted.close_groups()
+            wanted.waiting.clear()
+
+        answer(list(wanted.waiting))
+        answer(further)
+        further.clear()
+        wanted.close_groups()
+        return wanted.finish()
+
+    first, second = result([0, 1, 2, 3]), result([3, 1, 0, 2])
+    assert [rollout.prompt for rollout in first.rollouts] == ["second"] * 2 + ["first"] * 2 + ["a third"] * 2
+    assert second.rollouts == first.rollouts
+    assert list(first.verdicts) == [rollout.candidate_digest for rollout in first.rollouts][:2]
+    assert list(second.candidates.items()) == list(first.candidates.items()), "of twins the first is kept"
+    assert list(second.verdicts) == list(first.verdicts) == list(first.candidates)

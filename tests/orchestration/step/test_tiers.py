@@ -99,7 +99,7 @@ def test_nobody_waits_for_a_duplicate(stands: list[Stand], tmp_path: Path) -> No
 
     gathering = asked("slow", "known", on_group=close)
     pipeline.begin(gathering)
-    pipeline.pump_until(lambda: len(gathering.result.rollouts) == 8 and bool(closed))
+    pipeline.pump_until(lambda: gathering.responses == 8 and bool(closed))
     assert closed == ["known"]
     assert pipeline.judging.evaluators.pending == 1  # the four responses of the other group are one program
     pipeline.forget()
