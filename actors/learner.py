@@ -22,6 +22,7 @@ from actors.weight_transport import BROADCAST, HOST, SHARED, BroadcastChannel, B
 from configs.schema import ContrastiveConfig, RunConfig
 from learners.checkpoint_files import CheckpointFolder, WrittenFile
 from learners.engine import LearnerEngine
+from learners.patience import Patience
 from learners.records import Sample
 from learners.weights import WeightManifest, pack_parts
 
@@ -60,6 +61,7 @@ class LearnerRank:
 
     def start(self, config: RunConfig, policy: str, rank: int, master: tuple[str, int], ranks_on_host: int) -> None:
         """Loads the policy and joins the group. `ranks_on_host`: how many ranks, this one included, its host has."""
+        self._patience = Patience(config.storage.patience)
         self._engine = LearnerEngine(
             config.learner,
             policy,
@@ -78,24 +80,25 @@ class LearnerRank:
 
     def save(self, place: str) -> list[WrittenFile]:
         """Writes this rank's files of a checkpoint to its folder; see `LearnerGroup.save`."""
-        with CheckpointFolder(place).new_files(self._engine.rank) as (folder, written):
+        with CheckpointFolder(place, self._patience).new_files(self._engine.rank) as (folder, written):
             self._engine.save(folder)
         return written
 
     def export(self, place: str, below: str) -> list[WrittenFile]:
         """Writes this rank's files of the policy as a Hugging Face folder; see `LearnerGroup.export`."""
-        with CheckpointFolder(place).new_files(self._engine.rank, below=below) as (folder, written):
+        checkpoint = CheckpointFolder(place, self._patience)
+        with checkpoint.new_files(self._engine.rank, below=below) as (folder, written):
             self._engine.export(folder)
         return written
 
     def check(self, place: str, files: Sequence[WrittenFile]) -> None:
         """Reads back what another rank wrote."""
-        CheckpointFolder(place).check(files)
+        CheckpointFolder(place, self._patience).check(files)
 
     def load(self, place: str, files: Sequence[WrittenFile]) -> None:
         """Continues from a checkpoint whose files it checks first; in a shared folder each rank checks some."""
         share = slice(self._engine.rank, None, self._engine.world_size)
-        with CheckpointFolder(place).local_copy(files, share) as folder:
+        with CheckpointFolder(place, self._patience).local_copy(files, share) as folder:
             self._engine.load(folder)
 
     def set_version(self, version: int) -> None:
@@ -155,6 +158,7 @@ class LearnerGroup:
         Raises LearnerLost if they do not come up, and PolicyError if the policy does not load.
         """
         self._timeout = config.learner.timeout
+        self._file_timeout = self._timeout + config.storage.patience
         limit = max(_START_SECONDS, self._timeout)
         ranks = range(config.learner.ranks)
         self._ranks = [start_actor(LearnerRank, {"num_cpus": 1, **place(rank)}) for rank in ranks]
@@ -243,26 +247,26 @@ class LearnerGroup:
 
         Raises LearnerError if they do not see the same folder, or if a file is not what was written.
         """
-        return self._checked(place, self._call_ranks("save", place))
+        return self._checked(place, self._call_ranks("save", place, timeout=self._file_timeout))
 
     def export(self, place: str, below: str) -> list[WrittenFile]:
         """Writes the policy as a Hugging Face folder, into the folder `below` of a checkpoint. Returns its files, which
         were read back."""
-        return self._checked(place, self._call_ranks("export", place, below))
+        return self._checked(place, self._call_ranks("export", place, below, timeout=self._file_timeout))
 
     def _checked(self, place: str, written: list[list[WrittenFile]]) -> list[WrittenFile]:
         others = [*written[1:], written[0]]
         checks: list[ray.ObjectRef[Any]] = [
             rank.check.remote(place, files) for rank, files in zip(self._ranks, others, strict=True)
         ]
-        self._wait(checks, self._timeout, what="check")
+        self._wait(checks, self._file_timeout, what="check")
         return [file for files in written for file in files]
 
     def load(self, place: str, files: Sequence[WrittenFile] = ()) -> None:
         """Continues from a checkpoint in `place`. Raises LearnerError if one of `files` is missing or damaged.
 
         Without `files`, as with a checkpoint of an earlier version, nothing is checked, and `place` is a local path."""
-        self._call_ranks("load", place, files)
+        self._call_ranks("load", place, files, timeout=self._file_timeout)
 
     def stop(self) -> None:
         """Ends all ranks."""
@@ -274,10 +278,10 @@ class LearnerGroup:
         calls: list[ray.ObjectRef[Any]] = [rank.call.remote(method, *arguments) for rank in self._ranks]
         return self._wait(calls, self._timeout, what=method)
 
-    def _call_ranks(self, method: str, *arguments: Any) -> list[Any]:
-        """The results of a method of `LearnerRank` on all ranks."""
+    def _call_ranks(self, method: str, *arguments: Any, timeout: float | None = None) -> list[Any]:
+        """The results of a method of `LearnerRank` on all ranks, after `timeout` seconds at most."""
         calls = [getattr(rank, method).remote(*arguments) for rank in self._ranks]
-        return self._wait(calls, self._timeout, what=method)
+        return self._wait(calls, timeout or self._timeout, what=method)
 
     def _wait(
         self, calls: list[ray.ObjectRef[Any]], timeout: float, *, what: str = "its start", counts: bool = True

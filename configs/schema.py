@@ -279,6 +279,15 @@ class RayConfig:
 
 
 @dataclass
+class StorageConfig:
+    """The run's file system (docs/guides/runs.md)."""
+
+    # Seconds for which an operation that fails there is tried again, with growing pauses; then the run ends at its last
+    # commit. What waiting does not mend (no permission, no room) ends it at once. 0: nothing is tried again.
+    patience: float = bounded(300.0, 0.0)
+
+
+@dataclass
 class RunConfig:
     """Keys of the run itself."""
 
@@ -302,5 +311,6 @@ class RunConfig:
     reward: RewardConfig = field(default_factory=RewardConfig)
     guard: GuardConfig = field(default_factory=GuardConfig)
     assessment: AssessmentConfig = field(default_factory=AssessmentConfig)
+    storage: StorageConfig = field(default_factory=StorageConfig)
     tracking: TrackingConfig = field(default_factory=TrackingConfig)
     ray: RayConfig = field(default_factory=RayConfig)

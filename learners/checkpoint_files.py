@@ -9,16 +9,19 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pyarrow.fs as pafs
 
 from configs.addresses import without_login
 from learners.errors import LearnerError
+from learners.patience import Patience
 
 _CHUNK = 8 << 20
 
@@ -39,12 +42,28 @@ def describe(folder: Path) -> list[WrittenFile]:
 
 
 class CheckpointFolder:
-    """The folder of a checkpoint: a path that all hosts share, or a URI of a file system that pyarrow knows."""
+    """The folder of a checkpoint: a path that all hosts share, or a URI of a file system that pyarrow knows.
 
-    def __init__(self, place: str) -> None:
-        self.place = place
-        if "://" in place:
-            self._system, self._base = pafs.FileSystem.from_uri(place)
+    Reading and writing files is tried again for as long as `patience` lasts; then the methods raise StorageDown."""
+
+    def __init__(
+        self,
+        place: str,
+        patience: Patience | None = None,
+        *,
+        system: pafs.FileSystem | None = None,
+        label: str = "",
+    ) -> None:
+        """`patience`: by default none. `system`: the file system of the path `place`, which needs no URI then, but a
+        `label` for messages."""
+        self._patience = patience or Patience()
+        self._label = label or (without_login(place).split("?")[0] if "://" in place else place)
+        if system is not None:
+            self._system, self._base = system, place
+        elif "://" in place:
+            self._system, self._base = self._patience(
+                "find the file system", self, lambda: pafs.FileSystem.from_uri(place)
+            )
         else:
             self._system, self._base = pafs.LocalFileSystem(), place
         self._is_local = isinstance(self._system, pafs.LocalFileSystem)
@@ -56,26 +75,30 @@ class CheckpointFolder:
 
         Raises LearnerError if this host does not see the checkpoint's folder, OSError if files cannot be written."""
         written: list[WrittenFile] = []
-        if self._is_local and not os.path.isdir(self._base):
+        if self._is_local and not self._patience("look for the folder", self, partial(_is_folder, self._base)):
             raise LearnerError(
                 f"learner rank {rank} does not see the folder {self._base}: `root` must be a folder that all nodes "
                 f"share, or a URI of an object store"
             )
         parent = self._base if self._is_local else None
-        scratch = Path(tempfile.mkdtemp(prefix=f".rank-{rank}-", dir=parent))
+        make = partial(tempfile.mkdtemp, prefix=f".rank-{rank}-", dir=parent)
+        scratch = Path(self._patience("make a folder", self, make))
         try:
             yield scratch, written
             for file in describe(scratch):
                 path = f"{below}/{file.path}" if below else file.path
-                self._put(scratch / file.path, path)
+                self._patience(f"write {path}", self, partial(self._put, scratch / file.path, path))
                 written.append(WrittenFile(path, file.size, file.digest))
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
 
     def _put(self, file: Path, path: str) -> None:
+        """Copies or moves a file to its place. May be done again."""
         target = f"{self._base}/{path}"
         self._system.create_dir(os.path.dirname(target), recursive=True)
         if self._is_local:
+            if not file.exists() and os.path.isfile(target):
+                return  # moved by an attempt that seemed to fail
             with open(file, "rb") as written:
                 os.fsync(written.fileno())
             os.replace(file, target)
@@ -86,11 +109,12 @@ class CheckpointFolder:
     def check(self, files: Sequence[WrittenFile]) -> None:
         """Reads files back. Raises LearnerError for one that is missing, or that is not what was written."""
         for file in files:
-            self._copy(file, None)
+            self._patience(f"read {file.path}", self, partial(self._copy, file, None))
 
     def check_sizes(self, files: Sequence[WrittenFile]) -> None:
         """Looks for files without reading them. Raises LearnerError for one that is missing or has another size."""
-        infos = self._system.get_file_info([f"{self._base}/{file.path}" for file in files]) if files else []
+        paths = [f"{self._base}/{file.path}" for file in files]
+        infos = self._patience("look for its files", self, lambda: self._system.get_file_info(paths)) if files else []
         for file, info in zip(files, infos, strict=True):
             if info.type is not pafs.FileType.File:
                 raise LearnerError(f"{self}/{file.path}: a learner rank wrote it, and it is not there")
@@ -109,7 +133,7 @@ class CheckpointFolder:
             return
         with tempfile.TemporaryDirectory(prefix="warpsmith-checkpoint-") as name:
             for file in files:
-                self._copy(file, Path(name) / file.path)
+                self._patience(f"read {file.path}", self, partial(self._copy, file, Path(name) / file.path))
             yield Path(name)
 
     def _copy(self, file: WrittenFile, to: Path | None) -> None:
@@ -134,7 +158,15 @@ class CheckpointFolder:
             )
 
     def __str__(self) -> str:
-        return without_login(self.place).split("?")[0] if "://" in self.place else self.place
+        return self._label
+
+
+def _is_folder(path: str) -> bool:
+    """Unlike os.path.isdir, raises what is no answer to the question."""
+    try:
+        return stat.S_ISDIR(os.stat(path).st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
 
 
 def _describe(file: Path, path: str) -> WrittenFile:

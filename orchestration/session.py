@@ -18,6 +18,7 @@ from configs.load import ConfigError
 from configs.schema import RunConfig
 from evaluators.guard.cases import HackCases
 from evaluators.records import Task
+from learners.patience import Patience, StorageDown
 from learners.policy import load_tokenizer
 from orchestration.fleet.roles import Roles
 from orchestration.phases.context import PhaseContext
@@ -71,9 +72,11 @@ class Session:
         if "sft" in config.schedule.phases:
             make_teachers(config)
         try:
-            self.run = RunDirectory(config.root, config.name)
+            self.run = RunDirectory(config.root, config.name, patience=Patience(config.storage.patience))
             self.commits = Commits(self.run, self._resumable(), config.keep_checkpoints)
             self.tasks = self._run_tasks(named)
+        except StorageDown:
+            raise
         except (OSError, pa.ArrowInvalid) as error:
             raise RunDirectoryError(f"root: {config.root} cannot be used ({error}); give another root=...") from error
 

@@ -27,6 +27,7 @@ from evaluators.records import (
     candidate_table,
     verdict_table,
 )
+from learners.patience import Patience
 from learners.records import ROLLOUT_SCHEMA, Rollout, rollout_table
 from orchestration.run import answers
 from orchestration.run.answers import Answers
@@ -61,13 +62,16 @@ class RunDirectory:
     programs, `buffers` and `checkpoints` hold what a committed state points to.
     """
 
-    def __init__(self, root: str | Path, name: str, *, storage: Storage | None = None) -> None:
+    def __init__(
+        self, root: str | Path, name: str, *, storage: Storage | None = None, patience: Patience | None = None
+    ) -> None:
         """`root` is a local path or a URI of a pyarrow file system (`s3://bucket/runs`, `gs://...`).
 
-        `storage` takes the place of `root`, for file systems that no URI describes.
+        `storage` takes the place of `root`, for file systems that no URI describes. `patience`: how long to try again
+        what fails there; by default not at all.
         """
         self.name = name
-        self.storage = storage = storage or Storage.at(root, name)
+        self.storage = storage = storage or Storage.at(root, name, patience)
         self.samples = StepTable[Iterable[Rollout]](storage, "samples", ROLLOUT_SCHEMA, rollout_table)
         self.candidates = StepTable[Iterable[Candidate]](storage, "candidates", CANDIDATE_SCHEMA, candidate_table)
         self.verdicts = StepTable[Iterable[Verdict]](storage, "verdicts", VERDICT_SCHEMA, verdict_table)

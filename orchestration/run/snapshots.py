@@ -92,13 +92,16 @@ class Checkpoints:
         """Makes a draft a checkpoint, if the driver, too, sees all `files` that the learner wrote.
 
         Returns its relative path, for `RunState.checkpoint`. Raises LearnerError for a file that is not there."""
-        CheckpointFolder(draft.place).check_sizes(files)
+        storage = self._storage
+        at = storage.full(draft.path) if storage.local_path is None else draft.place
+        label = f"{storage}/{draft.path}" if storage.local_path is None else draft.place
+        CheckpointFolder(at, storage.patience, system=storage.filesystem, label=label).check_sizes(files)
         listing = json.dumps([asdict(file) for file in files], indent=1).encode()
-        if self._storage.local_path is None:
-            self._storage.write(f"{draft.path}/{LISTING}", listing)
+        if storage.local_path is None:
+            storage.write(f"{draft.path}/{LISTING}", listing)
         else:
-            (Path(draft.place) / LISTING).write_bytes(listing)
-            self._storage.publish_folder(Path(draft.place), draft.path)
+            storage.patience(f"write {LISTING}", storage, lambda: (Path(at) / LISTING).write_bytes(listing))
+            storage.publish_folder(Path(at), draft.path)
         return draft.path
 
     def locate(self, path: str) -> tuple[str, list[WrittenFile]]:

@@ -70,9 +70,11 @@ class StepTable(Generic[Records]):
         return f"{self._name}/phase={path_segment(phase)}/step={step:06d}/{self._name}.parquet"
 
     def _read_file(self, path: str, schema: pa.Schema) -> pa.Table:
-        with self._storage.open(path) as source:
+        def stored_columns(source: pa.NativeFile) -> pa.Table:
             file = pq.ParquetFile(source, pre_buffer=True)
-            stored = file.read([name for name in schema.names if name in file.schema_arrow.names])
+            return file.read([name for name in schema.names if name in file.schema_arrow.names])
+
+        stored = self._storage.parse(path, stored_columns)
         table = pa.concat_tables([schema.empty_table(), stored], promote_options="default").select(schema.names)
         phase, step = _step_of(path)
         table = table.add_column(0, "phase", pa.array([phase] * len(table), pa.string()))

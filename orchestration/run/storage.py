@@ -1,7 +1,9 @@
 """Files below one folder of any pyarrow file system. Each is written whole or not at all.
 
 On a local file system, a write goes to a hidden file, which is flushed to the disk and renamed. Object stores (S3, GCS)
-show an object only when it is complete, so a plain write does the same. Nothing here knows what the files mean.
+show an object only when it is complete, so a plain write does the same. What fails is tried again for as long as the
+folder's `Patience` lasts, so every operation here leaves the same if it is done twice. Nothing here knows what the
+files mean.
 """
 
 from __future__ import annotations
@@ -10,9 +12,11 @@ import os
 import re
 import shutil
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -21,6 +25,9 @@ import pyarrow.parquet as pq
 
 from configs.addresses import without_login
 from evaluators.records import digest_of
+from learners.patience import Patience
+
+Parsed = TypeVar("Parsed")
 
 
 @dataclass(frozen=True)
@@ -28,26 +35,28 @@ class Storage:
     """A folder: the path `base` on `filesystem`. All other paths here are relative to it, with slashes.
 
     `label` names the folder in messages. `address`: its URI, with options behind a question mark if it has any; empty
-    for a local path.
+    for a local path. `patience`: how long to try again what fails; by default not at all. Every method raises OSError,
+    after that time StorageDown.
     """
 
     filesystem: pafs.FileSystem
     base: str
     label: str
     address: str = ""
+    patience: Patience = field(default_factory=Patience, compare=False, repr=False)
 
     @classmethod
-    def at(cls, root: str | Path, name: str) -> Storage:
+    def at(cls, root: str | Path, name: str, patience: Patience | None = None) -> Storage:
         """The folder `name` below `root`, which is a local path or a URI."""
-        text = str(root)
-        if "://" in text:
-            filesystem, base = pafs.FileSystem.from_uri(text)
-        else:
-            filesystem, base = pafs.LocalFileSystem(), os.path.abspath(os.path.expanduser(text))
+        text, patience = str(root), patience or Patience()
         folder, _, options = text.partition("?")
         folder = f"{folder.rstrip('/')}/{name}"
-        address = f"{folder}?{options}".rstrip("?") if "://" in text else ""
-        return cls(filesystem, f"{base.rstrip('/')}/{name}", without_login(folder), address)
+        if "://" not in text:
+            base = os.path.abspath(os.path.expanduser(text))
+            return cls(pafs.LocalFileSystem(), f"{base.rstrip('/')}/{name}", folder, patience=patience)
+        label = without_login(folder)
+        filesystem, base = patience("find the file system", label, lambda: pafs.FileSystem.from_uri(text))
+        return cls(filesystem, f"{base.rstrip('/')}/{name}", label, f"{folder}?{options}".rstrip("?"), patience)
 
     def __str__(self) -> str:
         return self.label
@@ -68,8 +77,12 @@ class Storage:
         folder, _, options = self.address.partition("?")
         return f"{folder}/{path}?{options}".rstrip("?")
 
+    def _patiently(self, operation: str, path: str, attempt: Callable[[], Parsed]) -> Parsed:
+        """Does something that may be done twice, and tries it again while it fails."""
+        return self.patience(f"{operation} {path}".rstrip(), self, attempt)
+
     def _info(self, path: str) -> Any:
-        return self.filesystem.get_file_info(self.full(path))
+        return self._patiently("look for", path, lambda: self.filesystem.get_file_info(self.full(path)))
 
     def is_file(self, path: str) -> bool:
         return self._info(path).type is pafs.FileType.File
@@ -79,40 +92,47 @@ class Storage:
 
     def read(self, path: str) -> bytes:
         """The content of a file. Raises FileNotFoundError."""
-        with self.filesystem.open_input_stream(self.full(path)) as stream:
-            return bytes(stream.read())
 
-    def open(self, path: str) -> pa.NativeFile:
-        """A file to read parts of. Raises FileNotFoundError."""
-        return self.filesystem.open_input_file(self.full(path))
+        def attempt() -> bytes:
+            with self.filesystem.open_input_stream(self.full(path)) as stream:
+                return bytes(stream.read())
+
+        return self._patiently("read", path, attempt)
+
+    def parse(self, path: str, parse: Callable[[pa.NativeFile], Parsed]) -> Parsed:
+        """What `parse` makes of a file, which it may read in parts, and again from the start. Raises
+        FileNotFoundError."""
+
+        def attempt() -> Parsed:
+            with self.filesystem.open_input_file(self.full(path)) as file:
+                return parse(file)
+
+        return self._patiently("read", path, attempt)
 
     def write(self, path: str, content: bytes) -> None:
         """Makes or replaces a file atomically and durably."""
-        target = self.full(path)
+        write = self._write_object if self.local_path is None else _write_local
+        self._patiently("write", path, lambda: write(self.full(path), content))
+
+    def _write_object(self, target: str, content: bytes) -> None:
         self.filesystem.create_dir(os.path.dirname(target), recursive=True)
-        if self.local_path is None:
-            with self.filesystem.open_output_stream(target) as stream:
-                stream.write(content)
-            return
-        folder, name = os.path.split(target)
-        partial = os.path.join(folder, f".{name}.{os.getpid()}.partial")
-        with open(partial, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, target)
-        sync_folder(folder)
+        with self.filesystem.open_output_stream(target) as stream:
+            stream.write(content)
 
     def delete(self, path: str) -> None:
-        """Removes a file, or a folder with its content."""
-        if self.is_folder(path):
-            self.filesystem.delete_dir(self.full(path))
-        else:
-            self.filesystem.delete_file(self.full(path))
+        """Removes a file, or a folder with its content; nothing if there is none."""
+        remove = self.filesystem.delete_dir if self.is_folder(path) else self.filesystem.delete_file
+
+        def attempt() -> None:
+            with suppress(FileNotFoundError):  # an attempt that seemed to fail may have removed it
+                remove(self.full(path))
+
+        self._patiently("remove", path, attempt)
 
     def _below(self, path: str, recursive: bool) -> list[Any]:
         selector = pafs.FileSelector(self.full(path), allow_not_found=True, recursive=recursive)
-        return [info for info in self.filesystem.get_file_info(selector) if not info.base_name.startswith(".")]
+        infos = self._patiently("list", path, lambda: self.filesystem.get_file_info(selector))
+        return [info for info in infos if not info.base_name.startswith(".")]
 
     def _relative(self, info: Any) -> str:
         return str(info.path)[len(self.base) + 1 :]
@@ -160,24 +180,17 @@ class Storage:
         it.
         """
         if self.local_path is None:
-            if self.is_folder(path):
-                self.filesystem.delete_dir(self.full(path))
-            pafs.copy_files(str(local), self.full(path), pafs.LocalFileSystem(), self.filesystem)
+            self._patiently("write", path, lambda: self._upload(local, self.full(path)))
             shutil.rmtree(local, ignore_errors=True)
             return
         target = self.local_path / path
-        for folder, _, names in os.walk(local):
-            for name in names:
-                _sync(os.path.join(folder, name))
-            sync_folder(folder)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        retired = target.with_name(f".{target.name}.retired")
-        shutil.rmtree(retired, ignore_errors=True)
-        if target.exists():
-            os.replace(target, retired)
-        shutil.move(local, target)
-        sync_folder(str(target.parent))
-        shutil.rmtree(retired, ignore_errors=True)
+        self._patiently("write", path, lambda: _sync_all(local))
+        self._patiently("write", path, lambda: _replace_folder(local, target))
+
+    def _upload(self, local: Path, target: str) -> None:
+        with suppress(FileNotFoundError):
+            self.filesystem.delete_dir(target)
+        pafs.copy_files(str(local), target, pafs.LocalFileSystem(), self.filesystem)
 
     def restore_folder(self, path: str) -> None:
         """Puts the old folder back if a kill came after `publish_folder` had moved it away and before it was done."""
@@ -192,9 +205,13 @@ class Storage:
         if self.local_path is not None:
             return self.local_path / path
         local = self._cache() / "fetched" / path
-        shutil.rmtree(local, ignore_errors=True)
-        local.mkdir(parents=True)
-        pafs.copy_files(self.full(path), str(local), self.filesystem, pafs.LocalFileSystem())
+
+        def attempt() -> None:
+            shutil.rmtree(local, ignore_errors=True)
+            local.mkdir(parents=True)
+            pafs.copy_files(self.full(path), str(local), self.filesystem, pafs.LocalFileSystem())
+
+        self._patiently("read", path, attempt)
         return local
 
     def _cache(self) -> Path:
@@ -213,6 +230,38 @@ def parquet_bytes(table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink, compression="zstd")
     return bytes(sink.getvalue())
+
+
+def _write_local(target: str, content: bytes) -> None:
+    folder, name = os.path.split(target)
+    os.makedirs(folder, exist_ok=True)
+    partial = os.path.join(folder, f".{name}.{os.getpid()}.partial")
+    with open(partial, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(partial, target)
+    sync_folder(folder)
+
+
+def _replace_folder(local: Path, target: Path) -> None:
+    """Moves a folder to the place of another one. May be done again after any of its steps."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    retired = target.with_name(f".{target.name}.retired")
+    if local.exists():
+        if target.exists():
+            shutil.rmtree(retired, ignore_errors=True)
+            os.replace(target, retired)
+        shutil.move(local, target)
+    sync_folder(str(target.parent))
+    shutil.rmtree(retired, ignore_errors=True)
+
+
+def _sync_all(local: Path) -> None:
+    for folder, _, names in os.walk(local):
+        for name in names:
+            _sync(os.path.join(folder, name))
+        sync_folder(folder)
 
 
 def _sync(path: str) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from configs.load import parse_config
 from configs.schema import RunConfig
 from evaluators.audit.marks import Mark
+from learners.patience import Patience
 from orchestration.run.bundle_folder import Bundle, read_bundle
 from orchestration.run.bundle_restore import config_of, is_in, restore
 from orchestration.run.directory import RunDirectory
@@ -48,7 +49,8 @@ class Continuation:
 
         Raises BundleError, RunDirectoryError or TaskError; then nothing is written.
         """
-        run = RunDirectory(self.config.root, self.config.name)
+        patience = Patience(self.config.storage.patience)
+        run = RunDirectory(self.config.root, self.config.name, patience=patience)
         if is_in(self.bundle, run):
             return run
         files = self.bundle.files

@@ -57,8 +57,12 @@ class Archive:
         """Stores in the background. The block's end waits for it and raises what went wrong."""
         with ThreadPoolExecutor(1, "store") as background:
             stored = background.submit(self._write, key, step, result)
-            yield
-            stored.result()
+            try:
+                yield
+                stored.result()
+            except KeyboardInterrupt:
+                self._run.storage.patience.give_up()  # the block waits for what is being stored
+                raise
         self._known.stored(key, step, result.verdicts)
 
     def remember(self, result: StepResult, version: int) -> None:
