@@ -77,7 +77,7 @@ CHANGEABLE: Mapping[str, str] = {
     "evaluator.cpu_look_values": "where a wrong output is found, not its outcome; the verdict says where",
     "evaluator.store": "baselines and artifacts are named by their inputs",
     "evaluator.verdicts_of": "verdicts that are taken over say so",
-    "storage": "patience only",
+    "storage": "how long is waited, not for what",
     "tracking": "where the run is shown, not its work",
     "ray": "where the run runs",
 }

@@ -285,6 +285,9 @@ class StorageConfig:
     # Seconds for which an operation that fails there is tried again, with growing pauses; then the run ends at its last
     # commit. What waiting does not mend (no permission, no room) ends it at once. 0: nothing is tried again.
     patience: float = bounded(300.0, 0.0)
+    # Seconds after which a driver counts as dead that has not renewed its claim to a run on an object store: the next
+    # one waits for as long after a kill on another machine. Local file systems have locks.
+    lease: float = bounded(60.0, 2.0)
 
 
 @dataclass

@@ -103,7 +103,7 @@ class Session:
 
     def __enter__(self) -> Session:
         with ExitStack() as stack:
-            stack.enter_context(self.run.lock())
+            stack.enter_context(self.run.lock(self.config.storage.lease))
             state = self._resumable()  # again: another process may have gone on until now
             self._begin_directory()
             completed = state.extra.get("completed", ())
@@ -220,7 +220,7 @@ class Session:
     def send_rest_of_tracking(self) -> None:
         """Sends MLflow what a finished run could not send at its end, unless another process is at it."""
         if self.config.tracking.enabled and has_rest(self.run):
-            with suppress(RunDirectoryError), self.run.lock():
+            with suppress(RunDirectoryError), self.run.lock(self.config.storage.lease):
                 send_rest(self.config, self.run)
 
     def _snapshot(self, name: str, *, export: bool = False) -> Snapshot:

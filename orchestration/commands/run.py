@@ -97,7 +97,7 @@ def _train(config: RunConfig) -> None:
     from learners.policy import PolicyError
     from orchestration import driver
     from orchestration.report.progress import Progress
-    from orchestration.run.errors import RunDirectoryError
+    from orchestration.run.errors import LeaseLost, RunDirectoryError
     from orchestration.run.interrupt import Interruptible
     from orchestration.step.proposals import TeacherDown, TeacherError
 
@@ -107,6 +107,8 @@ def _train(config: RunConfig) -> None:
     except (LearnerLost, LearnerError, PoolExhausted, TeacherDown, OSError) as error:
         _log.debug("the run ends", exc_info=True)
         raise refuse(f"{error}; {_RESUME}", STOPPED) from None
+    except LeaseLost as error:
+        raise refuse(error, STOPPED) from None
     except (ConfigError, TaskError, PolicyError, TeacherError, RunDirectoryError) as error:
         raise refuse(error) from None
     except KeyboardInterrupt:

@@ -15,7 +15,8 @@ from configs.addresses import without_login
 from orchestration.commands.refusal import STOPPED, refuse
 
 if TYPE_CHECKING:
-    from orchestration.run.directory import Holder, RunDirectory
+    from orchestration.run.directory import RunDirectory
+    from orchestration.run.lock import Holder
 
 _SHOWN = ("success_rate", "mean_speedup", "train/loss", "step_seconds")
 _END_SECONDS = 60.0  # for actors and processes of a run to end, after its last commit
@@ -52,7 +53,7 @@ def stop(
     run, shown = _open(directory), _shown(directory)
     holder, host = run.holder(), os.uname().nodename
     if holder is None:
-        raise refuse(f"{shown}: no process runs in it" + ("" if run.local_path else " that can be seen from here"))
+        raise refuse(f"{shown}: no process runs in it")
     if holder.host != host:
         raise refuse(f"{shown}: process {holder.pid} on {holder.host} runs in it, and this is {host}")
     seconds = _END_SECONDS + (0.0 if now else run.read_config().drain_seconds)
@@ -92,8 +93,8 @@ def _status(run: RunDirectory) -> dict[str, Any]:
     key = phase_key(state.cycle, state.phase) if state.phase else ""
     return {
         "run": str(run),
-        "state": "finished" if state.finished else _activity(run, holder),
-        "running": holder is not None if run.local_path else None,  # nobody can tell
+        "state": "finished" if state.finished else _activity(holder),
+        "running": holder is not None,
         "finished": state.finished,
         "phase": key,
         "step": state.step,
@@ -105,12 +106,10 @@ def _status(run: RunDirectory) -> dict[str, Any]:
     }
 
 
-def _activity(run: RunDirectory, holder: Holder | None) -> str:
+def _activity(holder: Holder | None) -> str:
     """What a run that is not finished does."""
     if holder is not None:
         return f"running as process {holder}"
-    if run.local_path is None:
-        return "not finished; whether a process runs in it cannot be seen from its folder"
     return "stopped; `warpsmith run` continues it"
 
 

@@ -30,7 +30,7 @@ def track(
     with ExitStack() as stack:
         try:
             config = replace(run.read_config(), root=root, name=name)
-            stack.enter_context(run.lock())
+            stack.enter_context(run.lock(config.storage.lease))
             waited, left = send_rest(config, run, seconds)
         except (RunDirectoryError, ConfigError) as error:
             raise refuse(error) from None

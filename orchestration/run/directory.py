@@ -5,16 +5,14 @@ No file is ever half-written under its final name: readers see its old content o
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from pathlib import Path
-from typing import TextIO
 
 from configs.load import StoredConfig, dump_config, parse_config
 from configs.schema import RunConfig
@@ -33,6 +31,8 @@ from orchestration.run import answers
 from orchestration.run.answers import Answers
 from orchestration.run.errors import RunDirectoryError
 from orchestration.run.kernels import BestKernels
+from orchestration.run.lease import Lease, holder_on
+from orchestration.run.lock import Holder, holder_of, locked
 from orchestration.run.snapshots import BufferSnapshots, Checkpoints
 from orchestration.run.state import RunState
 from orchestration.run.steps import METRIC_SCHEMA, StepTable, metric_table
@@ -41,18 +41,8 @@ from orchestration.run.storage import Storage
 _FORMER_STATE_KEYS = {"rng"}
 """Keys of `state.json` that older versions wrote and that hold nothing."""
 
-_LOCK_TRIES, _LOCK_PAUSE = 5, 0.1  # seconds between them
-
-
-@dataclass(frozen=True)
-class Holder:
-    """The process that runs in a folder."""
-
-    pid: int
-    host: str
-
-    def __str__(self) -> str:
-        return f"{self.pid} on {self.host}" if self.host else str(self.pid)
+LEASE = 60.0
+"""Seconds of a lease, unless a configuration says otherwise."""
 
 
 class RunDirectory:
@@ -79,6 +69,7 @@ class RunDirectory:
         self.kernels = BestKernels(storage)
         self.buffers = BufferSnapshots(storage)
         self.checkpoints = Checkpoints(storage)
+        self._lease: Lease | None = None
 
     def __str__(self) -> str:
         return str(self.storage)
@@ -106,47 +97,26 @@ class RunDirectory:
         return self.storage.is_file("config.yaml") or self.storage.is_file("state.json")
 
     @contextmanager
-    def lock(self) -> Iterator[None]:
-        """Keeps a second process from running in the same local folder. Raises RunDirectoryError if one does.
+    def lock(self, lease: float = LEASE) -> Iterator[None]:
+        """Keeps a second process from running in the same folder. Raises RunDirectoryError if one does.
 
-        The kernel drops the lock when the process ends, so a kill never leaves a stale lock. Remote file systems have
-        no locks: there, users must not start two runs of one name.
+        On a local file system the kernel drops the lock when the process ends. Elsewhere it is a lease of so many
+        seconds, which others wait for if the process was killed, and which `write_state` confirms.
         """
-        folder = self.local_path
-        if folder is None:
-            yield
+        if self.local_path is not None:
+            with locked(self.local_path):
+                yield
             return
-        folder.mkdir(parents=True, exist_ok=True)
-        # Not the package filelock: the file also names the process that holds it, which filelock does not store.
-        with open(folder / "lock", "a+", encoding="utf-8") as file:
-            for tries_left in reversed(range(_LOCK_TRIES)):
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError as error:
-                    if not tries_left:
-                        owner = _holder_in(file) or "unknown"
-                        raise RunDirectoryError(
-                            f"{folder}: process {owner} is running in it; stop that one, or choose another name=..."
-                        ) from error
-                    time.sleep(_LOCK_PAUSE)  # `holder` has it for a moment
-            file.truncate(0)
-            file.write(f"{os.getpid()} on {os.uname().nodename}")
-            file.flush()
-            yield
-            file.truncate(0)
+        self._lease = Lease(self.storage, lease)
+        try:
+            with self._lease.hold():
+                yield
+        finally:
+            self._lease = None
 
     def holder(self) -> Holder | None:
-        """The process that runs in this folder now. None if none does, or if the folder is not local."""
-        path = (self.local_path or Path()) / "lock"
-        if self.local_path is None or not path.is_file():
-            return None
-        with open(path, "r+", encoding="utf-8") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return _holder_in(file)
-            return None
+        """The process that runs in this folder now. None if none does."""
+        return holder_on(self.storage) if self.local_path is None else holder_of(self.local_path)
 
     def committed_at(self) -> float:
         """When the state was committed last, in seconds since 1970; now without a commit."""
@@ -232,8 +202,12 @@ class RunDirectory:
             ) from error
 
     def write_state(self, state: RunState) -> None:
-        """Replaces the state atomically: a kill at any moment leaves the whole old state or the whole new one."""
-        self.storage.write("state.json", state_bytes(state))
+        """Replaces the state atomically: a kill at any moment leaves the whole old state or the whole new one.
+
+        Raises LeaseLost, and then leaves the old one, if another process has taken the run over.
+        """
+        still = self._lease.confirm if self._lease is not None else lambda: None
+        self.storage.write("state.json", state_bytes(state), if_still=still)
 
     def write_report(self, html: str) -> str:
         """Writes `report/index.html` and returns its place."""
@@ -246,13 +220,6 @@ def root_and_name(place: str) -> tuple[str, str]:
     folder, mark, options = place.partition("?") if "://" in place else (os.path.abspath(place), "", "")
     root, _, name = folder.rstrip("/").rpartition("/")
     return f"{root or '/'}{mark}{options}", name
-
-
-def _holder_in(file: TextIO) -> Holder | None:
-    """Who wrote its name into a lock file; None if nobody has yet."""
-    file.seek(0)
-    pid, _, host = file.read().strip().partition(" on ")
-    return Holder(int(pid), host) if pid.isdecimal() else None
 
 
 def state_bytes(state: RunState) -> bytes:

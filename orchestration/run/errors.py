@@ -7,5 +7,9 @@ class RunDirectoryError(Exception):
     """A run directory cannot be used."""
 
 
+class LeaseLost(Exception):
+    """Another process runs where this one did. It must not commit any more."""
+
+
 class BundleError(Exception):
     """A bundle cannot be made or continued from."""

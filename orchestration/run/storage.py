@@ -109,10 +109,16 @@ class Storage:
 
         return self._patiently("read", path, attempt)
 
-    def write(self, path: str, content: bytes) -> None:
-        """Makes or replaces a file atomically and durably."""
+    def write(self, path: str, content: bytes, *, if_still: Callable[[], object] = lambda: None) -> None:
+        """Makes or replaces a file atomically and durably. `if_still` is called before each attempt, and what it raises
+        keeps the file from being written."""
         write = self._write_object if self.local_path is None else _write_local
-        self._patiently("write", path, lambda: write(self.full(path), content))
+
+        def attempt() -> None:
+            if_still()
+            write(self.full(path), content)
+
+        self._patiently("write", path, attempt)
 
     def _write_object(self, target: str, content: bytes) -> None:
         self.filesystem.create_dir(os.path.dirname(target), recursive=True)
@@ -146,6 +152,16 @@ class Storage:
         """The files that `files` names, with their sizes in bytes."""
         infos = (info for info in self._below(below, recursive=True) if info.type is pafs.FileType.File)
         return {path: info.size for info in infos if (path := self._relative(info)).endswith(ending)}
+
+    def times(self, below: str, ending: str = "") -> dict[str, int]:
+        """The files that `files` names, with the times when they were written, in nanoseconds of the file system's
+        clock."""
+        infos = (info for info in self._below(below, recursive=True) if info.type is pafs.FileType.File)
+        return {path: info.mtime_ns or 0 for info in infos if (path := self._relative(info)).endswith(ending)}
+
+    def written_at(self, path: str) -> int:
+        """When a file was written, in nanoseconds of the file system's clock; 0 if there is none."""
+        return int(self._info(path).mtime_ns or 0)
 
     def folders(self, below: str) -> list[str]:
         """Folders directly below a folder, ordered by name, without hidden (half-written) ones."""

@@ -57,7 +57,7 @@ class Continuation:
         marks = {name: Mark.from_row(row) for name, row in json.loads(files.get("marked.json", b"{}")).items()}
         held_out = json.loads(files.get("held_out.json", b"[]"))
         check_requirements(self.bundle.about, self.config, marks, held_out, str(self.bundle.folder))
-        with run.lock():
+        with run.lock(self.config.storage.lease):
             if not is_in(self.bundle, run):  # another process may have made it until now
                 restore(self.bundle, run, self.begun)
         return run

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -39,15 +40,22 @@ def run(tmp_path: Path) -> RunDirectory:
     return made
 
 
-@pytest.fixture
-def holding(run: RunDirectory, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+@contextmanager
+def held_in(root: str) -> Iterator[subprocess.Popen[str]]:
+    """A process that runs in the folder `demo` below a root."""
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
-    command = [sys.executable, "-c", HOLDS, str(tmp_path)]
+    command = [sys.executable, "-c", HOLDS, root]
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
         yield process
         process.kill()
+
+
+@pytest.fixture
+def holding(run: RunDirectory, tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    with held_in(str(tmp_path)) as process:
+        yield process
 
 
 def test_a_run_that_has_committed_nothing_and_one_in_a_phase(warpsmith, run: RunDirectory) -> None:
@@ -95,19 +103,26 @@ def test_a_process_of_another_machine_is_left_alone(warpsmith, run, holding, tmp
     assert "process 1 on elsewhere runs in it" in done.stderr
 
 
-def test_of_a_run_on_an_object_store_nobody_can_tell_whether_it_goes_on(warpsmith, object_store: str) -> None:
+def test_a_run_on_an_object_store_is_seen_and_stopped_by_its_lease(warpsmith, object_store: str) -> None:
     made = RunDirectory(object_store.format("status"), "demo")
     made.write_config(load_config("local", ["name=demo"]))
     made.write_state(RunState(1, "sft", 3, 3))
     place = object_store.format("status/demo")
-    lines = warpsmith("status", place).stdout.splitlines()
-    assert lines[0].endswith(": not finished; whether a process runs in it cannot be seen from its folder")
-    assert lines[1].startswith("committed: 1-sft, 3 of ")
-    assert json.loads(warpsmith("status", place, "--json").stdout)["running"] is None
-    done = warpsmith("stop", place)
-    assert done.exit_code == 2
-    assert "no process runs in it that can be seen from here" in done.stderr
-    assert "password" not in "".join(lines) + done.stderr
+    with held_in(object_store.format("status")) as process:
+        lines = warpsmith("status", place).stdout.splitlines()
+        assert lines[0].endswith(f": running as process {process.pid} on {os.uname().nodename}")
+        assert lines[1].startswith("committed: 1-sft, 3 of ")
+        assert json.loads(warpsmith("status", place, "--json").stdout)["running"] is True
+        done = warpsmith("stop", place)
+        assert done.exit_code == 0, done.output
+        assert done.stdout.endswith(": stopped; `warpsmith run` continues it\n")
+        assert process.communicate(timeout=60)[0] == "SIGTERM\n"
+    assert json.loads(warpsmith("status", place, "--json").stdout)["running"] is False
+    again = warpsmith("stop", place)
+    assert again.exit_code == 2
+    assert "no process runs in it" in again.stderr
+    assert "password" not in "".join(lines) + done.stdout + again.stderr
+    assert made.storage.files("lease", ".json") == []
 
 
 def test_a_folder_that_is_no_run_is_refused(warpsmith) -> None:

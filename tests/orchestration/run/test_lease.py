@@ -1,0 +1,198 @@
+"""A lease keeps a second driver out of a run on a file system without locks; a driver that lost it never commits."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from orchestration.run.directory import RunDirectory
+from orchestration.run.errors import LeaseLost, RunDirectoryError
+from orchestration.run.lock import Holder
+from orchestration.run.state import RunState
+from orchestration.run.storage import Storage
+from tests.flaky_files import flaky, remote
+
+REPOSITORY = Path(__file__).parents[3]
+LEASE = 0.8
+HERE = Holder(os.getpid(), os.uname().nodename)
+
+
+def run_in(folder: Path, name: str = "demo") -> RunDirectory:
+    """A run on a file system without locks, whose times are those of the disk."""
+    return RunDirectory("", name, storage=Storage(remote(folder), name, f"remote://{name}"))
+
+
+class Outage:
+    """A file system that is away for one driver while `is_on`."""
+
+    is_on = False
+
+    def __call__(self, operation: str) -> OSError | None:
+        return OSError(errno.EIO, "away") if self.is_on else None
+
+    def run_in(self, folder: Path) -> RunDirectory:
+        return RunDirectory("", "demo", storage=Storage(flaky(remote(folder), self), "demo", "remote://demo"))
+
+
+def contend(make: Callable[[], RunDirectory], drivers: int, lease: float) -> list[str]:
+    """What becomes of drivers that start at the same moment, while the one that runs stays."""
+    ready, refused = threading.Barrier(drivers), threading.Semaphore(0)
+
+    def drive() -> str:
+        run = make()
+        ready.wait(timeout=30)
+        try:
+            with run.lock(lease):
+                run.write_state(RunState(step=1))
+                assert all(refused.acquire(timeout=30) for _ in range(drivers - 1))
+                return "runs"
+        except RunDirectoryError as error:
+            refused.release()
+            return str(error)
+
+    with ThreadPoolExecutor(drivers) as pool:
+        return sorted(pool.map(lambda _: drive(), range(drivers)))
+
+
+def test_of_drivers_that_start_together_exactly_one_runs(tmp_path: Path) -> None:
+    for repetition in range(10):
+        ends = contend(lambda: run_in(tmp_path, f"run-{repetition}"), 3, 1.5)  # noqa: B023 - called at once
+        refused = f"remote://run-{repetition}: process {HERE} is running in it; stop that one, or choose another name"
+        assert [end.removesuffix("=...") for end in ends] == [refused, refused, "runs"]
+
+
+def test_of_drivers_on_an_object_store_exactly_one_runs(object_store: str, tmp_path: Path) -> None:
+    root = object_store.format(tmp_path.name)
+    for repetition in range(3):
+        name = f"run-{repetition}"
+        ends = contend(lambda: RunDirectory(root, name), 2, 2.0)  # noqa: B023 - called at once
+        assert ends[1] == "runs"
+        assert f"/{name}: process {HERE} is running in it" in ends[0]
+        assert "password" not in ends[0]
+        assert RunDirectory(root, name).storage.files("lease", ".json") == []
+
+
+def test_a_second_driver_is_refused_while_the_first_renews_and_holder_names_it(tmp_path: Path) -> None:
+    first, second = run_in(tmp_path), run_in(tmp_path)
+    assert first.holder() is None
+    with first.lock(LEASE):
+        for _ in range(3):
+            with pytest.raises(RunDirectoryError, match="is running in it"), second.lock(LEASE):
+                pass
+        assert second.holder() == HERE
+        first.write_state(RunState(step=1))
+    assert second.holder() is None
+    with second.lock(LEASE):
+        pass
+
+
+def test_a_driver_that_stops_renewing_loses_the_run_and_cannot_commit(tmp_path: Path) -> None:
+    outage = Outage()
+    first, second = outage.run_in(tmp_path), run_in(tmp_path)
+    with first.lock(LEASE):
+        first.write_state(RunState(step=1))
+        outage.is_on = True
+        with second.lock(LEASE):
+            second.write_state(RunState(step=2))
+            outage.is_on = False
+            with pytest.raises(LeaseLost, match=r"process .* is running in it; .*storage\.lease=0\.8.* its last"):
+                first.write_state(RunState(step=3))
+        with pytest.raises(LeaseLost):
+            first.write_state(RunState(step=4))
+        assert second.read_state() == RunState(step=2)
+
+
+def test_a_driver_that_was_replaced_by_one_that_has_ended_cannot_commit_either(tmp_path: Path) -> None:
+    outage = Outage()
+    first, second = outage.run_in(tmp_path), run_in(tmp_path)
+    with first.lock(LEASE):
+        outage.is_on = True
+        with second.lock(LEASE):
+            second.write_state(RunState(step=2))
+        outage.is_on = False
+        with pytest.raises(LeaseLost, match="another process has run in it"):
+            first.write_state(RunState(step=3))
+    assert second.read_state() == RunState(step=2)
+    assert second.holder() is None
+
+
+def test_after_an_outage_in_which_nobody_came_the_driver_goes_on(tmp_path: Path) -> None:
+    outage = Outage()
+    run = outage.run_in(tmp_path)
+    with run.lock(LEASE):
+        outage.is_on = True
+        time.sleep(1.5 * LEASE)
+        with pytest.raises(OSError, match="away"):
+            run.write_state(RunState(step=1))
+        outage.is_on = False
+        run.write_state(RunState(step=1))
+        with pytest.raises(RunDirectoryError, match="is running in it"), run_in(tmp_path).lock(LEASE):
+            pass
+        run.write_state(RunState(step=2))
+    assert run.read_state() == RunState(step=2)
+
+
+def test_a_claim_that_somebody_removed_is_made_again(tmp_path: Path) -> None:
+    run = run_in(tmp_path)
+    with run.lock(LEASE):
+        for path in run.storage.files("lease", ".json"):
+            run.storage.delete(path)
+        run.write_state(RunState(step=1))
+        assert run.holder() == HERE
+
+
+def test_the_claim_of_another_machine_that_is_not_renewed_counts_for_its_lease(tmp_path: Path) -> None:
+    run = run_in(tmp_path)
+    claim = {"pid": 1, "host": "elsewhere", "kernel": "another", "started": "1", "seconds": LEASE, "holds": True}
+    started = time.monotonic()
+    run.storage.write("lease/0.json", json.dumps(claim).encode())
+    assert run.holder() == Holder(1, "elsewhere")
+    with run.lock(30.0):
+        assert LEASE <= time.monotonic() - started < 10.0
+        assert run.holder() == HERE
+    assert run.storage.files("lease", ".json") == []
+
+
+HOLDS = """
+import sys
+from pathlib import Path
+from tests.orchestration.run.test_lease import run_in
+with run_in(Path(sys.argv[1])).lock(600.0):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def killed(tmp_path: Path) -> Iterator[int]:
+    """The id of a driver that was killed, and whose claim stays."""
+    command = [sys.executable, "-c", HOLDS, str(tmp_path)]
+    options = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "cwd": REPOSITORY}
+    with subprocess.Popen(command, **options) as process:
+        assert process.stdout.readline() == "held\n"
+        assert run_in(tmp_path).holder() == Holder(process.pid, HERE.host)
+        process.kill()
+        process.wait(timeout=30)
+        yield process.pid
+
+
+def test_the_same_machine_does_not_wait_for_a_driver_that_was_killed(killed: int, tmp_path: Path) -> None:
+    run = run_in(tmp_path)
+    assert len(run.storage.files("lease", ".json")) == 1
+    assert run.holder() is None
+    started = time.monotonic()
+    with ExitStack() as stack:
+        stack.enter_context(run.lock(600.0))
+        assert time.monotonic() - started < 30.0
+        assert run.holder() == HERE
