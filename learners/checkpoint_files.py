@@ -12,7 +12,7 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,6 +22,7 @@ import pyarrow.fs as pafs
 from configs.addresses import without_login
 from learners.errors import LearnerError
 from learners.patience import Patience
+from learners.room import telling_full_disk, telling_room
 
 _CHUNK = 8 << 20
 
@@ -84,7 +85,8 @@ class CheckpointFolder:
         make = partial(tempfile.mkdtemp, prefix=f".rank-{rank}-", dir=parent)
         scratch = Path(self._patience("make a folder", self, make))
         try:
-            yield scratch, written
+            with telling_full_disk(scratch.parent):
+                yield scratch, written
             for file in describe(scratch):
                 path = f"{below}/{file.path}" if below else file.path
                 self._patience(f"write {path}", self, partial(self._put, scratch / file.path, path))
@@ -140,9 +142,11 @@ class CheckpointFolder:
         """Reads one file, checks it, and writes it `to` a path if one is given."""
         digest, size = _new_digest(), 0
         if to is not None:
-            to.parent.mkdir(parents=True, exist_ok=True)
+            with telling_room(to.parent):
+                to.parent.mkdir(parents=True, exist_ok=True)
         try:
             with (
+                telling_room(to.parent) if to is not None else nullcontext(),
                 self._system.open_input_stream(f"{self._base}/{file.path}") as stream,
                 open(to or os.devnull, "wb") as copy,
             ):

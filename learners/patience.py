@@ -15,6 +15,8 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from learners.room import disk_full, is_full
+
 _log = logging.getLogger(__name__)
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 20.0  # seconds; each failure doubles it
@@ -93,13 +95,15 @@ class Patience:
 
     def __call__(self, operation: str, place: object, attempt: Callable[[], Result]) -> Result:
         """What `attempt` returns, once it does. `operation` and `place` name it in messages: `read state.json`, and the
-        folder. Raises StorageDown after `seconds`, and at once what cannot pass."""
+        folder. Raises StorageDown after `seconds`, and at once what cannot pass, such as DiskFull."""
         first: float | None = None
         failures, is_told = 0, False
         while True:
             try:
                 result = attempt()
             except OSError as error:
+                if is_full(error):
+                    raise disk_full(place, error) from error
                 if not self.seconds or self._given_up.is_set() or not may_pass(error):
                     raise
                 now = self._clock()

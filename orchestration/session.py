@@ -20,6 +20,7 @@ from evaluators.guard.cases import HackCases
 from evaluators.records import Task
 from learners.patience import Patience, StorageDown
 from learners.policy import load_tokenizer
+from learners.room import DiskFull
 from orchestration.fleet.roles import Roles
 from orchestration.phases.context import PhaseContext
 from orchestration.run.bundle_tables import Committed
@@ -36,6 +37,7 @@ from orchestration.run.state import (
     refuse_fixed_changes,
     split_phase_key,
 )
+from orchestration.run.sweep import sweep
 from orchestration.run.tracking import Tracker, has_rest, send_rest
 from orchestration.setup.earlier_verdicts import check_verdicts_of
 from orchestration.setup.pipeline import open_pipeline
@@ -75,7 +77,7 @@ class Session:
             self.run = RunDirectory(config.root, config.name, patience=Patience(config.storage.patience))
             self.commits = Commits(self.run, self._resumable(), config.keep_checkpoints)
             self.tasks = self._run_tasks(named)
-        except StorageDown:
+        except (StorageDown, DiskFull):
             raise
         except (OSError, pa.ArrowInvalid) as error:
             raise RunDirectoryError(f"root: {config.root} cannot be used ({error}); give another root=...") from error
@@ -105,6 +107,7 @@ class Session:
         with ExitStack() as stack:
             stack.enter_context(self.run.lock(self.config.storage.lease))
             state = self._resumable()  # again: another process may have gone on until now
+            sweep(self.run.storage, state.checkpoint)
             self._begin_directory()
             completed = state.extra.get("completed", ())
             self.tracker = stack.enter_context(Tracker(self.config, self.run, state.tracking, completed))
@@ -227,9 +230,13 @@ class Session:
         """Saves the learner and the buffer to the run directory."""
         version = self.roles.version
         draft = self.run.checkpoints.begin(name)
-        with self.roles.learner_alone():
-            files = self.pipeline.meanwhile(self.roles.learner.save, draft.place)
-        if export:
-            files = [*files, *self.roles.learner.export(draft.place, EXPORT)]
-        checkpoint = self.run.checkpoints.commit(draft, files)
+        try:
+            with self.roles.learner_alone():
+                files = self.pipeline.meanwhile(self.roles.learner.save, draft.place)
+            if export:
+                files = [*files, *self.roles.learner.export(draft.place, EXPORT)]
+            checkpoint = self.run.checkpoints.commit(draft, files)
+        except Exception:
+            self.run.checkpoints.discard(draft)
+            raise
         return Snapshot(version, checkpoint, self.run.buffers.write(self.prompts.buffer.to_table(), version))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -72,6 +73,8 @@ def run(
             continuation.unpack()
     except (ConfigError, TaskError, PolicyError, BundleError, RunDirectoryError) as error:
         raise refuse(error) from None
+    except OSError as error:
+        raise refuse(f"{error}; the same command tries again", STOPPED) from None
     _train(settings)
 
 
@@ -95,6 +98,7 @@ def _train(config: RunConfig) -> None:
     from evaluators.tasks import TaskError
     from learners.errors import LearnerError
     from learners.policy import PolicyError
+    from learners.room import disk_full, is_full
     from orchestration import driver
     from orchestration.report.progress import Progress
     from orchestration.run.errors import LeaseLost, RunDirectoryError
@@ -106,6 +110,8 @@ def _train(config: RunConfig) -> None:
             driver.run(config, progress)
     except (LearnerLost, LearnerError, PoolExhausted, TeacherDown, OSError) as error:
         _log.debug("the run ends", exc_info=True)
+        if is_full(error):  # written by a part that does not say where
+            error = disk_full(_place_of(error, config), error)
         raise refuse(f"{error}; {_RESUME}", STOPPED) from None
     except LeaseLost as error:
         raise refuse(error, STOPPED) from None
@@ -114,3 +120,11 @@ def _train(config: RunConfig) -> None:
     except KeyboardInterrupt:
         print(f"stopped; {_RESUME}", file=sys.stderr)
         raise typer.Exit(INTERRUPTED) from None
+
+
+def _place_of(error: Exception, config: RunConfig) -> str:
+    """The folder that an error without a message of its own is about."""
+    from orchestration.run.directory import RunDirectory
+
+    named = getattr(error, "filename", None)
+    return str(Path(os.fsdecode(named)).parent) if named else str(RunDirectory(config.root, config.name).local_folder)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+from learners.room import telling_room
 from orchestration.run.storage import Storage, sync_folder
 
 NAME = "answers.jsonl"
@@ -73,9 +74,11 @@ class Answers:
         return self._known.get(asked)
 
     def add(self, asked: Asked, answer: Answer) -> None:
-        """Keeps an answer: it is on the disk when this returns. Raises OSError, and then leaves the file as it was."""
+        """Keeps an answer: it is on the disk when this returns. Raises OSError, and then leaves the file as it was;
+        DiskFull if there is no room."""
         with self._lock:
-            self._append({**self._only_copied, asked: answer})
+            with telling_room(self._path.parent):
+                self._append({**self._only_copied, asked: answer})
             self._only_copied.clear()
             self._known[asked] = answer
             self._uncopied += 1

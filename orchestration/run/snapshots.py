@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import itertools
 import json
+import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -103,6 +105,14 @@ class Checkpoints:
             storage.patience(f"write {LISTING}", storage, lambda: (Path(at) / LISTING).write_bytes(listing))
             storage.publish_folder(Path(at), draft.path)
         return draft.path
+
+    def discard(self, draft: Draft) -> None:
+        """Removes a draft that will not be a checkpoint, as far as the file system lets it."""
+        if self._storage.local_path is not None:
+            shutil.rmtree(draft.place, ignore_errors=True)
+        else:
+            with suppress(OSError):
+                self._storage.delete(draft.path)
 
     def locate(self, path: str) -> tuple[str, list[WrittenFile]]:
         """Where the learner finds the checkpoint at a path that `commit` returned, and the learner's files in it. An

@@ -26,6 +26,7 @@ import pyarrow.parquet as pq
 from configs.addresses import without_login
 from evaluators.records import digest_of
 from learners.patience import Patience
+from learners.room import telling_room
 
 Parsed = TypeVar("Parsed")
 
@@ -224,8 +225,9 @@ class Storage:
 
         def attempt() -> None:
             shutil.rmtree(local, ignore_errors=True)
-            local.mkdir(parents=True)
-            pafs.copy_files(self.full(path), str(local), self.filesystem, pafs.LocalFileSystem())
+            with telling_room(local):  # a full disk is this one, not the file system that is read
+                local.mkdir(parents=True)
+                pafs.copy_files(self.full(path), str(local), self.filesystem, pafs.LocalFileSystem())
 
         self._patiently("read", path, attempt)
         return local
@@ -252,11 +254,16 @@ def _write_local(target: str, content: bytes) -> None:
     folder, name = os.path.split(target)
     os.makedirs(folder, exist_ok=True)
     partial = os.path.join(folder, f".{name}.{os.getpid()}.partial")
-    with open(partial, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(partial, target)
+    try:
+        with open(partial, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, target)
+    except OSError:
+        with suppress(OSError):
+            os.unlink(partial)
+        raise
     sync_folder(folder)
 
 

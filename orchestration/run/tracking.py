@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any
 
 from configs.schema import RunConfig
+from learners.room import DiskFull
 from orchestration.run.directory import RunDirectory
 from orchestration.run.mlflow_runs import Ids, MlflowRuns, run_parameters
 from orchestration.run.sender import ARTIFACTS, BEGIN, END, METRICS, PHASE_END, Sender, known_runs
@@ -83,15 +84,15 @@ class Tracker:
         return {**self._runs.ids, "phases": dict(self._runs.ids["phases"])} if self._runs is not None else {}
 
     def log_metrics(self, phase: str | None, metrics: Mapping[str, float], step: int) -> None:
-        """Logs metrics of a step on the nested run of `phase` (None: on the parent run).
+        """Logs metrics of a step on the nested run of `phase` (None: on the parent run). Raises DiskFull.
 
         Leaves out values that are not finite, which not every store takes.
         """
-        self._add_metrics(phase, metrics, step)
+        self._add_metrics(phase, metrics, step, ends_the_run=True)
 
     def end_phase(self, phase: str) -> None:
         """Ends the nested run of a phase. Logging to it later opens it again."""
-        self._add(PHASE_END, {"phase": phase}, _ALWAYS)
+        self._add(PHASE_END, {"phase": phase}, _ALWAYS, ends_the_run=True)
 
     def log_run_directory(self) -> None:
         """Logs the resolved config, the report and the best programs as artifacts of the parent run."""
@@ -125,12 +126,20 @@ class Tracker:
         seconds = (time.time_ns() // 1_000_000 - self._began) // 1000
         self._add_metrics(None, metrics, seconds, _SPARED)
 
-    def _add_metrics(self, phase: str | None, metrics: Mapping[str, float], step: int, share: float = 1.0) -> None:
+    def _add_metrics(
+        self,
+        phase: str | None,
+        metrics: Mapping[str, float],
+        step: int,
+        share: float = 1.0,
+        *,
+        ends_the_run: bool = False,
+    ) -> None:
         numbers = {name: float(value) for name, value in metrics.items()}
         if values := {name: value for name, value in numbers.items() if math.isfinite(value)}:
-            self._add(METRICS, {"phase": phase, "step": step, "values": values}, share)
+            self._add(METRICS, {"phase": phase, "step": step, "values": values}, share, ends_the_run=ends_the_run)
 
-    def _add(self, kind: str, body: Mapping[str, Any], share: float = 1.0) -> None:
+    def _add(self, kind: str, body: Mapping[str, Any], share: float = 1.0, *, ends_the_run: bool = False) -> None:
         if (sender := self._sender) is None:
             return
         try:
@@ -138,6 +147,10 @@ class Tracker:
                 sender.wake()
                 return
             reason = "too much waits for MLflow already"
+        except DiskFull as error:
+            if ends_the_run:
+                raise
+            reason = str(error)
         except OSError as error:
             reason = str(error)
         if not self._is_full:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 
 from configs.schema import RunConfig
 from evaluators.guard.cases import HackCases
@@ -40,6 +41,7 @@ def open_pipeline(
         config.evaluator.remeasure_best,
         roles.looks_on_cpu,
         known,
+        Path(roles.store),
     )
 
 

@@ -15,6 +15,7 @@ from evaluators.tasks import profile_of, program_source
 from evaluators.tasks.loader import TaskVariants
 from evaluators.tasks.records import Variant
 from learners.policy import PolicyError, load_tokenizer, make_policy
+from learners.room import telling_full_disk
 from orchestration.step.teachers import file_teachers
 from prompts.comparison import Shown, compare
 from prompts.mistakes import mistakes_in
@@ -45,7 +46,8 @@ def prepare_policy(config: RunConfig, tasks: Sequence[Task], folder: Path) -> st
     if not (folder / "model.safetensors").is_file():
         partial = folder.with_name(folder.name + ".partial")
         shutil.rmtree(partial, ignore_errors=True)
-        make_policy(partial, corpus(tasks, config), config.policy.scratch, config.policy.max_length, config.seed)
+        with telling_full_disk(partial.parent):
+            make_policy(partial, corpus(tasks, config), config.policy.scratch, config.policy.max_length, config.seed)
         shutil.rmtree(folder, ignore_errors=True)
         partial.replace(folder)
     return str(folder)

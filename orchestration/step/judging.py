@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from actors.evaluation import BuildRequest, EvaluationRequest
@@ -18,11 +19,15 @@ from evaluators.compile.hints import needs_build
 from evaluators.failures import EVICTED, MOST_EVICTIONS, Unbuilt
 from evaluators.records import Candidate, Outcome, Task, Verdict
 from evaluators.timing.new_best import combined, needs_another
+from learners.room import check_room, tells_of_full
 from orchestration.step.gathering import Gathering
 from orchestration.step.known import RunVerdicts
 from orchestration.step.review import Reviewer
 
 _log = logging.getLogger(__name__)
+
+_ROOM_BYTES = 16 << 20
+"""What a store must have room for: a few extensions."""
 
 Key = tuple[str, str]
 """A candidate's digest and the preset at which it is judged."""
@@ -34,6 +39,8 @@ class Judging:
     `known`: the verdicts of the run so far. `builders_look`: builders look at every candidate, also at those that
     compile nothing, since evaluators have to wait for their turn. `cpu_look`: they look at every candidate on a CPU
     before. `remeasure_best`: how often at most a candidate is evaluated again that seems the fastest of its task.
+    `store`: the folder in which builders and evaluators write. If it is full, no candidate could be judged, and what is
+    called here raises DiskFull.
     """
 
     def __init__(
@@ -47,7 +54,9 @@ class Judging:
         cpu_look: bool = False,
         remeasure_best: int = 0,
         known: RunVerdicts | None = None,
+        store: Path | None = None,
     ) -> None:
+        self._store = store
         self._tasks = {task.id: task for task in tasks}
         self.builders, self.evaluators, self.reviewer = builders, evaluators, reviewer
         self.known = known or RunVerdicts()
@@ -125,6 +134,7 @@ class Judging:
         if has_failed(outcome):
             outcome = _infra_verdict(request, str(outcome.error))
         if isinstance(outcome, Verdict):
+            self._check_room(outcome)
             self._settle(request, outcome)
             return
         evaluation = EvaluationRequest(
@@ -158,7 +168,12 @@ class Judging:
             self._build_more(request, outcome)
             return
         verdict = _infra_verdict(request, str(outcome.error)) if has_failed(outcome) else outcome
+        self._check_room(verdict)
         self._settle(request, verdict)
+
+    def _check_room(self, verdict: Verdict) -> None:
+        if verdict.outcome is Outcome.INFRA and self._store is not None and tells_of_full(verdict.message):
+            check_room(self._store, _ROOM_BYTES)
 
     def _settle(self, request: BuildRequest | EvaluationRequest, verdict: Verdict) -> None:
         """Hands a fresh verdict to the reviewer, unless the candidate has to be evaluated again first.

@@ -11,6 +11,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any, TypeVar
 
 from actors.generation import GenerationRequest
@@ -39,7 +40,7 @@ class Pipeline:
     """Moves prompts through the rollout engines of a run, and the candidates in the responses through `judging`.
 
     No group is sampled while `max_backlog` candidates wait for their verdicts. `on_progress` gets the rates of the
-    oldest step. `turns`: whose turn it is on GPUs that roles share. `cpu_look`, `remeasure_best`, `known`: see
+    oldest step. `turns`: whose turn it is on GPUs that roles share. `cpu_look`, `remeasure_best`, `known`, `store`: see
     `Judging`.
     """
 
@@ -56,6 +57,7 @@ class Pipeline:
         remeasure_best: int = 0,
         cpu_look: bool = False,
         known: RunVerdicts | None = None,
+        store: Path | None = None,
     ) -> None:
         builders_look = turns is not None and turns.evaluators_wait
         self.judging = Judging(
@@ -67,6 +69,7 @@ class Pipeline:
             cpu_look=cpu_look,
             remeasure_best=remeasure_best,
             known=known,
+            store=store,
         )
         self.engines = engines
         self.rollout = rollout

@@ -1,6 +1,14 @@
 """`warpsmith run --dry-run` through its front door. Real runs are tested in tests/orchestration/test_run.py."""
 
+import errno
+import os
 from pathlib import Path
+
+import pytest
+
+from learners.patience import StorageDown
+from learners.room import DiskFull
+from orchestration.run.errors import LeaseLost
 
 
 def test_dry_run_prints_the_plan_and_writes_nothing(warpsmith, tmp_path: Path) -> None:
@@ -26,3 +34,30 @@ def test_auto_stands_for_the_architecture_of_the_machine(warpsmith) -> None:
     assert done.exit_code == 0, done.output
     assert "24 tasks on auto" not in done.stdout
     assert "24 tasks on " in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (DiskFull("/runs/demo: No space left on device"), "/runs/demo: No space left on device; the same command"),
+        (
+            OSError(errno.EDQUOT, os.strerror(errno.EDQUOT), "/absent/store/hacks.parquet"),
+            "/absent/store: Disk quota exceeded (",
+        ),
+        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), "/runs/local: No space left on device ("),
+        (StorageDown("s3://runs/demo: cannot read state.json"), "s3://runs/demo: cannot read state.json; the same"),
+        (LeaseLost("s3://runs/demo: process 1 on a is running in it"), "process 1 on a is running in it\n"),
+    ],
+)
+def test_a_run_that_its_file_system_stops_ends_with_one_line(
+    warpsmith, monkeypatch: pytest.MonkeyPatch, error: Exception, line: str
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("orchestration.driver.run", fail)
+    done = warpsmith("run", "local")
+    assert done.exit_code == 1
+    assert line in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert ("goes on after the last committed step" in done.stderr) == (not isinstance(error, LeaseLost))

@@ -8,7 +8,9 @@ import pytest
 from mlflow import MlflowClient
 
 from configs.schema import RunConfig, TrackingConfig
+from learners.room import DiskFull
 from orchestration.run.directory import RunDirectory
+from orchestration.run.spool import Spool
 from orchestration.run.tracking import Tracker
 
 
@@ -108,6 +110,21 @@ def test_system_metrics_are_on_the_parent_run(config, client, run, monkeypatch):
             if parent and "system/cpu_utilization_percentage" in client.get_run(parent).data.metrics:
                 break
     assert "system/cpu_utilization_percentage" in client.get_run(tracker.ids["parent"]).data.metrics
+
+
+def test_a_full_disk_under_the_records_ends_the_run_at_a_metric_and_nowhere_else(config, client, run, monkeypatch):
+    tracker = Tracker(config, run)
+
+    def full(*_):
+        raise DiskFull("no room")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Spool, "add", full)
+        tracker._log_system_metrics({"system/memory": 1.0})  # from a thread of its own
+        with pytest.raises(DiskFull):
+            tracker.log_metrics("1-sft", {"loss": 1.0}, 1)
+    tracker.close("FAILED")
+    assert [run.info.status for run in runs_of(client, tracker)] == ["FAILED"]
 
 
 def test_a_disabled_tracker_does_nothing(tmp_path, run):

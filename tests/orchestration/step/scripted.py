@@ -1,6 +1,7 @@
 """Stand-ins for rollout engines, builders and evaluators: actors that answer from a script."""
 
 import asyncio
+import errno
 import os
 import time
 from collections.abc import Callable
@@ -85,7 +86,7 @@ def builder_class() -> Any:
         def prepare(self, request: Any) -> BuildError:
             self.asked += 1
             if self.asked == 1:
-                raise OSError("no space left on device")
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             time.sleep(self.seconds)
             return BuildError("compile", "no such function")
 

@@ -4,6 +4,8 @@ The rollout engine is a scripted actor: the samples of a real policy would prove
 minute to start.
 """
 
+import errno
+import os
 import threading
 import time
 from collections import Counter
@@ -23,6 +25,7 @@ from evaluators.guard.cases import HackCases, Status
 from evaluators.records import Candidate, Outcome, Verdict
 from evaluators.tasks import program_source
 from learners.records import Rollout
+from learners.room import DiskFull
 from orchestration.fleet.turns import Turns
 from orchestration.step.gathering import Gathering
 from orchestration.step.pipeline import Pipeline
@@ -62,11 +65,12 @@ def evaluators(local_ray: None, tmp_path_factory: pytest.TempPathFactory) -> Ite
 def make_pipeline(evaluators: ActorPool, tmp_path: Path) -> Iterator[Callable[..., Pipeline]]:
     pools = []
 
-    def make(script: Script, **options: Any) -> Pipeline:
+    def make(script: Script, store: Path | None = None, **options: Any) -> Pipeline:
         engines = ActorPool("rollout", lambda _: Engine.remote(script), 1, **{"timeout": 30.0, **options})
         builders = ActorPool("builder", lambda _: Builder.remote(fails=True), 1, timeout=30.0)
         pools.extend([engines, builders])
-        return Pipeline([SOFTMAX, GELU, TRIANGULAR], engines, builders, evaluators, RolloutConfig(), reviewer(tmp_path))
+        tasks, judge = [SOFTMAX, GELU, TRIANGULAR], reviewer(tmp_path)
+        return Pipeline(tasks, engines, builders, evaluators, RolloutConfig(), judge, store=store)
 
     yield make
     for pool in pools:
@@ -187,12 +191,26 @@ def test_no_group_is_sampled_while_too_many_candidates_wait_to_be_judged(
     assert result.metrics["pipeline_seconds"] > 2.0  # at least four builds come before the third group
 
 
-def test_our_own_failure_is_not_kept_as_the_candidates_verdict(make_pipeline: Callable[..., Pipeline]) -> None:
-    pipeline = make_pipeline({})
+def test_a_full_store_ends_the_step_instead_of_judging_nothing(
+    make_pipeline: Callable[..., Pipeline], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    pipeline = make_pipeline({}, store=tmp_path)
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(DiskFull, match=f"{tmp_path}: No space left on device"):
+        pipeline.evaluate([Candidate.propose(SOFTMAX.id, compiling(0), "test")], "fast")
+
+
+def test_our_own_failure_is_not_kept_as_the_candidates_verdict(
+    make_pipeline: Callable[..., Pipeline], tmp_path: Path
+) -> None:
+    pipeline = make_pipeline({}, store=tmp_path)  # a builder without room for a moment
     candidate = Candidate.propose(SOFTMAX.id, compiling(0), "test")
     first = pipeline.evaluate([candidate], "fast")[candidate.digest]
     assert first.outcome is Outcome.INFRA
-    assert "no space left" in first.message
+    assert "No space left" in first.message
     assert pipeline.judging.known.get(candidate.digest, "fast") is None
     second = pipeline.evaluate([candidate], "fast")[candidate.digest]
     assert second.outcome is Outcome.BUILD_ERROR
