@@ -46,7 +46,8 @@ COMMON = (
     "sft.successes=6",
     "assessment.samples=16",
     "checkpoint_every=10",
-    "keep_checkpoints=1",
+    "keep_last=0",
+    "keep_best=0",
 )
 # Exemplars of all kinds, so that the prompts of both runs look like those of the fine-tuning.
 SFT = (

@@ -48,7 +48,8 @@ SETTINGS = (
     "tracking.enabled=false",
     "tasks.held_out.share=0",
     "checkpoint_every=100000",
-    "keep_checkpoints=1",
+    "keep_last=0",
+    "keep_best=0",
     "evaluator.baselines=[eager]",
 )
 """Settings of every measurement of learning alone."""

@@ -24,7 +24,8 @@ PACKAGE = Path(__file__).resolve().parent
 CHANGEABLE: Mapping[str, str] = {
     "root": "the run directory may have been moved",
     "checkpoint_every": "when state is saved, not its content",
-    "keep_checkpoints": "only how many old checkpoints are kept",
+    "keep_last": "only how many old checkpoints are kept",
+    "keep_best": "only how many old checkpoints are kept",
     "drain_seconds": "when the process ends",
     "schedule.cycles": "more cycles extend the run",
     "sft.epochs": "more epochs extend the phase",

@@ -14,6 +14,7 @@ _DRAW, _REFILL = "contrastive_rl.draw", "contrastive_rl.refill"
 _LOSS_MEAN, _SCALE = "contrastive_rl.loss_mean", "contrastive_rl.scale_advantages"
 _WORTH = "reward.worth"
 _NORMALISER = "contrastive_rl.normaliser"
+_KEEP = "keep_checkpoints"
 
 _WORTHS: Mapping[str, Mapping[str, Any]] = {
     "speedup": {
@@ -60,6 +61,7 @@ _USE: Mapping[str, str] = {
     "reward.copies": "reward.worth=gain",
     "reward.beat_exemplars": "reward.worth=beat_shown",
     "contrastive_rl.hide_best": "reward.worth=beat_shown",
+    _KEEP: "keep_last, which does not count the committed checkpoint (one less), and keep_best",
     _REFILL: "contrastive_rl.draw=replace",
     _SCALE: "contrastive_rl.loss_mean=constant",
 }
@@ -102,6 +104,8 @@ def translate(settings: dict[str, Any]) -> list[Loss]:
     ]
     if "contrastive_rl" in settings and not _has(settings, _NORMALISER):
         _put(settings, _NORMALISER, "signal")  # before there was a choice, groups without a signal left the loss
+    if isinstance(kept := old.get(_KEEP), int):
+        _put(settings, "keep_last", max(kept - 1, 0))
     return [*losses, *_translate_worth(settings, old), *_translate_draw(settings, old), *_check_scale(settings, old)]
 
 
@@ -163,8 +167,10 @@ def _pop(settings: dict[str, Any], key: str) -> Any:
 
 
 def _put(settings: dict[str, Any], key: str, value: Any) -> None:
-    section, last = key.split(".")
-    settings.setdefault(section, {})[last] = value
+    *sections, last = key.split(".")
+    for section in sections:
+        settings = settings.setdefault(section, {})
+    settings[last] = value
 
 
 def _yaml(value: Any) -> str:

@@ -298,7 +298,9 @@ class RunConfig:
     seed: int = bounded(0, 0)  # of all random draws
     root: str = "runs"  # folder of runs, on any file system that pyarrow knows: a path, s3://..., gs://...
     checkpoint_every: int = bounded(5, 1)  # steps of contrastive RL; every phase ends with a checkpoint, too
-    keep_checkpoints: int = bounded(2, 1)  # newest checkpoints to keep
+    keep_last: int = bounded(1, 0)  # newest checkpoints that stay besides the committed one, with their buffers
+    # Checkpoints at the ends of phases that stay since their policies are the best (docs/guides/runs.md).
+    keep_best: int = bounded(1, 0)
     drain_seconds: float = bounded(60.0, 0.0)  # after SIGTERM, for the step under way and its commit
     tasks: TasksConfig = field(default_factory=TasksConfig)
     policy: PolicyConfig = field(default_factory=PolicyConfig)

@@ -28,6 +28,7 @@ from orchestration.run.commits import Commits, Snapshot
 from orchestration.run.directory import RunDirectory
 from orchestration.run.errors import RunDirectoryError
 from orchestration.run.interrupt import Drain, EarlyEnd
+from orchestration.run.retention import Retention
 from orchestration.run.snapshots import EXPORT
 from orchestration.run.state import (
     RunState,
@@ -75,7 +76,7 @@ class Session:
             make_teachers(config)
         try:
             self.run = RunDirectory(config.root, config.name, patience=Patience(config.storage.patience))
-            self.commits = Commits(self.run, self._resumable(), config.keep_checkpoints)
+            self.commits = Commits(self.run, self._resumable(), Retention(config.keep_last, config.keep_best))
             self.tasks = self._run_tasks(named)
         except (StorageDown, DiskFull):
             raise
@@ -111,7 +112,7 @@ class Session:
             self._begin_directory()
             completed = state.extra.get("completed", ())
             self.tracker = stack.enter_context(Tracker(self.config, self.run, state.tracking, completed))
-            keep = self.config.keep_checkpoints
+            keep = Retention(self.config.keep_last, self.config.keep_best)
             self.commits = Commits(self.run, state, keep, lambda: self.tracker.ids)
             self.commits.write()  # before the config: a longer schedule is recognised by comparing with the old one
             self.run.write_config(self.config)
@@ -217,7 +218,7 @@ class Session:
         self.run.metrics.write(f"assess/{stage}", 0, metrics)
         named = {f"assess/{name}": value for name, value in metrics.items()}
         self.tracker.log_metrics(None, named, self.roles.version)
-        self.commits.record_assessment(stage)
+        self.commits.record_assessment(stage, metrics)
         self.progress.assessed(stage, metrics)
 
     def send_rest_of_tracking(self) -> None:

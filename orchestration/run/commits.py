@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from orchestration.run.directory import RunDirectory
+from orchestration.run.retention import SCORES, Retention, best, scored
 from orchestration.run.state import RunState, split_phase_key
 
 
@@ -26,9 +27,10 @@ class Commits:
     """Reads and replaces the state of one run."""
 
     def __init__(
-        self, run: RunDirectory, state: RunState, keep: int, tracking_ids: Callable[[], Mapping[str, Any]] = dict
+        self, run: RunDirectory, state: RunState, keep: Retention, tracking_ids: Callable[[], Mapping[str, Any]] = dict
     ) -> None:
-        """`keep`: checkpoints and buffers that stay beside the current ones. `tracking_ids`: MLflow's, for a resume."""
+        """`keep`: which checkpoints and buffers stay beside the committed ones. `tracking_ids`: MLflow's, for a
+        resume."""
         self.state = state
         self._run, self._keep, self._tracking_ids = run, keep, tracking_ids
 
@@ -61,9 +63,12 @@ class Commits:
         """Commits the end of a phase after `steps` steps."""
         self._write(_with_entry(self._after(key, steps, memory, snapshot), "completed", key))
 
-    def record_assessment(self, stage: str) -> None:
-        """Commits that a stage was measured."""
-        self._write(_with_entry(self.state, "assessed", stage))
+    def record_assessment(self, stage: str, metrics: Mapping[str, float] | None = None) -> None:
+        """Commits that a stage was measured; with the `metrics` of a policy, also how good its checkpoint is."""
+        state = _with_entry(self.state, "assessed", stage)
+        if scores := scored(state, stage, metrics or {}):
+            state = replace(state, extra={**state.extra, SCORES: scores})
+        self._write(state)
 
     def finish(self) -> None:
         """Commits the end of the run."""
@@ -89,8 +94,14 @@ class Commits:
     def _write(self, state: RunState) -> None:
         self.state = replace(state, tracking=self._tracking_ids())
         self._run.write_state(self.state)
-        self._run.checkpoints.prune(self._keep, protect=[self.state.checkpoint])
-        self._run.buffers.prune(self._keep, protect=[self.state.buffer])
+        self._prune()
+
+    def _prune(self) -> None:
+        """Removes what nothing needs any more. Only now: the new state is durable, and points to none of it."""
+        checkpoints, last = self._run.checkpoints, self._keep.last
+        rows = best(self.state, self._keep.best, checkpoints.paths()) if SCORES in self.state.extra else []
+        checkpoints.prune(last, self.state.checkpoint, [row["checkpoint"] for row in rows])
+        self._run.buffers.prune(last, self.state.buffer, [row["buffer"] for row in rows if row["buffer"]])
 
 
 def _with_entry(state: RunState, name: str, entry: str) -> RunState:

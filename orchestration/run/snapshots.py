@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from evaluators.records import digest_of
 from learners.checkpoint_files import CheckpointFolder, WrittenFile, describe
 from orchestration.run.errors import RunDirectoryError
+from orchestration.run.retention import outdated
 from orchestration.run.storage import Storage, parquet_bytes
 
 EXPORT = "policy"
@@ -52,10 +53,10 @@ class BufferSnapshots:
             )
         return pq.read_table(pa.BufferReader(self._storage.read(path)))
 
-    def prune(self, keep: int, protect: Sequence[str | None] = ()) -> None:
-        """Removes all snapshots except the newest `keep` and those in `protect`."""
+    def prune(self, last: int, committed: str | None, besides: Collection[str] = ()) -> None:
+        """Removes all snapshots but the committed one, the newest `last` others, and those in `besides`."""
         paths = sorted(self._storage.files("buffer", ".parquet"), key=self._storage.modified)
-        for path in _outdated(paths, keep, protect):
+        for path in outdated(paths, last, committed, besides):
             self._storage.delete(path)
 
 
@@ -154,15 +155,10 @@ class Checkpoints:
         """The relative paths of the published checkpoints, oldest first."""
         return sorted(self._storage.folders("checkpoints"), key=self._storage.modified)
 
-    def prune(self, keep: int, protect: Sequence[str | None] = ()) -> list[str]:
-        """Removes all checkpoints except the newest `keep` and those in `protect`. Returns the removed paths."""
-        removed = _outdated(self.paths(), keep, protect)
+    def prune(self, last: int, committed: str | None, besides: Collection[str] = ()) -> list[str]:
+        """Removes all checkpoints but the committed one, the newest `last` others, and those in `besides`. Returns the
+        removed paths."""
+        removed = outdated(self.paths(), last, committed, besides)
         for path in removed:
             self._storage.delete(path)
         return removed
-
-
-def _outdated(paths: Sequence[str], keep: int, protect: Sequence[str | None]) -> list[str]:
-    """Of paths ordered from old to new, those that are neither among the newest `keep` nor in `protect`."""
-    newest = paths[-keep:] if keep else []
-    return [path for path in paths if path not in newest and path not in protect]

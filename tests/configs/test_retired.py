@@ -147,3 +147,12 @@ def test_published_configurations_can_be_read(path: Path) -> None:
     }
     config = parse_config(path.read_text(), str(path))
     assert (config.config.reward.worth, lost(config)) == expected[path.parent.name]
+
+
+def test_the_number_of_kept_checkpoints_counted_the_committed_one() -> None:
+    for kept, last in ((1, 0), (2, 1), (5, 4)):
+        text = yaml.safe_dump({"name": "old", "keep_checkpoints": kept})
+        config = parse_config(text, "runs/old/config.yaml")
+        assert (config.config.keep_last, config.losses) == (last, ())
+    with pytest.raises(ConfigError, match="keep_checkpoints is gone, use keep_last, which does not count"):
+        load_config("local", ["keep_checkpoints=2"])

@@ -20,6 +20,7 @@ from orchestration.phases.base import train_in_batches
 from orchestration.report.progress import Progress
 from orchestration.run.commits import Commits
 from orchestration.run.interrupt import Drain, EarlyEnd
+from orchestration.run.retention import Retention
 from orchestration.run.state import RunState, extend_schedule, record_changes
 from orchestration.setup.tasks import RunTasks
 from orchestration.step.records import Prompt, StepResult
@@ -337,7 +338,7 @@ def test_a_phase_that_was_completed_but_not_assessed_is_assessed_and_not_repeate
             return lambda *_args, **_keywords: StepResult()
 
     recorder = Recorder()
-    commits: Any = Commits(recorder, state, 1)  # type: ignore[arg-type]
+    commits: Any = Commits(recorder, state, Retention())  # type: ignore[arg-type]
     session: Any = SimpleNamespace(
         config=config,
         context=lambda: context,

@@ -72,7 +72,7 @@ def test_writing_a_checkpoint_again_leaves_the_committed_one_whole_until_then(ru
     assert content_of(run, path) == {"shard-0": b"weights", "shard-1": b"weights"}
     newer = run.checkpoints.commit(again, files)
     assert content_of(run, newer) == {"shard-0": b"newer", "shard-1": b"newer"}
-    run.checkpoints.prune(0, protect=[newer])
+    run.checkpoints.prune(0, newer)
     assert run.checkpoints.paths() == [newer]
 
 

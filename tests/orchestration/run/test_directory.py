@@ -232,7 +232,7 @@ def test_a_buffer_snapshot_keeps_its_metadata_and_is_never_overwritten(run):
     assert paths[0] != paths[1]
     assert run.buffers.read(paths[0]).schema.metadata == {b"islands": b"4"}
     third = run.buffers.write(pa.table({"score": [3.0]}), 6)
-    run.buffers.prune(keep=1, protect=[paths[0], None])
+    run.buffers.prune(1, paths[0])
     assert run.storage.files("buffer") == sorted([paths[0], third])
     with pytest.raises(RunDirectoryError, match="no such buffer snapshot"):
         run.buffers.read(paths[1])
@@ -310,5 +310,5 @@ def test_pruning_keeps_the_newest_checkpoints_and_the_protected_one(run):
         paths.append(publish(run, f"step-{step}", "x"))
         time.sleep(0.02)
     assert run.checkpoints.paths() == paths
-    assert run.checkpoints.prune(keep=2, protect=[paths[0], None]) == [paths[1]]
+    assert run.checkpoints.prune(2, paths[0]) == [paths[1]]
     assert run.checkpoints.paths() == [paths[0], *paths[2:]]

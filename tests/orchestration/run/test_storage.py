@@ -16,6 +16,7 @@ from learners.checkpoint_files import CheckpointFolder
 from learners.patience import Patience, StorageDown
 from orchestration.run.commits import Commits, Snapshot
 from orchestration.run.directory import RunDirectory
+from orchestration.run.retention import Retention
 from orchestration.run.state import RunState
 from orchestration.run.steps import StepTable
 from orchestration.run.storage import Storage
@@ -50,7 +51,7 @@ def take_steps(run: RunDirectory) -> None:
     """A short run: rows, programs, checkpoints, commits, pruning, and a resume in the middle."""
     run.write_config(RunConfig(name="demo"))
     table = StepTable[pa.Table](run.storage, "rows", ROWS, lambda rows: rows)
-    commits = Commits(run, RunState(), keep=2)
+    commits = Commits(run, RunState(), Retention(last=1))
     for step in range(5):
         table.write("1-sft", step, pa.table({"value": [float(step)]}))
         run.candidates.write("1-sft", step, [Candidate.propose("t1", f"ModelNew = {step}", "policy:1")])
