@@ -1,7 +1,8 @@
 """Keeps a second driver out of a run on a file system without locks, such as an object store.
 
 Each driver writes a claim, an object of its own, and renews it. No conditional write is needed, and no clock but the
-store's own: times are the modification times that it gives, and its present is that of one's own fresh write.
+store's own: times are the modification times that it gives, and its present is that of one's own fresh write. What is
+needed is that a listing shows every write that ended before it, as those of S3, GCS and their like do.
 
 Who may hold: a claim becomes the holder's only after a listing, made after the claim was written, that shows no other
 living claim. Of two drivers the one whose claim was written later lists later and sees the other, so both never hold.

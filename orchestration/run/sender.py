@@ -82,6 +82,12 @@ class Sender:
             )  # fmt: skip
         return left
 
+    def abandon(self) -> None:
+        """Sends nothing more, but for a call that is under way. Returns at once; what waits stays."""
+        self._abandoned.set()
+        self._closing.set()
+        self._news.set()
+
     def _work(self) -> None:
         is_ready, failures, last_failures = False, 0, 0
         while not self._abandoned.is_set():

@@ -26,7 +26,11 @@ _OF_OTHERS = ("store", "policy")
 def sweep(storage: Storage, committed: str | None) -> list[str]:
     """Removes partial files, and checkpoints that were not finished; returns their relative paths. `committed`: the
     checkpoint that the state points to, which stays whatever it looks like. Raises OSError."""
-    removed = _sweep_remote(storage, committed) if storage.local_path is None else _sweep_local(storage.local_path)
+    local = storage.local_path
+    if local is None:
+        removed = _sweep_remote(storage, committed)
+    else:
+        removed = storage.patience("remove half-written files", storage, lambda: _sweep_local(local))
     if removed:
         _log.warning("%s: %d half-written files and folders of a killed process are removed", storage, len(removed))
     return removed

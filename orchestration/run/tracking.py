@@ -17,6 +17,7 @@ from typing import Any
 from configs.schema import RunConfig
 from learners.room import DiskFull
 from orchestration.run.directory import RunDirectory
+from orchestration.run.errors import LeaseLost
 from orchestration.run.mlflow_runs import Ids, MlflowRuns, run_parameters
 from orchestration.run.sender import ARTIFACTS, BEGIN, END, METRICS, PHASE_END, Sender, known_runs
 from orchestration.run.spool import Spool
@@ -47,7 +48,7 @@ class Tracker:
 
     What a method records survives a kill, and is sent by this process or by a later one. A failure to reach the server
     is logged as a warning. As a context manager, it closes with a status that tells how the block ended: FINISHED,
-    KILLED (Ctrl-C) or FAILED.
+    KILLED (Ctrl-C) or FAILED; after a LeaseLost it says nothing.
     """
 
     def __init__(
@@ -116,10 +117,19 @@ class Tracker:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self.was_stopped or (kind is not None and issubclass(kind, KeyboardInterrupt | SystemExit)):
+        if kind is not None and issubclass(kind, LeaseLost):
+            self._leave_to_another()
+        elif self.was_stopped or (kind is not None and issubclass(kind, KeyboardInterrupt | SystemExit)):
             self.close("KILLED", FLUSH_SECONDS_KILLED)
         else:
             self.close("FINISHED" if kind is None else "FAILED")
+
+    def _leave_to_another(self) -> None:
+        """Says nothing more: another process tells MLflow of this run now."""
+        if (sender := self._sender) is not None:
+            self._sender = None
+            self._monitor.close()
+            sender.abandon()
 
     def _log_system_metrics(self, metrics: Mapping[str, float]) -> None:
         """Their step is the number of seconds since the run began, which goes on after a restart."""

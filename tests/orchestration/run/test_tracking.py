@@ -10,6 +10,7 @@ from mlflow import MlflowClient
 from configs.schema import RunConfig, TrackingConfig
 from learners.room import DiskFull
 from orchestration.run.directory import RunDirectory
+from orchestration.run.errors import LeaseLost
 from orchestration.run.spool import Spool
 from orchestration.run.tracking import Tracker
 
@@ -79,6 +80,19 @@ def test_an_exception_sets_the_status_of_all_open_runs(error, status, config, cl
     with pytest.raises(error), tracker:
         raise error
     assert [run.info.status for run in runs_of(client, tracker)] == [status, status]
+
+
+def test_a_run_that_another_process_has_taken_over_stays_running(config, client, run):
+    tracker = Tracker(config, run)
+    tracker.log_metrics("1-sft", {"loss": 2.0}, step=1)
+    deadline = time.monotonic() + 60
+    while run.storage.files("tracking/spool") and time.monotonic() < deadline:
+        time.sleep(0.05)
+    with pytest.raises(LeaseLost), tracker:
+        raise LeaseLost
+    tracker.log_metrics("1-sft", {"loss": 3.0}, step=2)
+    assert [run.info.status for run in runs_of(client, tracker)] == ["RUNNING", "RUNNING"]
+    assert run.storage.files("tracking/spool") == []
 
 
 def test_a_run_that_was_stopped_is_not_finished(config, client, run):
