@@ -124,7 +124,8 @@ class Patience:
     def _tell(self, operation: str, place: object, error: OSError, now: float, *, is_told: bool) -> bool:
         """Says that an outage has begun, if neither this operation nor another one has said so."""
         with self._lock:
-            is_new, self._down_since = self._down_since is None, self._down_since or now
+            if is_new := self._down_since is None:
+                self._down_since = now
         if is_new and not is_told:
             _log.warning(
                 "%s: cannot %s: %s. The run waits for it, up to %g s (storage.patience)",

@@ -53,7 +53,7 @@ class BufferSnapshots:
             )
         return pq.read_table(pa.BufferReader(self._storage.read(path)))
 
-    def prune(self, last: int, committed: str | None, besides: Collection[str] = ()) -> None:
+    def prune(self, last: int, committed: str | None = None, besides: Collection[str] = ()) -> None:
         """Removes all snapshots but the committed one, the newest `last` others, and those in `besides`."""
         paths = sorted(self._storage.files("buffer", ".parquet"), key=self._storage.modified)
         for path in outdated(paths, last, committed, besides):
@@ -155,7 +155,7 @@ class Checkpoints:
         """The relative paths of the published checkpoints, oldest first."""
         return sorted(self._storage.folders("checkpoints"), key=self._storage.modified)
 
-    def prune(self, last: int, committed: str | None, besides: Collection[str] = ()) -> list[str]:
+    def prune(self, last: int, committed: str | None = None, besides: Collection[str] = ()) -> list[str]:
         """Removes all checkpoints but the committed one, the newest `last` others, and those in `besides`. Returns the
         removed paths."""
         removed = outdated(self.paths(), last, committed, besides)

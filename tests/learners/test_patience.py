@@ -11,6 +11,7 @@ import pyarrow.fs as pafs
 import pytest
 
 from learners.patience import Patience, StorageDown, may_pass
+from learners.room import DiskFull
 
 
 class ToldClock:
@@ -76,15 +77,20 @@ def test_what_never_works_ends_after_the_time_with_place_operation_and_time(cloc
     assert clock.now == pytest.approx(61.0)
 
 
-@pytest.mark.parametrize(
-    "number", [errno.ENOENT, errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EISDIR]
-)
+@pytest.mark.parametrize("number", [errno.ENOENT, errno.EACCES, errno.EPERM, errno.EROFS, errno.EISDIR])
 def test_what_waiting_does_not_mend_is_raised_at_once(clock: ToldClock, number: int) -> None:
     broken = Fails(1, number)
     with pytest.raises(OSError, match="broken") as raised:
         clock.patience(60.0)("read", "", broken)
     assert raised.value.errno == number
     assert (broken.calls, clock.waits) == (1, [])
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_is_told_at_once_with_its_folder(clock: ToldClock, number: int) -> None:
+    with pytest.raises(DiskFull, match=r"s3://runs/demo: .*; make room there"):
+        clock.patience(60.0)("write", "s3://runs/demo", Fails(1, number))
+    assert clock.waits == []
 
 
 def test_a_uri_that_means_nothing_is_raised_at_once(clock: ToldClock) -> None:
