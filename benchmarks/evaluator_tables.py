@@ -97,15 +97,15 @@ def _noise(rows: list[dict[str, Any]], about: list[dict[str, Any]]) -> None:
                 name,
                 f"{1e6 * seconds:.1f}" if name != "all" else "",
                 len(mine),
-                *(f"{count / len(values):.1%}" for count in beyond),
+                *(f"{count / len(values):.1%}" for count in (*beyond, sum(value > 1.10 for value in values))),
                 f"{stdev(values) if len(values) > 1 else 0:.2%}",
                 f"{covered / len(values):.0%}",
                 f"{median(row['cost']['total'] for row in mine):.2f}",
                 " ".join(f"{len([1 for row in mine if row['outcome'] == outcome])} {outcome}" for outcome in outcomes),
             ]
         )
-    columns = ["kernel", "us", "trials", "beyond 2 %", "10 %", "sd", "interval holds 1.0", "seconds", "not ok"]
-    print_table("The same program on both sides", columns, shown)
+    columns = ["kernel", "us", "trials", "beyond 2 %", "10 %", "won", "sd", "interval holds 1.0", "seconds", "not ok"]
+    print_table("The same program on both sides (won: the candidate seems more than 1.10x as fast)", columns, shown)
 
 
 def _slowdowns(rows: list[dict[str, Any]], about: list[dict[str, Any]]) -> None:
