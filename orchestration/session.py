@@ -120,8 +120,8 @@ class Session:
             stack.callback(self.roles.stop)
             self.roles.start()
             stack.enter_context(self.drain)
-            tasks, rates = self.tasks.assessed, self.progress.rates
-            self.pipeline = open_pipeline(self.config, tasks, self.roles, self.prompts, cases, self.known, rates, stack)
+            parts = self.config, self.tasks.assessed, self.roles, self.prompts, cases, self.known, self.run.set_aside
+            self.pipeline = open_pipeline(*parts, self.progress.rates, stack)
             self.restore()
             self._opened = stack.pop_all()
         return self

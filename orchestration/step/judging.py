@@ -13,16 +13,18 @@ from typing import Any
 
 from actors.evaluation import BuildRequest, EvaluationRequest
 from actors.pool import ActorPool
-from actors.pool_records import PoolExhausted, PoolFailure
+from actors.pool_records import ItemGivenUp, PoolExhausted, PoolFailure
 from evaluators.compile.hints import needs_build
 from evaluators.failures import EVICTED, MOST_EVICTIONS, Unbuilt
 from evaluators.records import Candidate, Outcome, Task, Verdict
 from evaluators.timing.new_best import combined, needs_another
+from orchestration.run.set_aside import Evidence, SetAside
 from orchestration.step.gathering import Gathering
 from orchestration.step.known import RunVerdicts
 from orchestration.step.review import Reviewer
 
 _log = logging.getLogger(__name__)
+_MOST_CHARACTERS = 2000  # of a verdict's message
 
 Key = tuple[str, str]
 """A candidate's digest and the preset at which it is judged."""
@@ -34,6 +36,7 @@ class Judging:
     `known`: the verdicts of the run so far. `builders_look`: builders look at every candidate, also at those that
     compile nothing, since evaluators have to wait for their turn. `cpu_look`: they look at every candidate on a CPU
     before. `remeasure_best`: how often at most a candidate is evaluated again that seems the fastest of its task.
+    `set_aside`: the candidates that lost too many workers, which are not tried again.
     """
 
     def __init__(
@@ -47,11 +50,18 @@ class Judging:
         cpu_look: bool = False,
         remeasure_best: int = 0,
         known: RunVerdicts | None = None,
+        set_aside: SetAside | None = None,
     ) -> None:
         self._tasks = {task.id: task for task in tasks}
         self.builders, self.evaluators, self.reviewer = builders, evaluators, reviewer
         self.known = known or RunVerdicts()
         self._builders_look, self._cpu_look, self._remeasure_best = builders_look, cpu_look, remeasure_best
+        self._evidence = set_aside or SetAside()
+        self._set_aside = {
+            (evidence.candidate, evidence.preset): _verdict_of(evidence)
+            for evidence in self._evidence.all()
+            if evidence.task in self._tasks and self._tasks[evidence.task].digest == evidence.task_digest
+        }
         self._awaited: dict[Key, list[Gathering]] = {}  # the steps that wait for each verdict
         self._measured: dict[Key, list[Verdict]] = {}  # the verdicts so far on what is evaluated again
 
@@ -68,6 +78,7 @@ class Judging:
             verdict = self.reviewer.review_again(known)
             if verdict is not known:
                 self.known.put(verdict)
+        verdict = verdict or self._set_aside.get(key)
         gathering.record_candidate(candidate, verdict)
         if verdict is not None:
             return
@@ -123,7 +134,7 @@ class Judging:
             self._build_more(request, outcome)
             return
         if has_failed(outcome):
-            outcome = _infra_verdict(request, str(outcome.error))
+            outcome = self._failure(request, outcome.error, "prepare")
         if isinstance(outcome, Verdict):
             self._settle(request, outcome)
             return
@@ -157,8 +168,18 @@ class Judging:
         if isinstance(outcome, Unbuilt):
             self._build_more(request, outcome)
             return
-        verdict = _infra_verdict(request, str(outcome.error)) if has_failed(outcome) else outcome
+        verdict = self._failure(request, outcome.error, "evaluate") if has_failed(outcome) else outcome
         self._settle(request, verdict)
+
+    def _failure(self, request: BuildRequest | EvaluationRequest, error: Exception, method: str) -> Verdict:
+        """The verdict on a candidate that a pool could not finish. One that lost too many workers is set aside."""
+        if not (isinstance(error, ItemGivenUp) and error.is_set_aside):
+            return _infra_verdict(request, str(error))
+        evidence = Evidence.of(request.task, request.candidate, request.preset, method, error)
+        self._evidence.add(evidence)
+        verdict = self._set_aside[evidence.candidate, evidence.preset] = _verdict_of(evidence)
+        _log.warning("%s: candidate %s is set aside: %s", evidence.task, evidence.candidate, evidence.reason)
+        return verdict
 
     def _settle(self, request: BuildRequest | EvaluationRequest, verdict: Verdict) -> None:
         """Hands a fresh verdict to the reviewer, unless the candidate has to be evaluated again first.
@@ -201,9 +222,16 @@ def _key(digest: str, verdict: Verdict) -> Key:
     return (digest, verdict.evaluator["preset"])
 
 
+def _verdict_of(evidence: Evidence) -> Verdict:
+    """The verdict on a candidate that is set aside."""
+    message = f"set aside, since it lost too many workers: {evidence.reason}"
+    settings = {"preset": evidence.preset, "task_digest": evidence.task_digest}
+    return Verdict(evidence.candidate, evidence.task, "", Outcome.INFRA, message[:_MOST_CHARACTERS], evaluator=settings)
+
+
 def _infra_verdict(request: BuildRequest | EvaluationRequest, message: str) -> Verdict:
     """The verdict that says that we failed to judge a candidate."""
     candidate, task_id = request.candidate.digest, request.task.id
     _log.warning("%s: candidate %s could not be judged: %s", task_id, candidate, message)
     evaluator = {"preset": request.preset}
-    return Verdict(candidate, task_id, "", Outcome.INFRA, message[:2000], evaluator=evaluator)
+    return Verdict(candidate, task_id, "", Outcome.INFRA, message[:_MOST_CHARACTERS], evaluator=evaluator)

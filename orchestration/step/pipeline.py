@@ -21,6 +21,7 @@ from evaluators.records import Candidate, Task, Verdict
 from learners.records import Rollout
 from orchestration.fleet.placement import EVALUATOR
 from orchestration.fleet.turns import Turns
+from orchestration.run.set_aside import SetAside
 from orchestration.step.gathering import Gathering
 from orchestration.step.judging import Judging, has_failed
 from orchestration.step.known import RunVerdicts
@@ -39,8 +40,8 @@ class Pipeline:
     """Moves prompts through the rollout engines of a run, and the candidates in the responses through `judging`.
 
     No group is sampled while `max_backlog` candidates wait for their verdicts. `on_progress` gets the rates of the
-    oldest step. `turns`: whose turn it is on GPUs that roles share. `cpu_look`, `remeasure_best`, `known`: see
-    `Judging`.
+    oldest step. `turns`: whose turn it is on GPUs that roles share. `cpu_look`, `remeasure_best`, `known`, `set_aside`:
+    see `Judging`.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Pipeline:
         remeasure_best: int = 0,
         cpu_look: bool = False,
         known: RunVerdicts | None = None,
+        set_aside: SetAside | None = None,
     ) -> None:
         builders_look = turns is not None and turns.evaluators_wait
         self.judging = Judging(
@@ -67,6 +69,7 @@ class Pipeline:
             cpu_look=cpu_look,
             remeasure_best=remeasure_best,
             known=known,
+            set_aside=set_aside,
         )
         self.engines = engines
         self.rollout = rollout
