@@ -17,6 +17,7 @@ from ray.exceptions import GetTimeoutError, RayError
 
 from actors.calls import whereabouts
 from actors.pool_manager import Manager, one_line
+from actors.pool_restarts import STEADY_SECONDS, pause_before_start
 
 _log = logging.getLogger(__name__)
 HEARTBEAT_SECONDS = 30.0
@@ -60,8 +61,8 @@ class Members:
     """`size` actors made by `factory(index)`; a dead or silent one is replaced by another in its place.
 
     A new actor has `start_timeout` seconds to answer its first ping, and `probe_timeout` seconds for a later probe. A
-    place whose actor failed to start `max_failed_starts` times in a row is given up.
-    `on_restart` prepares a restarted actor and must
+    place whose actor failed to start `max_failed_starts` times in a row is given up. A place whose actors are lost soon
+    after their start waits before the next (`actors.pool_restarts`). `on_restart` prepares a restarted actor and must
     bound its own waits. If it raises a RayError, the actor counts as lost. Any other exception is no fault of the
     actor, which waits for the hook's next call: `check` raises the exception, each time. `is_idle`: whether an actor
     has nothing to do. `clock`: the monotonic one.
@@ -201,9 +202,9 @@ class Members:
         """Kills an actor and starts another in its place, or gives the place up."""
         member, now = self._members[actor], self._clock()
         failed_starts = member.failed_starts + 1 if start_failed else 0
-        was_early = member.ready_since is None or now - member.ready_since < 60.0
+        was_early = member.ready_since is None or now - member.ready_since < STEADY_SECONDS
         early_losses = member.early_losses + 1 if was_early else 0
-        given_up, pause = failed_starts >= self._max_failed_starts, 0.0
+        given_up, pause = failed_starts >= self._max_failed_starts, pause_before_start(early_losses)
         then = f"starting another{f' in {pause:.1f} s' if pause else ''}"
         then = f"given up after {failed_starts} failed starts" if given_up else then
         _log.warning("pool %s: actor %d is lost (%s); %s", self._name, member.index, reason, then)

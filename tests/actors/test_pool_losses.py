@@ -10,7 +10,7 @@ import pytest
 import ray
 from ray.exceptions import ActorDiedError, TaskCancelledError
 
-from actors import pool_queue
+from actors import pool_members, pool_queue
 from actors.pool import ActorPool
 from actors.pool_losses import ALL_DIED, DEAD_BEFORE, NODE_LEFT, RAY_FAILED, Blame
 from actors.pool_queue import LOSSES_TO_ONE, SETTLE_SECONDS, WorkQueue
@@ -49,6 +49,7 @@ Worker = worker_class()
 @pytest.fixture
 def make_pool(local_ray: None, monkeypatch: pytest.MonkeyPatch) -> Iterator:
     monkeypatch.setattr(pool_queue, "SETTLE_SECONDS", 0.3)
+    monkeypatch.setattr(pool_members, "pause_before_start", lambda losses: 0.0)
     pools = []
 
     def make(size: int, **options: Any) -> ActorPool:

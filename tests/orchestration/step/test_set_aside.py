@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import ray
 
-from actors import pool_queue
+from actors import pool_members, pool_queue
 from actors.pool import ActorPool
 from actors.pool_records import ItemGivenUp
 from configs.schema import GuardConfig, RolloutConfig
@@ -83,6 +83,7 @@ class Window:
 @pytest.fixture
 def window(local_ray: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Window]]:
     monkeypatch.setattr(pool_queue, "SETTLE_SECONDS", 0.2)
+    monkeypatch.setattr(pool_members, "pause_before_start", lambda losses: 0.0)
     pools: list[ActorPool] = []
     yield lambda **options: Window(tmp_path, pools, **options)
     for pool in pools:
