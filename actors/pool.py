@@ -24,6 +24,7 @@ from actors.pool_members import Members
 from actors.pool_queue import Work, WorkQueue
 from actors.pool_records import Loss, PoolExhausted, PoolFailure
 from actors.pool_waits import WaitNotices
+from configs.waits import STARTS
 
 _POLL_SECONDS = 1.0
 _DESCRIBED = 8  # items
@@ -51,7 +52,7 @@ class ActorPool:
         max_retries: int = 2,
         start_timeout: float = 600.0,
         probe_timeout: float = 10.0,
-        max_failed_starts: int = 3,
+        max_failed_starts: int = STARTS,
         on_restart: Callable[[ActorHandle[Any]], Any] | None = None,
         affinity: Callable[[Any], Hashable] = lambda _: None,
         control_group: str = "",

@@ -26,6 +26,7 @@ CHANGEABLE: Mapping[str, str] = {
     "checkpoint_every": "when state is saved, not its content",
     "keep_checkpoints": "only how many old checkpoints are kept",
     "drain_seconds": "when the process ends",
+    "stall_minutes": "patience only",
     "schedule.cycles": "more cycles extend the run",
     "sft.epochs": "more epochs extend the phase",
     "sft.endpoint.concurrency": "speed only",

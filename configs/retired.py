@@ -102,6 +102,7 @@ def translate(settings: dict[str, Any]) -> list[Loss]:
     ]
     if "contrastive_rl" in settings and not _has(settings, _NORMALISER):
         _put(settings, _NORMALISER, "signal")  # before there was a choice, groups without a signal left the loss
+    settings.setdefault("stall_minutes", 0.0)  # there was no such bound, and time-outs may be longer than the default
     return [*losses, *_translate_worth(settings, old), *_translate_draw(settings, old), *_check_scale(settings, old)]
 
 

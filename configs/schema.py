@@ -287,6 +287,10 @@ class RunConfig:
     root: str = "runs"  # folder of runs, on any file system that pyarrow knows: a path, s3://..., gs://...
     checkpoint_every: int = bounded(5, 1)  # steps of contrastive RL; every phase ends with a checkpoint, too
     keep_checkpoints: int = bounded(2, 1)  # newest checkpoints to keep
+    # Minutes in which nothing moves (no item of a pool ends, no call of the learner, no row is stored, no teacher
+    # answers), after which the run says what every role waits for, and ends with exit code 3. 0: never. Not shorter
+    # than the longest call that the other keys allow (docs/guides/runs.md).
+    stall_minutes: float = bounded(60.0, 0.0)
     drain_seconds: float = bounded(60.0, 0.0)  # after SIGTERM, for the step under way and its commit
     tasks: TasksConfig = field(default_factory=TasksConfig)
     policy: PolicyConfig = field(default_factory=PolicyConfig)

@@ -36,6 +36,7 @@ from orchestration.run.state import (
     split_phase_key,
 )
 from orchestration.run.tracking import Tracker, has_rest, send_rest
+from orchestration.run.watchdog import Watchdog
 from orchestration.setup.earlier_verdicts import check_verdicts_of
 from orchestration.setup.pipeline import open_pipeline
 from orchestration.setup.policy import check_policy, prepare_policy
@@ -117,6 +118,7 @@ class Session:
             cases = HackCases(Path(self.roles.store) / "hacks.parquet")
             self.known = RunVerdicts(self.run.verdicts)
             self.archive = Archive(self.config, self.run, cases, self.prompts, self.known)
+            stack.enter_context(Watchdog(60.0 * self.config.stall_minutes, self._moves, self._waits))
             stack.callback(self.roles.stop)
             self.roles.start()
             stack.enter_context(self.drain)
@@ -143,6 +145,16 @@ class Session:
     ) -> None:
         self.tracker.was_stopped = self.drain.requested and not self.commits.state.finished
         self._opened.__exit__(kind, error, trace)
+
+    def _moves(self) -> tuple[object, ...]:
+        """Something that differs from before whenever anything in the run has moved. For any thread."""
+        pipeline = getattr(self, "pipeline", None)
+        return (*self.roles.moves(), *self.run.moves(), pipeline and pipeline.judging.delivered)
+
+    def _waits(self) -> list[str]:
+        """What each role waits for, in words. For any thread."""
+        pipeline = getattr(self, "pipeline", None)
+        return [*self.roles.describe(), *([f"pipeline: {pipeline.describe()}"] if pipeline else [])]
 
     def _empty_buffer(self) -> ExemplarBuffer:
         config = self.config

@@ -100,6 +100,13 @@ class RunDirectory:
         """What teachers' endpoints have answered so far."""
         return Answers(self.local_folder / answers.NAME, None if self.local_path else self.storage)
 
+    def moves(self) -> tuple[int, ...]:
+        """Something that differs from before whenever rows of a step were written, or an answer of a teacher. For any
+        thread."""
+        path = self.local_folder / answers.NAME
+        answered = path.stat().st_size if path.is_file() else 0
+        return (answered, *(table.writes for table in (self.samples, self.candidates, self.verdicts, self.metrics)))
+
     def exists(self) -> bool:
         """Whether a run has been started here."""
         return self.storage.is_file("config.yaml") or self.storage.is_file("state.json")

@@ -63,6 +63,8 @@ class Judging:
             if evidence.task in self._tasks and self._tasks[evidence.task].digest == evidence.task_digest
         }
         self._awaited: dict[Key, list[Gathering]] = {}  # the steps that wait for each verdict
+        self.delivered = 0
+        """Verdicts that were reached so far."""
         self._measured: dict[Key, list[Verdict]] = {}  # the verdicts so far on what is evaluated again
 
     @property
@@ -207,6 +209,7 @@ class Judging:
         """Gives a reviewed verdict to all steps that wait for it."""
         key = _key(candidate.digest, verdict)
         self.known.put(verdict)
+        self.delivered += 1
         for gathering in self._awaited.pop(key, ()):
             gathering.record_verdict(verdict)
 

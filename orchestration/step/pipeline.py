@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from actors.generation import GenerationRequest
@@ -22,6 +20,7 @@ from learners.records import Rollout
 from orchestration.fleet.placement import EVALUATOR
 from orchestration.fleet.turns import Turns
 from orchestration.run.set_aside import SetAside
+from orchestration.step.background import in_background
 from orchestration.step.gathering import Gathering
 from orchestration.step.judging import Judging, has_failed
 from orchestration.step.known import RunVerdicts
@@ -149,15 +148,7 @@ class Pipeline:
         """The result of a long call. If a step is under way, it goes on, and the call runs in a thread of its own."""
         if not self._under_way:
             return call(*arguments)
-        called: Future[Result] = Future()
-
-        def run() -> None:
-            try:
-                called.set_result(call(*arguments))
-            except BaseException as error:  # noqa: BLE001 - raised in the thread that waits for it
-                called.set_exception(error)
-
-        threading.Thread(target=run, name="meanwhile", daemon=True).start()
+        called = in_background("meanwhile", call, *arguments)
         self.pump_until(called.done)
         return called.result()
 
@@ -175,6 +166,11 @@ class Pipeline:
         """Goes on with all steps under way until `done()`."""
         while not done():
             self.pump()
+
+    def describe(self) -> str:
+        """What the steps under way wait for, in words. It may be called from another thread."""
+        steps = [gathering.describe() for gathering in list(self._under_way)]
+        return "; ".join(steps) or "no step is under way"
 
     def forget(self) -> None:
         """Gives up all steps under way: nobody will ask for them."""
