@@ -13,7 +13,7 @@ from typing import Any
 
 import ray
 from ray.actor import ActorHandle
-from ray.exceptions import RayError
+from ray.exceptions import ActorUnavailableError, RayError
 
 from actors.calls import Call, Raised
 from actors.pool_broadcasts import Broadcast, Broadcasts
@@ -285,7 +285,8 @@ class ActorPool:
         excuse = self._blame.at_first(error, self._witnesses.get(work.ticket), work.losses)
         place, seconds = self.members[actor].index, now - work.given
         self._release(work, actor)
-        if not self._queue.lose(work, Loss(reason, place, actor, node, process, seconds, now, time.time(), excuse)):
+        loss = Loss(reason, place, actor, node, process, seconds, now, time.time(), excuse)
+        if not self._queue.lose(work, loss, is_absent=isinstance(error, ActorUnavailableError)):
             for other, member in list(self.members.items()):  # those that died with it, and had nothing to do
                 if member.is_ready and other != actor and self._is_idle(other):
                     self.members.probe(other)

@@ -18,7 +18,9 @@ from actors.pool_records import ItemGivenUp, Loss, PoolFailure
 _log = logging.getLogger(__name__)
 SETTLE_SECONDS = 5.0
 """After the last loss that an item may have, before it is given up: other workers that were lost with it are known
-then, and a node that took it has left the cluster."""
+then."""
+ABSENT_SECONDS = 30.0
+"""The same if the worker is out of reach rather than dead: its node may have left, which Ray finds out in 15 s."""
 LOSSES_TO_ONE = 3
 """All losses that an item may have, for each that may be its fault."""
 
@@ -108,13 +110,14 @@ class WorkQueue:
         work.actor, work.given, work.deadline = actor, now, deadline
         return work
 
-    def lose(self, work: Work, loss: Loss) -> bool:
-        """Puts work that lost its worker back in its place; False if it has to be decided first whether it goes on."""
+    def lose(self, work: Work, loss: Loss, *, is_absent: bool = False) -> bool:
+        """Puts work that lost its worker back in its place; False if it has to be decided first whether it goes on.
+        `is_absent`: the worker is out of reach rather than dead."""
         work.losses.append(loss)
         work.actor = None
         self.moves += 1
         if work.counted > self._max_retries or len(work.losses) >= self._most_losses:
-            work.decided_at = loss.at + SETTLE_SECONDS
+            work.decided_at = loss.at + (ABSENT_SECONDS if is_absent else SETTLE_SECONDS)
             return False
         self._requeue(work)
         return True

@@ -13,7 +13,7 @@ from ray.exceptions import ActorDiedError, TaskCancelledError
 from actors import pool_members, pool_queue
 from actors.pool import ActorPool
 from actors.pool_losses import ALL_DIED, DEAD_BEFORE, NODE_LEFT, RAY_FAILED, Blame
-from actors.pool_queue import LOSSES_TO_ONE, SETTLE_SECONDS, WorkQueue
+from actors.pool_queue import ABSENT_SECONDS, LOSSES_TO_ONE, SETTLE_SECONDS, WorkQueue
 from actors.pool_records import ItemGivenUp, Loss, PoolFailure
 from tests.actors.workers import process_of
 
@@ -48,7 +48,8 @@ Worker = worker_class()
 
 @pytest.fixture
 def make_pool(local_ray: None, monkeypatch: pytest.MonkeyPatch) -> Iterator:
-    monkeypatch.setattr(pool_queue, "SETTLE_SECONDS", 0.3)
+    for name in ("SETTLE_SECONDS", "ABSENT_SECONDS"):
+        monkeypatch.setattr(pool_queue, name, 0.3)
     monkeypatch.setattr(pool_members, "pause_before_start", lambda losses: 0.0)
     pools = []
 
@@ -184,6 +185,14 @@ def test_an_item_is_decided_on_once_its_losses_are_understood() -> None:
     assert failure.error.is_set_aside
     assert len(failure.error.losses) == 4
     assert "failed 3 times" in str(failure.error)
+
+
+def test_a_worker_out_of_reach_is_waited_for_longer_since_its_node_may_have_left() -> None:
+    queue = WorkQueue("test", max_retries=0)
+    queue.submit("item", "work", 0, None)
+    work = queue.start_first(0, 1.0, 10.0)
+    assert not queue.lose(work, loss(0, 1.0), is_absent=True)
+    assert queue.decisions() == [1.0 + ABSENT_SECONDS]
 
 
 def test_a_lost_item_prefers_another_place(make_pool) -> None:

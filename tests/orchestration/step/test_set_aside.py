@@ -82,7 +82,8 @@ class Window:
 
 @pytest.fixture
 def window(local_ray: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Window]]:
-    monkeypatch.setattr(pool_queue, "SETTLE_SECONDS", 0.2)
+    for name in ("SETTLE_SECONDS", "ABSENT_SECONDS"):
+        monkeypatch.setattr(pool_queue, name, 0.2)
     monkeypatch.setattr(pool_members, "pause_before_start", lambda losses: 0.0)
     pools: list[ActorPool] = []
     yield lambda **options: Window(tmp_path, pools, **options)
