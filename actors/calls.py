@@ -7,8 +7,11 @@ actor's process imports this module, so it must not import RLlib, which takes se
 from __future__ import annotations
 
 import inspect
+import os
 from dataclasses import dataclass
 from typing import Any
+
+import ray
 
 
 @dataclass(frozen=True)
@@ -41,3 +44,8 @@ class Call:
             return await result
         except Exception as error:  # noqa: BLE001 - handed to the caller as a value
             return Raised(error)
+
+
+def whereabouts(actor: Any) -> tuple[str, int]:
+    """The id of an actor's node, and of its process there. Called within the actor."""
+    return str(ray.get_runtime_context().get_node_id()), os.getpid()

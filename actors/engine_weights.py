@@ -7,6 +7,7 @@ engine must never generate with a mixture of old and new weights; it ends its ac
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,21 +81,27 @@ class EngineWeights:
     async def sleep(self) -> None:
         """Moves the weights to the host and drops the cache. Raises TimeoutError if running requests did not end.
 
-        vLLM's own part has no bound here: the caller's broadcast has one, and replaces the actor.
+        If vLLM does not fall asleep, the actor ends: nobody knows where its weights are.
         """
         async with self._change:
             if self._gate.is_open:
                 await self._shut_gate("a sleep")
-                await self._engine.sleep(level=1)
+                await self._in_time(self._engine.sleep(level=1), "fall asleep")
                 self._asleep = True
 
     async def wake_up(self) -> None:
-        """Takes the memory again, and lets requests in."""
+        """Takes the memory again, and lets requests in. If vLLM does not wake up, the actor ends."""
         async with self._change:
             if self._asleep:
-                await self._engine.wake_up()
+                await self._in_time(self._engine.wake_up(), "wake up")
                 self._asleep = False
                 self._gate.open()
+
+    async def _in_time(self, work: Awaitable[Any], what: str) -> None:
+        try:
+            await asyncio.wait_for(work, self._timeout)
+        except TimeoutError:
+            end_actor(self._engine, f"vLLM did not {what} within {self._timeout:g} s")
 
     async def call_workers(self, method: str, *arguments: Any) -> list[Any]:
         """The results of a method of `WeightReceiver`, one a worker. A failure ends the actor: weights may be half

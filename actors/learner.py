@@ -20,13 +20,13 @@ from ray.exceptions import RayError, RayTaskError
 from actors.start import start_actor
 from actors.weight_transport import BROADCAST, HOST, SHARED, BroadcastChannel, ByBroadcast, DeviceMemory, gpu_id, share
 from configs.schema import ContrastiveConfig, RunConfig
+from configs.waits import LEARNER_START_SECONDS
 from learners.checkpoint_files import CheckpointFolder, WrittenFile
 from learners.engine import LearnerEngine
 from learners.patience import Patience
 from learners.records import Sample
 from learners.weights import WeightManifest, pack_parts
 
-_START_SECONDS = 300.0
 _GRACE_SECONDS = 10.0
 
 
@@ -159,13 +159,16 @@ class LearnerGroup:
         """
         self._timeout = config.learner.timeout
         self._file_timeout = self._timeout + config.storage.patience
-        limit = max(_START_SECONDS, self._timeout)
+        limit = max(LEARNER_START_SECONDS, self._timeout)
         ranks = range(config.learner.ranks)
         self._ranks = [start_actor(LearnerRank, {"num_cpus": 1, **place(rank)}) for rank in ranks]
         self.has_trained = False
         """Whether its weights have changed since the last push to all engines."""
         self.busy_seconds = 0.0
         """Seconds of finished calls, on each of which all ranks work. Waiting for engines in `send_part` is no work."""
+        self.calls_ended = 0
+        """Calls to all ranks that ended so far, whatever came of them."""
+        self._waits: tuple[str, float, float] | None = None  # for what, since when, and until when
         try:
             first: ray.ObjectRef[Any] = self._ranks[0].address.remote()
             if not ray.wait([first], timeout=limit)[0]:
@@ -236,6 +239,13 @@ class LearnerGroup:
         limit = max(self._timeout, timeout + _GRACE_SECONDS)
         self._wait([self._ranks[0].send_part.remote()], limit, what="send_part", counts=False)
 
+    def describe(self) -> str:
+        """What is waited for, in words. It may be called from another thread."""
+        if (waits := self._waits) is None:
+            return "no call is under way"
+        (what, since, deadline), now = waits, time.monotonic()
+        return f"its ranks work on {what} for {now - since:.0f} s and have {max(deadline - now, 0.0):.0f} s left"
+
     def release_memory(self) -> None:
         """Returns cached GPU memory that nothing uses, for the other processes on the GPU."""
         self._call_engines("release_memory")
@@ -293,7 +303,17 @@ class LearnerGroup:
         whether the time counts as work of the learner. `what` the calls are, for the message.
         """
         started = time.monotonic()
-        deadline = started + timeout
+        try:
+            self._waits = (what, started, started + timeout)
+            results = self._results(calls, started + timeout, timeout, what)
+        finally:
+            self._waits = None
+            self.calls_ended += 1
+        if counts:
+            self.busy_seconds += time.monotonic() - started
+        return results
+
+    def _results(self, calls: list[ray.ObjectRef[Any]], deadline: float, timeout: float, what: str) -> list[Any]:
         results: dict[ray.ObjectRef[Any], Any] = {}
         missing = list(calls)
         while missing:
@@ -310,8 +330,6 @@ class LearnerGroup:
                 raise error.cause from error
             except RayError as error:
                 raise _lost(rank, error) from error
-        if counts:
-            self.busy_seconds += time.monotonic() - started
         return [results[call] for call in calls]
 
     def _raise_if_a_rank_died(self, calls: list[ray.ObjectRef[Any]]) -> None:

@@ -13,28 +13,32 @@ from typing import Any
 
 import ray
 from ray.actor import ActorHandle
-from ray.exceptions import RayError
+from ray.exceptions import ActorUnavailableError, RayError
 
 from actors.calls import Call, Raised
 from actors.pool_broadcasts import Broadcast, Broadcasts
 from actors.pool_load import Load
+from actors.pool_losses import Blame
 from actors.pool_manager import Manager, one_line
 from actors.pool_members import Members
 from actors.pool_queue import Work, WorkQueue
-from actors.pool_records import PoolExhausted, PoolFailure
+from actors.pool_records import Loss, PoolExhausted, PoolFailure
 from actors.pool_waits import WaitNotices
+from configs.waits import STARTS
 
 _POLL_SECONDS = 1.0
+_DESCRIBED = 8  # items
 
 
 class ActorPool:
     """`size` actors made by `factory(index)`, each with `ping` and `apply` (RLlib's FaultAwareApply).
 
     An item whose actor dies, is unavailable or takes longer than `timeout` seconds is given to another actor, up to
-    `max_retries` times; if the method itself raises, the item is not retried. An actor is probed after a time-out.
+    `max_retries` times, or a few times more if its losses are not its fault (`actors.pool_losses`); if the method
+    itself raises, the item is not retried. An actor is probed after a time-out, and while it has nothing to do.
     `affinity(item)`: items with the same affinity prefer the same actor; None: no preference. `control_group`: the
-    concurrency group of the actors that broadcasts run in, so that no item takes their places. For `start_timeout`,
-    `probe_timeout`, `max_failed_starts` and `on_restart` see `Members`.
+    concurrency group of the actors that broadcasts run in, so that no item takes their places. `clock`: the monotonic
+    one. For `start_timeout`, `probe_timeout`, `max_failed_starts` and `on_restart` see `Members`.
     """
 
     def __init__(
@@ -48,17 +52,21 @@ class ActorPool:
         max_retries: int = 2,
         start_timeout: float = 600.0,
         probe_timeout: float = 10.0,
-        max_failed_starts: int = 3,
+        max_failed_starts: int = STARTS,
         on_restart: Callable[[ActorHandle[Any]], Any] | None = None,
         affinity: Callable[[Any], Hashable] = lambda _: None,
         control_group: str = "",
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name = name
-        self._timeout, self._affinity = timeout, affinity
+        self._timeout, self._affinity, self._clock = timeout, affinity, clock
+        self._is_exclusive = max_in_flight == 1  # so an item that was under way is known
         self._start_limit = start_timeout * max_failed_starts
         self._paused = False
         self._queue = WorkQueue(name, max_retries)
         self._notices = WaitNotices(name)
+        self._blame = Blame()
+        self._witnesses: dict[int, Any] = {}  # by ticket: a ping just before the item's call
         self.load = Load(max_in_flight)
         self._manager = Manager(max_remote_requests_in_flight_per_actor=1)  # a tag is one call
         self.members = Members(
@@ -71,8 +79,10 @@ class ActorPool:
             max_failed_starts=max_failed_starts,
             on_restart=on_restart,
             on_loss=self._on_loss,
+            is_idle=self._is_idle,
+            clock=clock,
         )
-        self._broadcasts = Broadcasts(self._manager, self.members, control_group)
+        self._broadcasts = Broadcasts(self._manager, self.members, control_group, clock)
 
     @property
     def pending(self) -> int:
@@ -84,6 +94,11 @@ class ActorPool:
         """Items that no actor has been given yet."""
         return self._queue.waiting
 
+    @property
+    def moves(self) -> int:
+        """Items that ended, or lost their workers, so far. A start is no move: actors may start again without end."""
+        return self._queue.moves
+
     def wait_ready(self, timeout: float | None = None) -> None:
         """Returns once all actors are ready.
 
@@ -92,7 +107,7 @@ class ActorPool:
         """
         limit = self._start_limit if timeout is None else timeout
         deadline = time.monotonic() + limit
-        while not all(member.is_ready for member in self.members):
+        while not self.members.is_complete:
             if time.monotonic() > deadline:
                 ready = f"{len(self.members.healthy())} of {len(self.members)} actors are ready"
                 raise TimeoutError(f"pool {self.name}: {ready} after {limit:.0f} s; {self.members.describe()}")
@@ -120,6 +135,21 @@ class ActorPool:
                 return self._queue.take_results()
             wait_any([self], min(left, self._until_next_deadline()))
 
+    def describe(self) -> str:
+        """Who waits for whom, and for how long, in words. It may be called from another thread."""
+        now, running = self._clock(), self._queue.running()
+        places = {actor: member.index for actor, member in list(self.members.items())}
+        oldest = sorted(running, key=lambda work: work.given)[:_DESCRIBED]
+        with_actors = [
+            f"{work.method} is with actor {places.get(work.actor or 0, '?')} for {now - work.given:.0f} s and has "
+            f"{max(work.deadline - now, 0.0):.0f} s left"
+            for work in oldest
+        ]
+        more = f"{len(running) - len(oldest)} others are with actors" if len(running) > len(oldest) else ""
+        paused = "it is not its turn" if self._paused else ""
+        counts = f"{self.pending} item(s), of which {self.queued} wait"
+        return "; ".join(filter(None, (counts, paused, *with_actors, more, self.members.describe())))
+
     def withdraw(self, unwanted: Callable[[Any], bool], *, queued_only: bool = False) -> list[Any]:
         """Takes back the items that are `unwanted`, and returns them.
 
@@ -131,7 +161,7 @@ class ActorPool:
                 continue
             if work.actor is not None:
                 self._manager.forget(str(work.ticket))
-                self.load.release(work.actor, work)
+                self._release(work, work.actor)
             taken.append(work.item)
             self._queue.remove(work)
         return taken
@@ -169,17 +199,18 @@ class ActorPool:
     def stop(self) -> None:
         """Kills all actors and forgets all work."""
         self._manager.clear()
-        for part in (self.members, self.load, self._queue, self._broadcasts):
+        for part in (self.members, self.load, self._queue, self._broadcasts, self._witnesses):
             part.clear()
 
     def _check(self) -> None:
         """Looks after actors, work and broadcasts whose time is over."""
-        now = time.monotonic()
+        now = self._clock()
         self.members.check(now)
         for work in self._queue.running():
             if now > work.deadline:
                 self._time_out(work)
         self._broadcasts.check(now)
+        self._queue.decide(now, lambda losses: self._blame.in_the_end(losses, self.members.places()))
         can_work = self._paused or any(member.is_ready for member in self.members)
         self._notices.check(now, 0 if can_work else self._queue.waiting, self.members.describe)
         if self.members.is_exhausted:
@@ -190,7 +221,7 @@ class ActorPool:
         actor = work.actor
         assert actor is not None
         self._manager.forget(str(work.ticket))
-        self._retry(work, actor, f"{work.method} took longer than {self._timeout:.0f} s")
+        self._lose(work, actor, f"{work.method} took longer than {self._timeout:.0f} s")
         if self.members[actor].is_ready:
             self.members.probe(actor)
 
@@ -198,11 +229,15 @@ class ActorPool:
         """Gives queued work to the least loaded actors that have room, preferring those with the same affinity."""
         while self._queue.waiting and not self._paused:
             ready = ((member.index, actor) for actor, member in self.members.items() if member.is_ready)
-            actor = self.load.least_loaded(ready, self._queue.first().affinity)
+            first = self._queue.first()
+            actor = self.load.least_loaded(ready, first.affinity, {loss.place for loss in first.losses})
             if actor is None:
                 return
-            work = self._queue.start_first(actor, time.monotonic() + self._timeout)
+            now = self._clock()
+            work = self._queue.start_first(actor, now, now + self._timeout)
             self.load.assign(actor, work)
+            if self._is_exclusive:
+                self._witnesses[work.ticket] = self._manager.actor(actor).ping.remote()
             self._manager.call(actor, str(work.ticket), Call(work.method), work.item)
 
     def _collect(self) -> None:
@@ -213,11 +248,12 @@ class ActorPool:
             else:
                 self._broadcasts.receive(tag, actor, reply)
         for actor in self._manager.unhealthy():
-            self._retry_all(actor, "its actor became unavailable")
             member = self.members[actor]
             if member.is_ready:  # it is dead, or out of reach for a while: its answer tells
+                self._blame.died(member.index, actor, self._clock())
                 member.needs_hook = True
                 self.members.probe(actor)
+            self._lose_all(actor, "its actor became unavailable")
 
     def _receive(self, ticket: int, actor: int, reply: Any) -> None:
         """Takes the answer to an item's call."""
@@ -225,32 +261,48 @@ class ActorPool:
         if work is None or work.actor != actor:
             return
         if isinstance(reply, RayError):
-            self._retry(work, actor, one_line(reply))
+            self._lose(work, actor, one_line(reply), reply)
         else:
-            self.load.release(actor, work)
+            self._release(work, actor)
             self._queue.finish(work, PoolFailure(reply.error) if isinstance(reply, Raised) else reply)
 
-    def _on_loss(self, actor: int, reason: str) -> None:
-        self._retry_all(actor, reason)
+    def _on_loss(self, actor: int, reason: str, *, died: bool) -> None:
+        if died:
+            self._blame.died(self.members[actor].index, actor, self._clock())
+        self._lose_all(actor, reason)
         self.load.drop(actor)
         self._broadcasts.drop(actor)
 
-    def _retry_all(self, actor: int, reason: str) -> None:
+    def _lose_all(self, actor: int, reason: str) -> None:
         for ticket in self.load.tickets(actor):
             work = self._queue.find(ticket)
             assert work is not None, "an actor has only work that is under way"
-            self._retry(work, actor, reason)
+            self._lose(work, actor, reason)
 
-    def _retry(self, work: Work, actor: int, reason: str) -> None:
+    def _lose(self, work: Work, actor: int, reason: str, error: RayError | None = None) -> None:
+        """Takes work from an actor that is lost, whatever it had to do with that."""
+        now, (node, process) = self._clock(), self.members.whereabouts(actor)
+        excuse = self._blame.at_first(error, self._witnesses.get(work.ticket), work.losses)
+        place, seconds = self.members[actor].index, now - work.given
+        self._release(work, actor)
+        loss = Loss(reason, place, actor, node, process, seconds, now, time.time(), excuse)
+        if not self._queue.lose(work, loss, is_absent=isinstance(error, ActorUnavailableError)):
+            for other, member in list(self.members.items()):  # those that died with it, and had nothing to do
+                if member.is_ready and other != actor and self._is_idle(other):
+                    self.members.probe(other)
+
+    def _release(self, work: Work, actor: int) -> None:
         self.load.release(actor, work)
-        self._queue.retry(work, reason)
+        self._witnesses.pop(work.ticket, None)
+
+    def _is_idle(self, actor: int) -> bool:
+        return not self.load.tickets(actor) and not self._broadcasts.awaits(actor)
 
     def _until_next_deadline(self) -> float:
         """Seconds until the time of the first item, ping or broadcast is over; one second if there are none."""
         deadlines = [work.deadline for work in self._queue.running()]
-        deadlines += [member.deadline for member in self.members if not member.is_ready]
-        deadlines += self._broadcasts.deadlines()
-        return max(min(deadlines, default=time.monotonic() + _POLL_SECONDS) - time.monotonic(), 0.0) + 0.01
+        deadlines += self.members.deadlines() + self._queue.decisions() + self._broadcasts.deadlines()
+        return max(min(deadlines, default=self._clock() + _POLL_SECONDS) - self._clock(), 0.0) + 0.01
 
 
 def wait_any(pools: Iterable[ActorPool], timeout: float) -> None:

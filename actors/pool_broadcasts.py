@@ -7,9 +7,11 @@ starting, or that replace another, get the state from the pool's `on_restart`.
 from __future__ import annotations
 
 import itertools
-import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
+
+from ray.exceptions import RayError
 
 from actors.calls import Call, Raised
 from actors.pool_manager import Manager, one_line
@@ -34,8 +36,8 @@ class Broadcast:
 class Broadcasts:
     """The broadcasts of a pool that are under way, by name. `group`: the concurrency group that they run in."""
 
-    def __init__(self, manager: Manager, members: Members, group: str) -> None:
-        self._manager, self._members, self._group = manager, members, group
+    def __init__(self, manager: Manager, members: Members, group: str, clock: Callable[[], float]) -> None:
+        self._manager, self._members, self._group, self._clock = manager, members, group, clock
         self._numbers = itertools.count()
         self._under_way: dict[str, Broadcast] = {}
 
@@ -44,7 +46,7 @@ class Broadcasts:
         ready = {actor for actor, member in self._members.items() if member.is_ready}
         for member in self._members:
             member.needs_hook = member.needs_hook or not member.is_ready
-        broadcast = Broadcast(method, time.monotonic() + timeout, ready)
+        broadcast = Broadcast(method, self._clock() + timeout, ready)
         name = f"broadcast-{next(self._numbers)}"
         self._under_way[name] = broadcast
         for actor in ready:
@@ -58,10 +60,15 @@ class Broadcasts:
             return
         error = reply.error if isinstance(reply, Raised) else reply
         if isinstance(error, Exception):
-            self._members.replace(actor, f"{broadcast.method}: {one_line(error)}")
+            died = isinstance(error, RayError)
+            self._members.replace(actor, f"{broadcast.method}: {one_line(error)}", died=died)
         else:
             broadcast.missing.discard(actor)
             broadcast.results.append(reply)
+
+    def awaits(self, actor: int) -> bool:
+        """Whether an actor has to answer one of them."""
+        return any(actor in broadcast.missing for broadcast in self._under_way.values())
 
     def drop(self, actor: int) -> None:
         """Waits no longer for an actor that is lost: its successor gets the state from `on_restart`."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable
+from collections.abc import Collection, Hashable, Iterable
 from dataclasses import dataclass, field
 
 from actors.pool_queue import Work
@@ -43,17 +43,20 @@ class Load:
         now = time.monotonic()
         return self._busy_seconds + sum(now - share.busy_since for share in self._shares.values() if share.tickets)
 
-    def least_loaded(self, actors: Iterable[tuple[int, int]], affinity: Hashable) -> int | None:
+    def least_loaded(
+        self, actors: Iterable[tuple[int, int]], affinity: Hashable, avoided: Collection[int] = ()
+    ) -> int | None:
         """The actor that is to have the next item, of actors given as (place, number); None: none has room.
 
-        An actor that has work of the same affinity is preferred.
+        An actor that has work of the same affinity is preferred. One in an `avoided` place is the last choice.
         """
         room = []
         for place, actor in actors:
             share = self._shares[actor]
             if len(share.tickets) < self._max_in_flight:
-                room.append((len(share.tickets) - (_DETOUR if affinity in share.affinities else 0), place, actor))
-        return min(room)[2] if room else None
+                load = len(share.tickets) - (_DETOUR if affinity in share.affinities else 0)
+                room.append((place in avoided, load, place, actor))
+        return min(room)[-1] if room else None
 
     def assign(self, actor: int, work: Work) -> None:
         """Counts work that an actor is given."""

@@ -9,42 +9,63 @@ from __future__ import annotations
 import heapq
 import itertools
 import logging
-from collections.abc import Hashable
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from actors.pool_records import PoolFailure
+from actors.pool_records import ItemGivenUp, Loss, PoolFailure
 
 _log = logging.getLogger(__name__)
+SETTLE_SECONDS = 5.0
+"""After the last loss that an item may have, before it is given up: other workers that were lost with it are known
+then."""
+ABSENT_SECONDS = 30.0
+"""The same if the worker is out of reach rather than dead: its node may have left, which Ray finds out in 15 s."""
+LOSSES_TO_ONE = 3
+"""All losses that an item may have, for each that may be its fault."""
 
 
 @dataclass
 class Work:
-    """An item on its way. `actor` works on it until `deadline` (seconds of the monotonic clock); None: it waits."""
+    """An item on its way. `actor` works on it until `deadline` (seconds of the monotonic clock); None: it waits.
+
+    `losses`: the workers that it lost. `decided_at`: when it is decided whether they are its fault; None: it may go on.
+    """
 
     ticket: int
     item: Any
     method: str
     priority: int
     affinity: Hashable
-    failures: int = 0
     actor: int | None = None
+    given: float = 0.0
     deadline: float = 0.0
+    losses: list[Loss] = field(default_factory=list)
+    decided_at: float | None = None
+
+    @property
+    def counted(self) -> int:
+        """How many losses may be its fault."""
+        return sum(not loss.excuse for loss in self.losses)
 
 
 class WorkQueue:
     """Hands out work by priority, lower first, and among equals in the order of submission.
 
-    Work whose actor failed returns to its place in the queue, up to `max_retries` times.
+    Work that lost its worker returns to its place in the queue, up to `max_retries` times if that may be its fault, and
+    never more than `LOSSES_TO_ONE` times as often.
     """
 
     def __init__(self, name: str, max_retries: int) -> None:
         """`name` is the pool's, for messages."""
         self._name, self._max_retries = name, max_retries
+        self._most_losses = LOSSES_TO_ONE * (max_retries + 1)
         self._tickets = itertools.count()
         self._work: dict[int, Work] = {}
         self._waiting: list[tuple[int, int]] = []  # a heap of (priority, ticket)
         self._results: list[tuple[Any, Any]] = []
+        self.moves = 0
+        """Items that ended, or lost their workers, so far."""
 
     @property
     def pending(self) -> int:
@@ -53,7 +74,7 @@ class WorkQueue:
 
     @property
     def waiting(self) -> int:
-        """Items that no actor works on."""
+        """Items that no actor works on, and that the next one may have."""
         return len(self._waiting)
 
     @property
@@ -67,7 +88,7 @@ class WorkQueue:
 
     def running(self) -> list[Work]:
         """The work that actors have."""
-        return [work for work in self._work.values() if work.actor is not None]
+        return [work for work in list(self._work.values()) if work.actor is not None]  # also from another thread
 
     def find(self, ticket: int) -> Work | None:
         """The work with this number, None if it is finished or withdrawn."""
@@ -83,26 +104,52 @@ class WorkQueue:
         """The work that is to run next. There must be some that waits."""
         return self._work[self._waiting[0][1]]
 
-    def start_first(self, actor: int, deadline: float) -> Work:
+    def start_first(self, actor: int, now: float, deadline: float) -> Work:
         """Gives the first work to an actor."""
         work = self._work[heapq.heappop(self._waiting)[1]]
-        work.actor, work.deadline = actor, deadline
+        work.actor, work.given, work.deadline = actor, now, deadline
         return work
 
-    def retry(self, work: Work, reason: str) -> None:
-        """Puts work whose actor failed back in its place, or gives it up."""
-        work.failures += 1
+    def lose(self, work: Work, loss: Loss, *, is_absent: bool = False) -> bool:
+        """Puts work that lost its worker back in its place; False if it has to be decided first whether it goes on.
+        `is_absent`: the worker is out of reach rather than dead."""
+        work.losses.append(loss)
         work.actor = None
-        if work.failures > self._max_retries:
-            _log.error("pool %s: %s given up after %d attempts: %s", self._name, work.method, work.failures, reason)
-            text = f"pool {self._name}: {work.method} failed {work.failures} times, the last time because: {reason}"
-            self.finish(work, PoolFailure(RuntimeError(text)))
-            return
-        _log.warning("pool %s: %s is tried again elsewhere: %s", self._name, work.method, reason)
+        self.moves += 1
+        if work.counted > self._max_retries or len(work.losses) >= self._most_losses:
+            work.decided_at = loss.at + (ABSENT_SECONDS if is_absent else SETTLE_SECONDS)
+            return False
+        self._requeue(work)
+        return True
+
+    def decide(self, now: float, excuses: Callable[[Sequence[Loss]], Sequence[str]]) -> None:
+        """Gives up what has lost too many workers, and lets go on what they are no fault of. `excuses`: one for each
+        loss, empty without one."""
+        for work in list(self._work.values()):
+            if work.decided_at is None or now < work.decided_at:
+                continue
+            found = excuses(work.losses)
+            work.losses = [replace(loss, excuse=excuse) for loss, excuse in zip(work.losses, found, strict=True)]
+            is_set_aside = work.counted > self._max_retries
+            if is_set_aside or len(work.losses) >= self._most_losses:
+                error = ItemGivenUp(f"pool {self._name}: {work.method}", work.losses, is_set_aside=is_set_aside)
+                _log.error("%s", error)
+                self.finish(work, PoolFailure(error))
+            else:
+                work.decided_at = None
+                self._requeue(work)
+
+    def decisions(self) -> list[float]:
+        """When the work that waits for a decision gets one, in seconds of the monotonic clock."""
+        return [work.decided_at for work in self._work.values() if work.decided_at is not None]
+
+    def _requeue(self, work: Work) -> None:
+        _log.warning("pool %s: %s is tried again elsewhere: %s", self._name, work.method, work.losses[-1])
         heapq.heappush(self._waiting, (work.priority, work.ticket))
 
     def finish(self, work: Work, result: Any) -> None:
         """Ends work with a result."""
+        self.moves += 1
         self._results.append((work.item, result))
         self.remove(work)
 

@@ -12,6 +12,7 @@ from dataclasses import Field, fields, is_dataclass
 from typing import Any
 
 from configs.schema import RunConfig
+from configs.waits import longest_wait
 
 UNSAFE_IN_NAMES = '/\\:*?"<>|\n'
 """Characters that a run's name must not have, because it becomes a folder on any file system."""
@@ -57,6 +58,7 @@ def violations(config: RunConfig) -> Iterator[tuple[tuple[str, ...], str]]:
     yield from _placement(config)
     yield from _adapters(config)
     yield from _agreement(config)
+    yield from _stall(config)
 
 
 Violations = Iterator[tuple[tuple[str, ...], str]]
@@ -312,4 +314,15 @@ def _agreement(config: RunConfig) -> Violations:
             ("contrastive_rl.minibatches",),
             f"contrastive_rl.minibatches must be at most tasks_per_step x group_size "
             f"({rl.tasks_per_step * rl.group_size} rollouts), got {rl.minibatches}",
+        )
+
+
+def _stall(config: RunConfig) -> Violations:
+    """A call that is allowed to take its time is no stall."""
+    key, seconds = longest_wait(config)
+    if 0 < config.stall_minutes * 60 < seconds:
+        yield (
+            ("stall_minutes", key),
+            f"stall_minutes must be 0 (never) or at least {-(-seconds // 60):g}, since {key} lets a run be without a "
+            f"move for so long, got {config.stall_minutes:g}",
         )

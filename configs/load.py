@@ -27,6 +27,7 @@ CHANGEABLE: Mapping[str, str] = {
     "keep_last": "only how many old checkpoints are kept",
     "keep_best": "only how many old checkpoints are kept",
     "drain_seconds": "when the process ends",
+    "stall_minutes": "patience only",
     "schedule.cycles": "more cycles extend the run",
     "sft.epochs": "more epochs extend the phase",
     "sft.endpoint.concurrency": "speed only",

@@ -106,6 +106,7 @@ def translate(settings: dict[str, Any]) -> list[Loss]:
         _put(settings, _NORMALISER, "signal")  # before there was a choice, groups without a signal left the loss
     if isinstance(kept := old.get(_KEEP), int):
         _put(settings, "keep_last", max(kept - 1, 0))
+    settings.setdefault("stall_minutes", 0.0)  # there was no such bound, and time-outs may be longer than the default
     return [*losses, *_translate_worth(settings, old), *_translate_draw(settings, old), *_check_scale(settings, old)]
 
 

@@ -301,6 +301,10 @@ class RunConfig:
     keep_last: int = bounded(1, 0)  # newest checkpoints that stay besides the committed one, with their buffers
     # Checkpoints at the ends of phases that stay since their policies are the best (docs/guides/runs.md).
     keep_best: int = bounded(1, 0)
+    # Minutes in which nothing moves (no item of a pool ends, no call of the learner, no row is stored, no teacher
+    # answers), after which the run says what every role waits for, and ends with exit code 3. 0: never. Not shorter
+    # than the longest call that the other keys allow (docs/guides/runs.md).
+    stall_minutes: float = bounded(60.0, 0.0)
     drain_seconds: float = bounded(60.0, 0.0)  # after SIGTERM, for the step under way and its commit
     tasks: TasksConfig = field(default_factory=TasksConfig)
     policy: PolicyConfig = field(default_factory=PolicyConfig)

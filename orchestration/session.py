@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from configs.load import ConfigError
 from configs.schema import RunConfig
+from configs.waits import store_seconds
 from evaluators.guard.cases import HackCases
 from evaluators.records import Task
 from learners.patience import Patience, StorageDown
@@ -40,6 +41,7 @@ from orchestration.run.state import (
 )
 from orchestration.run.sweep import sweep
 from orchestration.run.tracking import Tracker, has_rest, send_rest
+from orchestration.run.watchdog import Watchdog
 from orchestration.setup.earlier_verdicts import check_verdicts_of
 from orchestration.setup.pipeline import open_pipeline
 from orchestration.setup.policy import check_policy, prepare_policy
@@ -123,12 +125,14 @@ class Session:
             self.roles = Roles(self.config, policy, self.run)
             cases = HackCases(Path(self.roles.store) / "hacks.parquet")
             self.known = RunVerdicts(self.run.verdicts)
-            self.archive = Archive(self.config, self.run, cases, self.prompts, self.known)
+            limit = store_seconds(self.config)
+            self.archive = Archive(self.config, self.run, cases, self.prompts, self.known, limit)
+            stack.enter_context(Watchdog(60.0 * self.config.stall_minutes, self._moves, self._waits))
             stack.callback(self.roles.stop)
             self.roles.start()
             stack.enter_context(self.drain)
-            tasks, rates = self.tasks.assessed, self.progress.rates
-            self.pipeline = open_pipeline(self.config, tasks, self.roles, self.prompts, cases, self.known, rates, stack)
+            parts = self.config, self.tasks.assessed, self.roles, self.prompts, cases, self.known, self.run.set_aside
+            self.pipeline = open_pipeline(*parts, self.progress.rates, stack)
             self.restore()
             self._opened = stack.pop_all()
         return self
@@ -150,6 +154,16 @@ class Session:
     ) -> None:
         self.tracker.was_stopped = self.drain.requested and not self.commits.state.finished
         self._opened.__exit__(kind, error, trace)
+
+    def _moves(self) -> tuple[object, ...]:
+        """Something that differs from before whenever anything in the run has moved. For any thread."""
+        pipeline = getattr(self, "pipeline", None)
+        return (*self.roles.moves(), *self.run.moves(), pipeline and pipeline.judging.delivered)
+
+    def _waits(self) -> list[str]:
+        """What each role waits for, in words. For any thread."""
+        pipeline = getattr(self, "pipeline", None)
+        return [*self.roles.describe(), *([f"pipeline: {pipeline.describe()}"] if pipeline else [])]
 
     def _empty_buffer(self) -> ExemplarBuffer:
         config = self.config

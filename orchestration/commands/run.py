@@ -103,6 +103,7 @@ def _train(config: RunConfig) -> None:
     from orchestration.report.progress import Progress
     from orchestration.run.errors import LeaseLost, RunDirectoryError
     from orchestration.run.interrupt import Interruptible
+    from orchestration.run.watchdog import STALLED, Stalled
     from orchestration.step.proposals import TeacherDown, TeacherError
 
     try:
@@ -117,6 +118,8 @@ def _train(config: RunConfig) -> None:
         raise refuse(error, STOPPED) from None
     except (ConfigError, TaskError, PolicyError, TeacherError, RunDirectoryError) as error:
         raise refuse(error) from None
+    except Stalled as error:
+        raise refuse(f"{error}; {_RESUME}", STALLED) from None
     except KeyboardInterrupt:
         print(f"stopped; {_RESUME}", file=sys.stderr)
         raise typer.Exit(INTERRUPTED) from None

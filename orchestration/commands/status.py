@@ -30,6 +30,8 @@ def status(
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON.")] = False,
 ) -> None:
     """Show where a run stands: its process, phase, step, last commit and latest figures."""
+    from orchestration.run.set_aside import FOLDER
+
     found = _status(_open(directory))
     if as_json:
         print(json.dumps(found))
@@ -41,6 +43,9 @@ def status(
             f"{found['policy_version']}, {found['seconds_since_commit']:.0f} s ago"
         )
     print(f"assessed: {', '.join(found['assessed']) or 'nothing'}")
+    if found["set_aside"]:
+        place = f"{_shown(directory).rstrip('/')}/{FOLDER}"
+        print(f"set aside: {found['set_aside']} program(s) that lost too many workers (see {place})")
     if found["latest"]:
         print("latest step: " + "  ".join(f"{name} {value:.4g}" for name, value in found["latest"].items()))
 
@@ -102,6 +107,7 @@ def _status(run: RunDirectory) -> dict[str, Any]:
         "policy_version": state.policy_version,
         "seconds_since_commit": max(0.0, time.time() - run.committed_at()),
         "assessed": list(state.extra.get("assessed", ())),
+        "set_aside": run.set_aside.count(),
         "latest": _latest(run, key, state.step - 1) if key else {},
     }
 

@@ -20,6 +20,7 @@ from actors.rollout import RolloutEngine
 from actors.start import start_actor
 from configs.load import ConfigError
 from configs.schema import RunConfig
+from configs.waits import POOL_START_SECONDS, build_seconds, evaluation_seconds
 from evaluators.compile.builder import CAPABILITIES
 from evaluators.judge.cpu_look import right_programs
 from evaluators.tasks import profile_of
@@ -143,7 +144,8 @@ class Roles:
                 right,
             ),
             config.evaluator.builders,
-            timeout=config.evaluator.limits.build_seconds * 8,
+            timeout=build_seconds(config),
+            start_timeout=POOL_START_SECONDS,
         )
 
     def _make_evaluators(self) -> ActorPool:
@@ -158,7 +160,8 @@ class Roles:
                 config.guard.enabled,
             ),
             config.evaluator.workers,
-            timeout=600.0 + 10 * config.evaluator.limits.start_seconds,
+            timeout=evaluation_seconds(config),
+            start_timeout=POOL_START_SECONDS,
         )
 
     def _make_learner(self) -> LearnerGroup:
@@ -215,13 +218,30 @@ class Roles:
             for role in busy
         }
 
+    def _pools(self) -> list[ActorPool]:
+        """Those that were made so far."""
+        return [getattr(self, name) for name in ("engines", "builders", "evaluators") if hasattr(self, name)]
+
+    def moves(self) -> tuple[object, ...]:
+        """Something that differs from before whenever a role has moved. For any thread."""
+        learner = getattr(self, "learner", None)
+        return (*(pool.moves for pool in self._pools()), id(learner), learner and learner.calls_ended)
+
+    def describe(self) -> list[str]:
+        """What each role waits for, in words. For any thread."""
+        lines = [f"{pool.name}: {pool.describe()}" for pool in self._pools()]
+        if hasattr(self, "learner"):
+            lines.append(f"learner: {self.learner.describe()}")
+        if hasattr(self, "turns") and self.turns.takes_turns:
+            lines.append(f"turn on the GPUs: it is that of {self.turns.holder}")
+        return lines
+
     def stop(self) -> None:
         """Ends every actor, and Ray if this run started it."""
         if not self._started:
             return
-        for name in ("engines", "builders", "evaluators"):
-            if hasattr(self, name):
-                getattr(self, name).stop()
+        for pool in self._pools():
+            pool.stop()
         if hasattr(self, "learner"):
             self.learner.stop()
         self._placement.release()

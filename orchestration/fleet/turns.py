@@ -35,6 +35,7 @@ class Turns:
         self._sleeps = sleeps and share != "none"
         self._on_learner_rest = on_learner_rest
         self.holder = ENGINE
+        self.takes_turns = share != "none"
         self.evaluators_wait = share == "all"
         """Whether evaluators wait until nothing is generated, and builders look at programs until then."""
         if self.evaluators_wait:

@@ -33,6 +33,7 @@ from orchestration.run.errors import RunDirectoryError
 from orchestration.run.kernels import BestKernels
 from orchestration.run.lease import Lease, holder_on
 from orchestration.run.lock import Holder, holder_of, locked
+from orchestration.run.set_aside import SetAside
 from orchestration.run.snapshots import BufferSnapshots, Checkpoints
 from orchestration.run.state import RunState
 from orchestration.run.steps import METRIC_SCHEMA, StepTable, metric_table
@@ -49,7 +50,8 @@ class RunDirectory:
     """One run's folder. Making the object touches nothing. The first write makes the folder.
 
     `samples`, `candidates`, `verdicts` and `metrics` are the tables that steps write. `kernels` holds the best
-    programs, `buffers` and `checkpoints` hold what a committed state points to.
+    programs, `buffers` and `checkpoints` hold what a committed state points to, `set_aside` the programs that lost too
+    many workers.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class RunDirectory:
         self.verdicts = StepTable[Iterable[Verdict]](storage, "verdicts", VERDICT_SCHEMA, verdict_table)
         self.metrics = StepTable[Mapping[str, float]](storage, "metrics", METRIC_SCHEMA, metric_table)
         self.kernels = BestKernels(storage)
+        self.set_aside = SetAside(storage)
         self.buffers = BufferSnapshots(storage)
         self.checkpoints = Checkpoints(storage)
         self._lease: Lease | None = None
@@ -91,6 +94,13 @@ class RunDirectory:
     def answers(self) -> Answers:
         """What teachers' endpoints have answered so far."""
         return Answers(self.local_folder / answers.NAME, None if self.local_path else self.storage)
+
+    def moves(self) -> tuple[int, ...]:
+        """Something that differs from before whenever rows of a step were written, or an answer of a teacher. For any
+        thread."""
+        path = self.local_folder / answers.NAME
+        answered = path.stat().st_size if path.is_file() else 0
+        return (answered, *(table.writes for table in (self.samples, self.candidates, self.verdicts, self.metrics)))
 
     def exists(self) -> bool:
         """Whether a run has been started here."""

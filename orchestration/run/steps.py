@@ -31,6 +31,8 @@ class StepTable(Generic[Records]):
         self._name = name
         self._schema = schema
         self._to_table = to_table
+        self.writes = 0
+        """Steps that were written so far."""
 
     def write(self, phase: str, step: int, records: Records) -> None:
         """Stores the records of a step. Replaces the records that the step stored before."""
@@ -39,6 +41,7 @@ class StepTable(Generic[Records]):
     def write_rows(self, phase: str, step: int, rows: pa.Table) -> None:
         """As `write`, with an Arrow table. Columns that it lacks are null when they are read."""
         self._storage.write(self._path(phase, step), parquet_bytes(rows))
+        self.writes += 1
 
     @property
     def schema(self) -> pa.Schema:

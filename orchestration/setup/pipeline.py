@@ -10,6 +10,7 @@ from configs.schema import RunConfig
 from evaluators.guard.cases import HackCases
 from evaluators.records import Task
 from orchestration.fleet.roles import Roles
+from orchestration.run.set_aside import SetAside
 from orchestration.step.checker import POLICY, Background, EndpointChecker, PolicyChecker
 from orchestration.step.known import RunVerdicts
 from orchestration.step.pipeline import Pipeline
@@ -24,6 +25,7 @@ def open_pipeline(
     prompts: PromptWriter,
     cases: HackCases,
     known: RunVerdicts,
+    set_aside: SetAside,
     on_progress: Callable[[dict[str, float]], None],
     stack: ExitStack,
 ) -> Pipeline:
@@ -42,6 +44,7 @@ def open_pipeline(
         roles.looks_on_cpu,
         known,
         Path(roles.store),
+        set_aside,
     )
 
 

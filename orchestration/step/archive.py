@@ -3,33 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, wait
 from contextlib import contextmanager
+from typing import Any
 
 from configs.schema import RunConfig
+from configs.waits import STORE_SECONDS
 from evaluators.guard.cases import HackCases
 from evaluators.guard.copies import is_copy
 from evaluators.records import Outcome
 from evaluators.reward import FASTER
 from orchestration.run.directory import RunDirectory
+from orchestration.step.background import in_background
 from orchestration.step.known import RunVerdicts
 from orchestration.step.prompts import PromptWriter
 from orchestration.step.quarantine import quarantine
 from orchestration.step.records import StepResult
 
+_INTERRUPTED_SECONDS = 10.0
+
 
 class Archive:
-    """Stores the results of steps. To store a step again replaces its rows. `known`: hears what is stored."""
+    """Stores the results of steps. To store a step again replaces its rows. `known`: hears what is stored.
+
+    `limit`: the seconds that the rows of a step may take once nothing else is left to do; then TimeoutError ends the
+    run.
+    """
 
     def __init__(
-        self, config: RunConfig, run: RunDirectory, cases: HackCases, prompts: PromptWriter, known: RunVerdicts
+        self,
+        config: RunConfig,
+        run: RunDirectory,
+        cases: HackCases,
+        prompts: PromptWriter,
+        known: RunVerdicts,
+        limit: float = STORE_SECONDS,
     ) -> None:
         self._config, self._run, self._cases, self._prompts, self._known = config, run, cases, prompts, known
+        self._limit = limit
 
     def store(self, key: str, step: int, result: StepResult) -> None:
         """Writes samples, candidates, verdicts, new hack cases and better programs. `key` names the phase."""
-        self._write(key, step, result)
-        self._known.stored(key, step, result.verdicts)
+        with self.storing(key, step, result):
+            pass
 
     def _write(self, key: str, step: int, result: StepResult) -> None:
         """Writes them all, and uses nothing that belongs to one thread."""
@@ -54,16 +70,31 @@ class Archive:
 
     @contextmanager
     def storing(self, key: str, step: int, result: StepResult) -> Iterator[None]:
-        """Stores in the background. The block's end waits for it and raises what went wrong."""
-        with ThreadPoolExecutor(1, "store") as background:
-            stored = background.submit(self._write, key, step, result)
-            try:
-                yield
-                stored.result()
-            except KeyboardInterrupt:
-                self._run.storage.patience.give_up()  # the block waits for what is being stored
-                raise
+        """Stores in the background. The block's end waits for it and raises what went wrong.
+
+        If the block fails, its end waits as well: rows that come late would replace those of the step that is done
+        again. An interrupt ends the process, so it is not kept waiting for long.
+        """
+        stored = in_background("store", self._write, key, step, result)
+        try:
+            yield
+        except Exception:
+            self._wait_for(stored, key, step)
+            raise
+        except BaseException:
+            self._run.storage.patience.give_up()
+            wait([stored], timeout=_INTERRUPTED_SECONDS)
+            raise
+        self._wait_for(stored, key, step)
+        stored.result()
         self._known.stored(key, step, result.verdicts)
+
+    def _wait_for(self, stored: Future[Any], key: str, step: int) -> None:
+        if wait([stored], timeout=self._limit).not_done:
+            raise TimeoutError(
+                f"{self._run}: the rows of {key}, step {step}, were not stored within {self._limit:g} s; see whether "
+                f"its file system answers"
+            )
 
     def remember(self, result: StepResult, version: int) -> None:
         """Adds right programs to the buffer that exemplars are drawn from, and takes hacks out of it.

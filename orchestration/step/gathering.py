@@ -181,6 +181,13 @@ class Gathering:
             missing.clear()
         return requests, unjudged
 
+    def describe(self) -> str:
+        """What it waits for, in words."""
+        return (
+            f"a step of {time.monotonic() - self._created:.0f} s waits for {len(self._requests)} request(s) and "
+            f"{len(self._unjudged)} verdict(s), and has {len(self.waiting)} prompt(s) to send"
+        )
+
     def rates(self) -> dict[str, float]:
         """Tokens and evaluations per second so far."""
         begun = self._started or self._created

@@ -14,17 +14,19 @@ from typing import Any
 
 from actors.evaluation import BuildRequest, EvaluationRequest
 from actors.pool import ActorPool
-from actors.pool_records import PoolExhausted, PoolFailure
+from actors.pool_records import ItemGivenUp, PoolExhausted, PoolFailure
 from evaluators.compile.hints import needs_build
 from evaluators.failures import EVICTED, MOST_EVICTIONS, Unbuilt
 from evaluators.records import Candidate, Outcome, Task, Verdict
 from evaluators.timing.new_best import combined, needs_another
 from learners.room import check_room, tells_of_full
+from orchestration.run.set_aside import Evidence, SetAside
 from orchestration.step.gathering import Gathering
 from orchestration.step.known import RunVerdicts
 from orchestration.step.review import Reviewer
 
 _log = logging.getLogger(__name__)
+_MOST_CHARACTERS = 2000  # of a verdict's message
 
 _ROOM_BYTES = 16 << 20
 """What a store must have room for: a few extensions."""
@@ -41,6 +43,7 @@ class Judging:
     before. `remeasure_best`: how often at most a candidate is evaluated again that seems the fastest of its task.
     `store`: the folder in which builders and evaluators write. If it is full, no candidate could be judged, and what is
     called here raises DiskFull.
+    `set_aside`: the candidates that lost too many workers, which are not tried again.
     """
 
     def __init__(
@@ -55,13 +58,22 @@ class Judging:
         remeasure_best: int = 0,
         known: RunVerdicts | None = None,
         store: Path | None = None,
+        set_aside: SetAside | None = None,
     ) -> None:
         self._store = store
         self._tasks = {task.id: task for task in tasks}
         self.builders, self.evaluators, self.reviewer = builders, evaluators, reviewer
         self.known = known or RunVerdicts()
         self._builders_look, self._cpu_look, self._remeasure_best = builders_look, cpu_look, remeasure_best
+        self._evidence = set_aside or SetAside()
+        self._set_aside = {
+            (evidence.candidate, evidence.preset): _verdict_of(evidence)
+            for evidence in self._evidence.all()
+            if evidence.task in self._tasks and self._tasks[evidence.task].digest == evidence.task_digest
+        }
         self._awaited: dict[Key, list[Gathering]] = {}  # the steps that wait for each verdict
+        self.delivered = 0
+        """Verdicts that were reached so far."""
         self._measured: dict[Key, list[Verdict]] = {}  # the verdicts so far on what is evaluated again
 
     @property
@@ -77,6 +89,7 @@ class Judging:
             verdict = self.reviewer.review_again(known)
             if verdict is not known:
                 self.known.put(verdict)
+        verdict = verdict or self._set_aside.get(key)
         gathering.record_candidate(candidate, verdict)
         if verdict is not None:
             return
@@ -132,7 +145,7 @@ class Judging:
             self._build_more(request, outcome)
             return
         if has_failed(outcome):
-            outcome = _infra_verdict(request, str(outcome.error))
+            outcome = self._failure(request, outcome.error, "prepare")
         if isinstance(outcome, Verdict):
             self._check_room(outcome)
             self._settle(request, outcome)
@@ -167,13 +180,23 @@ class Judging:
         if isinstance(outcome, Unbuilt):
             self._build_more(request, outcome)
             return
-        verdict = _infra_verdict(request, str(outcome.error)) if has_failed(outcome) else outcome
+        verdict = self._failure(request, outcome.error, "evaluate") if has_failed(outcome) else outcome
         self._check_room(verdict)
         self._settle(request, verdict)
 
     def _check_room(self, verdict: Verdict) -> None:
         if verdict.outcome is Outcome.INFRA and self._store is not None and tells_of_full(verdict.message):
             check_room(self._store, _ROOM_BYTES)
+
+    def _failure(self, request: BuildRequest | EvaluationRequest, error: Exception, method: str) -> Verdict:
+        """The verdict on a candidate that a pool could not finish. One that lost too many workers is set aside."""
+        if not (isinstance(error, ItemGivenUp) and error.is_set_aside):
+            return _infra_verdict(request, str(error))
+        evidence = Evidence.of(request.task, request.candidate, request.preset, method, error)
+        self._evidence.add(evidence)
+        verdict = self._set_aside[evidence.candidate, evidence.preset] = _verdict_of(evidence)
+        _log.warning("%s: candidate %s is set aside: %s", evidence.task, evidence.candidate, evidence.reason)
+        return verdict
 
     def _settle(self, request: BuildRequest | EvaluationRequest, verdict: Verdict) -> None:
         """Hands a fresh verdict to the reviewer, unless the candidate has to be evaluated again first.
@@ -201,6 +224,7 @@ class Judging:
         """Gives a reviewed verdict to all steps that wait for it."""
         key = _key(candidate.digest, verdict)
         self.known.put(verdict)
+        self.delivered += 1
         for gathering in self._awaited.pop(key, ()):
             gathering.record_verdict(verdict)
 
@@ -216,9 +240,16 @@ def _key(digest: str, verdict: Verdict) -> Key:
     return (digest, verdict.evaluator["preset"])
 
 
+def _verdict_of(evidence: Evidence) -> Verdict:
+    """The verdict on a candidate that is set aside."""
+    message = f"set aside, since it lost too many workers: {evidence.reason}"
+    settings = {"preset": evidence.preset, "task_digest": evidence.task_digest}
+    return Verdict(evidence.candidate, evidence.task, "", Outcome.INFRA, message[:_MOST_CHARACTERS], evaluator=settings)
+
+
 def _infra_verdict(request: BuildRequest | EvaluationRequest, message: str) -> Verdict:
     """The verdict that says that we failed to judge a candidate."""
     candidate, task_id = request.candidate.digest, request.task.id
     _log.warning("%s: candidate %s could not be judged: %s", task_id, candidate, message)
     evaluator = {"preset": request.preset}
-    return Verdict(candidate, task_id, "", Outcome.INFRA, message[:2000], evaluator=evaluator)
+    return Verdict(candidate, task_id, "", Outcome.INFRA, message[:_MOST_CHARACTERS], evaluator=evaluator)

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import itertools
 import logging
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,6 +20,8 @@ from evaluators.records import Candidate, Task, Verdict
 from learners.records import Rollout
 from orchestration.fleet.placement import EVALUATOR
 from orchestration.fleet.turns import Turns
+from orchestration.run.set_aside import SetAside
+from orchestration.step.background import in_background
 from orchestration.step.gathering import Gathering
 from orchestration.step.judging import Judging, has_failed
 from orchestration.step.known import RunVerdicts
@@ -40,8 +40,8 @@ class Pipeline:
     """Moves prompts through the rollout engines of a run, and the candidates in the responses through `judging`.
 
     No group is sampled while `max_backlog` candidates wait for their verdicts. `on_progress` gets the rates of the
-    oldest step. `turns`: whose turn it is on GPUs that roles share. `cpu_look`, `remeasure_best`, `known`, `store`: see
-    `Judging`.
+    oldest step. `turns`: whose turn it is on GPUs that roles share. `cpu_look`, `remeasure_best`, `known`, `store`,
+    `set_aside`: see `Judging`.
     """
 
     def __init__(
@@ -58,6 +58,7 @@ class Pipeline:
         cpu_look: bool = False,
         known: RunVerdicts | None = None,
         store: Path | None = None,
+        set_aside: SetAside | None = None,
     ) -> None:
         builders_look = turns is not None and turns.evaluators_wait
         self.judging = Judging(
@@ -70,6 +71,7 @@ class Pipeline:
             remeasure_best=remeasure_best,
             known=known,
             store=store,
+            set_aside=set_aside,
         )
         self.engines = engines
         self.rollout = rollout
@@ -149,15 +151,7 @@ class Pipeline:
         """The result of a long call. If a step is under way, it goes on, and the call runs in a thread of its own."""
         if not self._under_way:
             return call(*arguments)
-        called: Future[Result] = Future()
-
-        def run() -> None:
-            try:
-                called.set_result(call(*arguments))
-            except BaseException as error:  # noqa: BLE001 - raised in the thread that waits for it
-                called.set_exception(error)
-
-        threading.Thread(target=run, name="meanwhile", daemon=True).start()
+        called = in_background("meanwhile", call, *arguments)
         self.pump_until(called.done)
         return called.result()
 
@@ -175,6 +169,11 @@ class Pipeline:
         """Goes on with all steps under way until `done()`."""
         while not done():
             self.pump()
+
+    def describe(self) -> str:
+        """What the steps under way wait for, in words. It may be called from another thread."""
+        steps = [gathering.describe() for gathering in list(self._under_way)]
+        return "; ".join(steps) or "no step is under way"
 
     def forget(self) -> None:
         """Gives up all steps under way: nobody will ask for them."""

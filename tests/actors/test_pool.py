@@ -185,16 +185,6 @@ def test_every_item_comes_once_when_an_actor_dies_in_the_middle(make_pool, tmp_p
     assert pool.members.restarts == 1
 
 
-def test_an_item_that_kills_every_actor_is_given_up_and_the_others_are_not(make_pool) -> None:
-    pool = make_pool(max_retries=1)
-    results = dict(run(pool, [("die", 1), *(("sleep", index / 1e4) for index in range(6))], "work"))
-    failed = results.pop(("die", 1))
-    assert isinstance(failed, PoolFailure)
-    assert "2 times" in str(failed.error)
-    assert len(results) == 6
-    assert not any(isinstance(result, PoolFailure) for result in results.values())
-
-
 def test_a_hanging_actor_is_timed_out_and_replaced(make_pool, tmp_path: Path, caplog) -> None:
     pool = make_pool(timeout=1.0, probe_timeout=0.5)
     pool.wait_ready(60)

@@ -194,6 +194,20 @@ def test_the_baselines_that_are_refused_on_a_cpu_are_those_that_the_evaluator_la
     assert set(BASELINES) == set(existing_baselines("H200"))
 
 
+def test_a_stall_is_longer_than_every_call_that_is_allowed(write):
+    path = write("empty.yaml", "")
+    assert error_of(path, "stall_minutes=30") == (
+        "override stall_minutes=30: stall_minutes must be 0 (never) or at least 31, since rollout.start_timeout lets a "
+        "run be without a move for so long, got 30"
+    )
+    assert load_config(path, ["stall_minutes=31"]).stall_minutes == 31
+    assert error_of(path, "learner.timeout=3600").startswith("override learner.timeout=3600: stall_minutes must be 0 ")
+    assert load_config(path, ["learner.timeout=3600", "stall_minutes=0"]).stall_minutes == 0
+    teachers = ["sft.teachers=[https://x/v1]", "sft.teacher_model=m", "sft.endpoint.patience=3500"]
+    assert "sft.endpoint.patience lets a run be" in error_of(path, *teachers)
+    assert load_config(path, [*teachers, "schedule.phases=[contrastive_rl]"]).stall_minutes == 60
+
+
 def test_a_missing_file_a_folder_and_an_unreadable_file_are_one_line(write, tmp_path):
     write("folder/x.yaml", "")
     (tmp_path / "bytes.yaml").write_bytes(b"\xff\xfe\x00")

@@ -42,6 +42,7 @@ def lost(config: StoredConfig) -> list[str]:
 def test_settings_that_the_code_has_now_are_dropped_silently() -> None:
     expected = RunConfig(name="old")
     expected.contrastive_rl.normaliser = "signal"
+    expected.stall_minutes = 0.0
     assert stored() == StoredConfig(expected, ())
 
 
@@ -49,6 +50,11 @@ def test_runs_from_before_the_choice_go_on_without_groups_that_carry_no_signal()
     assert RunConfig(name="new").contrastive_rl.normaliser == "all"
     assert stored().config.contrastive_rl.normaliser == "signal"
     assert stored(contrastive_rl__normaliser="all").config.contrastive_rl.normaliser == "all"
+
+
+def test_runs_from_before_the_stall_bound_have_none_whatever_their_time_outs_are() -> None:
+    assert stored(learner__timeout=1e5).config.stall_minutes == 0.0
+    assert parse_config("name: new\nstall_minutes: 90", "runs/new/config.yaml").config.stall_minutes == 90.0
 
 
 DEMO = {"reward__offset": 0.9, "reward__copies": 0.2}

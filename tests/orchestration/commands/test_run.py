@@ -8,7 +8,9 @@ import pytest
 
 from learners.patience import StorageDown
 from learners.room import DiskFull
+from orchestration import driver
 from orchestration.run.errors import LeaseLost
+from orchestration.run.watchdog import Stalled
 
 
 def test_dry_run_prints_the_plan_and_writes_nothing(warpsmith, tmp_path: Path) -> None:
@@ -27,6 +29,19 @@ def test_a_dry_run_prints_the_memory_of_a_run_and_refuses_one_that_cannot_fit(wa
     refused = warpsmith("run", "local", "--dry-run", *sizes)
     assert refused.exit_code == 2
     assert "learner" in refused.output
+
+
+def test_a_stalled_run_ends_with_a_code_of_its_own(warpsmith, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stall(*_: object) -> None:
+        raise Stalled("nothing has moved for 60 minutes (stall_minutes)")
+
+    monkeypatch.setattr(driver, "run", stall)
+    done = warpsmith("run", "local")
+    assert done.exit_code == 3
+    assert done.stderr == (
+        "error: nothing has moved for 60 minutes (stall_minutes); the same command again goes on after the last "
+        "committed step\n"
+    )
 
 
 def test_auto_stands_for_the_architecture_of_the_machine(warpsmith) -> None:

@@ -67,8 +67,13 @@ def test_a_run_that_has_committed_nothing_and_one_in_a_phase(warpsmith, run: Run
     lines = warpsmith("status", "demo/").stdout.splitlines()
     assert lines[1].startswith("committed: 1-contrastive_rl, 3 of 7 steps, policy version 40, ")
     assert lines[2:] == ["assessed: base, 1-sft", "latest step: success_rate 0.5  train/loss -0.2"]
+    run.storage.write("set_aside/ab-fast.json", b"{}")
+    assert (
+        "set aside: 1 program(s) that lost too many workers (see demo/set_aside)" in warpsmith("status", "demo").stdout
+    )
     run.write_state(RunState(1, "contrastive_rl", 7, 44, finished=True))
     found = json.loads(warpsmith("status", "demo", "--json").stdout)
+    assert found["set_aside"] == 1
     assert (found["state"], found["running"], found["step"], found["steps"]) == ("finished", False, 7, 7)
     assert 0 <= found["seconds_since_commit"] < 300
 

@@ -182,6 +182,23 @@ def test_a_node_that_takes_a_rank_and_an_engine_is_a_loss_of_the_learner_and_the
     assert roles.engines.members.restarts == 1, "the engine that started meanwhile was kept"
 
 
+def test_every_role_says_what_it_waits_for_and_a_call_of_any_is_a_move(roles: Roles) -> None:
+    roles.turns.takes_turns = False
+    assert roles.describe() == [
+        "rollout: 0 item(s), of which 0 wait; all actors are ready",
+        "learner: no call is under way",
+    ]
+    seen = [roles.moves(), roles.moves()]
+    assert seen[0] == seen[1]
+    Run(roles).__enter__()
+    seen.append(roles.moves())
+    answer(roles)
+    seen.append(roles.moves())
+    roles.restart_learner()
+    seen.append(roles.moves())
+    assert len(set(seen)) == 4, "the learner, an engine, another learner"
+
+
 def test_a_lost_learner_is_reported_by_its_name(roles: Roles) -> None:
     Run(roles).__enter__()
     lose(roles, rank=0)

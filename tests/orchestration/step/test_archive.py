@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from configs.schema import BufferConfig
 from evaluators.records import Candidate, Estimate, Outcome, Verdict
+from orchestration.run.directory import RunDirectory
 from orchestration.step.archive import Archive
 from orchestration.step.known import RunVerdicts
 from orchestration.step.records import StepResult
@@ -38,6 +40,20 @@ def test_storing_goes_on_beside_the_block_and_has_ended_behind_it() -> None:
         assert begun.wait(10)
         learnt.set()
     assert stored.is_set()
+
+
+def test_rows_that_are_never_stored_end_the_run_instead_of_keeping_it(tmp_path: Path) -> None:
+    archive, _ = archive_of({})
+    archive._run, archive._limit = RunDirectory(tmp_path, "run"), 0.1
+    answers = threading.Event()
+    archive._write = lambda *_: answers.wait(60)  # type: ignore[method-assign, assignment, return-value]
+    with pytest.raises(TimeoutError, match=r"run: the rows of 1-sft, step 3, were not stored within 0\.1 s"):
+        archive.store("1-sft", 3, StepResult())
+    with pytest.raises(TimeoutError, match="were not stored"), archive.storing("1-sft", 3, StepResult()):
+        raise ValueError("the learner failed, and the step would be done again")
+    answers.set()
+    with pytest.raises(ValueError, match="the learner failed"), archive.storing("1-sft", 3, StepResult()):
+        raise ValueError("the learner failed")
 
 
 def test_copies_of_the_reference_do_not_enter_the_buffer() -> None:

@@ -1,0 +1,53 @@
+"""How long single calls of a run may take, as its configuration says. One place for pools and for `stall_minutes`.
+
+Imports neither torch nor ray.
+"""
+
+from __future__ import annotations
+
+from configs.schema import RunConfig
+
+STARTS = 3
+"""Failed starts in a row after which a place in a pool is given up."""
+POOL_START_SECONDS = 600.0
+"""For a builder or an evaluator to start."""
+LEARNER_START_SECONDS = 300.0
+STORE_SECONDS = 600.0
+"""For the rows of a step to be stored on a file system that works."""
+GRACE_SECONDS = 60.0
+"""Between calls: the longest pause before an actor starts again."""
+
+
+def store_seconds(config: RunConfig) -> float:
+    """For the rows of a step to be stored, after the learner is done with it."""
+    return max(STORE_SECONDS, config.storage.patience + GRACE_SECONDS)
+
+
+def build_seconds(config: RunConfig) -> float:
+    """For a builder to prepare a program: it may compile several extensions, and look at the program twice."""
+    return config.evaluator.limits.build_seconds * 8
+
+
+def evaluation_seconds(config: RunConfig) -> float:
+    """For an evaluator to judge a program, and the baselines of its task."""
+    return 600.0 + 10 * config.evaluator.limits.start_seconds
+
+
+def longest_wait(config: RunConfig) -> tuple[str, float]:
+    """The seconds for which a run may be without a move although all is well, and the key that allows them.
+
+    A call that ends, or that is given up in time, is a move; a start of an actor is none.
+    """
+    waits = {
+        "rollout.timeout": config.rollout.timeout,
+        "rollout.start_timeout": STARTS * max(config.rollout.start_timeout, POOL_START_SECONDS),
+        "learner.timeout": max(config.learner.timeout, config.rollout.timeout, LEARNER_START_SECONDS),
+        "storage.patience": config.learner.timeout + config.storage.patience,
+        "evaluator.limits.build_seconds": build_seconds(config),
+        "evaluator.limits.start_seconds": max(evaluation_seconds(config), store_seconds(config)),
+        "guard.checker_timeout": config.guard.checker_timeout if config.guard.checker else 0.0,
+    }
+    if "sft" in config.schedule.phases and any("://" in teacher for teacher in config.sft.teachers):
+        waits["sft.endpoint.patience"] = config.sft.endpoint.patience + config.sft.endpoint.timeout
+    key = max(waits, key=lambda name: waits[name])
+    return key, waits[key] + GRACE_SECONDS
