@@ -94,7 +94,7 @@ class Lease:
         self._key = uuid.uuid4().hex
         self._path = f"{FOLDER}/{self._key}.json"
         self._claim = Claim(os.getpid(), os.uname().nodename, _kernel(), _start_of(os.getpid()), seconds)
-        self._renewed = 0
+        self._renewed, self._took = 0, 0.0  # the last renewal: when, by the store's clock, and how long it took
         self._is_sure = False
         self._lost: LeaseLost | None = None
         self._lock = threading.Lock()
@@ -129,8 +129,9 @@ class Lease:
             before, stands = self._renewed, self._impatient.is_file(self._path)
             if stands:
                 self._renew(self._impatient, holds=self._claim.holds)
-            in_time = self._renewed - before <= _LATE * self._seconds * 1e9
-            self._is_sure = self._is_sure and stands and in_time
+            # A store may date an object by when its upload began; it is there for others only when the upload ended.
+            passed = (self._renewed - before) * 1e-9 + self._took
+            self._is_sure = self._is_sure and stands and self._renewed > 0 and passed <= _LATE * self._seconds
             if not self._is_sure:
                 self._hold_again()
 
@@ -187,9 +188,9 @@ class Lease:
             self._renew(storage, holds=False)
 
     def _renew(self, storage: Storage, *, holds: bool) -> None:
-        self._claim = replace(self._claim, holds=holds, renewals=self._claim.renewals + 1)
+        self._claim, began = replace(self._claim, holds=holds, renewals=self._claim.renewals + 1), time.monotonic()
         storage.write(self._path, json.dumps(asdict(self._claim)).encode())
-        self._renewed = storage.written_at(self._path)
+        self._renewed, self._took = storage.written_at(self._path), time.monotonic() - began
         self._claim = replace(self._claim, since=self._claim.since or self._renewed)
 
     def _others(self, storage: Storage) -> list[_Seen]:

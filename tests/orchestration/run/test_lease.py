@@ -12,7 +12,9 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,6 +45,31 @@ class Outage:
 
     def run_in(self, folder: Path) -> RunDirectory:
         return RunDirectory("", "demo", storage=Storage(flaky(remote(folder), self), "demo", "remote://demo"))
+
+
+class Uploads:
+    """A store's uploads, which take so many seconds, and its dates, which are those of their beginnings."""
+
+    def __init__(self) -> None:
+        self.seconds, self.began = 0.0, threading.Event()
+
+    def storage(self, folder: Path) -> Storage:
+        return Uploading(remote(folder), "demo", "remote://demo", uploads=self, folder=folder)
+
+
+@dataclass(frozen=True)
+class Uploading(Storage):
+    uploads: Uploads | None = None
+    folder: Path = Path()
+
+    def write(self, path: str, content: bytes, **options: Any) -> None:
+        assert self.uploads is not None
+        began, seconds = time.time_ns(), self.uploads.seconds
+        if seconds and path.startswith("lease/"):
+            self.uploads.began.set()
+            time.sleep(seconds)
+        super().write(path, content, **options)
+        os.utime(self.folder / self.full(path), ns=(began, began))
 
 
 def contend(make: Callable[[], RunDirectory], drivers: int, lease: float) -> list[str]:
@@ -124,6 +151,22 @@ def test_a_driver_that_was_replaced_by_one_that_has_ended_cannot_commit_either(t
             first.write_state(RunState(step=3))
     assert second.read_state() == RunState(step=2)
     assert second.holder() is None
+
+
+def test_a_renewal_that_takes_longer_than_the_lease_is_none_whatever_its_date(tmp_path: Path) -> None:
+    """Object stores date an object by when its upload began, and others have not seen it while it was under way."""
+    uploads = Uploads()
+    first, second = RunDirectory("", "demo", storage=uploads.storage(tmp_path)), run_in(tmp_path)
+    with first.lock(LEASE), ThreadPoolExecutor(1) as pool:
+        uploads.seconds = 2 * LEASE
+        commit = pool.submit(first.write_state, RunState(step=3))
+        assert uploads.began.wait(timeout=30)
+        uploads.seconds = 0.0
+        with second.lock(LEASE):
+            second.write_state(RunState(step=2))
+            with pytest.raises(LeaseLost):
+                commit.result(timeout=60)
+            assert second.read_state() == RunState(step=2)
 
 
 def test_after_an_outage_in_which_nobody_came_the_driver_goes_on(tmp_path: Path) -> None:
