@@ -41,8 +41,9 @@ def longest_wait(config: RunConfig) -> tuple[str, float]:
     waits = {
         "rollout.timeout": config.rollout.timeout,
         "rollout.start_timeout": STARTS * max(config.rollout.start_timeout, POOL_START_SECONDS),
-        "learner.timeout": max(config.learner.timeout, config.rollout.timeout, LEARNER_START_SECONDS),
-        "storage.patience": config.learner.timeout + config.storage.patience,
+        "learner.timeout": max(
+            config.learner.timeout + config.storage.patience, config.rollout.timeout, LEARNER_START_SECONDS
+        ),
         "evaluator.limits.build_seconds": build_seconds(config),
         "evaluator.limits.start_seconds": max(evaluation_seconds(config), store_seconds(config)),
         "guard.checker_timeout": config.guard.checker_timeout if config.guard.checker else 0.0,

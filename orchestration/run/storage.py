@@ -29,6 +29,7 @@ from learners.patience import Patience
 from learners.room import telling_room
 
 Parsed = TypeVar("Parsed")
+_REPLACED = 5
 
 
 @dataclass(frozen=True)
@@ -92,11 +93,16 @@ class Storage:
         return self._info(path).type is pafs.FileType.Directory
 
     def read(self, path: str) -> bytes:
-        """The content of a file. Raises FileNotFoundError."""
+        """The content of a file, whole, also while it is replaced. Raises FileNotFoundError."""
 
         def attempt() -> bytes:
-            with self.filesystem.open_input_stream(self.full(path)) as stream:
-                return bytes(stream.read())
+            for _ in range(_REPLACED):
+                with self.filesystem.open_input_stream(self.full(path)) as stream:
+                    content = bytes(stream.read())
+                # An object's size is asked for first: of one that is replaced then, no more than that would be read.
+                if self.local_path is not None or len(content) == self.filesystem.get_file_info(self.full(path)).size:
+                    return content
+            raise OSError(f"it was replaced {_REPLACED} times while it was read")
 
         return self._patiently("read", path, attempt)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import pkgutil
 from pathlib import Path
@@ -125,3 +126,19 @@ def fails_once(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
         return real(*arguments, **options)
 
     monkeypatch.setattr(f"orchestration.run.storage.{name}", once)
+
+
+def test_an_object_that_is_replaced_while_it_is_read_is_read_whole(object_store: str) -> None:
+    """An object store is asked for the size first, and then for so many bytes."""
+    storage = Storage.at(object_store.format("replaced"), "run")
+    storage.write("state.json", b"old")
+    replaced: list[str] = []
+
+    def replace(operation: str) -> None:
+        if operation == "read" and not replaced:
+            replaced.append(operation)
+            storage.write("state.json", b"new and longer")
+
+    watched = dataclasses.replace(storage, filesystem=flaky(storage.filesystem, replace))
+    assert watched.read("state.json") == b"new and longer"
+    assert replaced
