@@ -74,6 +74,7 @@ CHANGEABLE: Mapping[str, str] = {
     "learner.timeout": "patience only",
     "evaluator.workers": "speed only",
     "evaluator.builders": "speed only",
+    "evaluator.timeout": "when a program goes to another process, not its verdict",
     "evaluator.build_cache_gib": "what is kept, not its content",
     "evaluator.cpu_look": "where a failure is found, not its outcome; the verdict says where",
     "evaluator.cpu_look_values": "where a wrong output is found, not its outcome; the verdict says where",

@@ -175,6 +175,9 @@ class EvaluatorConfig:
     cpu_look_values: bool = False
     workers: int = bounded(1, 1)  # evaluators; on GPUs each has a GPU
     builders: int = bounded(1, 1)  # build workers, on CPUs
+    # Seconds for one of them to answer; its program then goes to another. 0: what the limits allow at most, which is
+    # more than ten minutes.
+    timeout: float = bounded(0.0, 0.0)
     threads: int = bounded(1, 1)  # torch threads of a candidate on a CPU
     baselines: list[str] = words_of(("eager",), BASELINES)  # what speed-ups are over (CUDA-L1 section 4.2: all)
     require_shapes: bool = False  # a candidate that fails at other shapes than the task's is wrong; false: it is noted

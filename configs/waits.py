@@ -25,12 +25,12 @@ def store_seconds(config: RunConfig) -> float:
 
 def build_seconds(config: RunConfig) -> float:
     """For a builder to prepare a program: it may compile several extensions, and look at the program twice."""
-    return config.evaluator.limits.build_seconds * 8
+    return config.evaluator.timeout or config.evaluator.limits.build_seconds * 8
 
 
 def evaluation_seconds(config: RunConfig) -> float:
     """For an evaluator to judge a program, and the baselines of its task."""
-    return 600.0 + 10 * config.evaluator.limits.start_seconds
+    return config.evaluator.timeout or 600.0 + 10 * config.evaluator.limits.start_seconds
 
 
 def longest_wait(config: RunConfig) -> tuple[str, float]:

@@ -203,6 +203,10 @@ def test_a_stall_is_longer_than_every_call_that_is_allowed(write):
     assert load_config(path, ["stall_minutes=31"]).stall_minutes == 31
     assert error_of(path, "learner.timeout=3600").startswith("override learner.timeout=3600: stall_minutes must be 0 ")
     assert load_config(path, ["learner.timeout=3600", "stall_minutes=0"]).stall_minutes == 0
+    assert "evaluator.limits.build_seconds lets" in error_of(path, "evaluator.timeout=5000")
+    slow = "evaluator.limits.build_seconds=500"
+    assert "evaluator.limits.build_seconds lets" in error_of(path, slow)
+    assert load_config(path, [slow, "evaluator.timeout=600"]).stall_minutes == 60
     teachers = ["sft.teachers=[https://x/v1]", "sft.teacher_model=m", "sft.endpoint.patience=3500"]
     assert "sft.endpoint.patience lets a run be" in error_of(path, *teachers)
     assert load_config(path, [*teachers, "schedule.phases=[contrastive_rl]"]).stall_minutes == 60

@@ -81,7 +81,7 @@ def test_config_and_state_read_back_as_they_were_written(run):
 def test_the_config_of_an_earlier_version_says_what_it_lost(run):
     run.storage.write("config.yaml", b"name: demo\nseed: 4\nreward: {per_task_smoothing: false}\n")
     stored = run.read_stored_config()
-    assert stored.config == run.read_config() == RunConfig(name="demo", seed=4)
+    assert stored.config == run.read_config() == RunConfig(name="demo", seed=4, stall_minutes=0.0)
     assert [loss.key for loss in stored.losses] == ["reward.per_task_smoothing"]
 
 
