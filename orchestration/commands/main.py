@@ -23,6 +23,7 @@ from orchestration.commands.run import run
 from orchestration.commands.status import status, stop
 from orchestration.commands.tasks import tasks
 from orchestration.commands.track import track
+from orchestration.run.watchdog import STALLED
 
 app = typer.Typer(
     help="Train a language model to write faster GPU code, from speed-up rewards alone (CUDA-L1).",
@@ -41,8 +42,8 @@ def main() -> None:
     try:
         app()
     except SystemExit as end:
-        if end.code == INTERRUPTED:
-            _leave(INTERRUPTED)
+        if end.code in (INTERRUPTED, STALLED):
+            _leave(end.code)
         raise
 
 

@@ -16,6 +16,7 @@ from orchestration.run.directory import RunDirectory
 from tests.orchestration.small import SMALL
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+PROGRAM = ("-m", "orchestration.commands.main")
 
 
 def mark_pooling(path: Path) -> None:
@@ -24,9 +25,10 @@ def mark_pooling(path: Path) -> None:
     write_audits([TaskAudit(pooling.id, pooling.text_digest, pooling.name, (finding,))], path)
 
 
-def start(root: Path, *overrides: str) -> subprocess.Popen[str]:
+def start(root: Path, *overrides: str, program: tuple[str, ...] = PROGRAM) -> subprocess.Popen[str]:
+    """A small run below `root`. `program`: what Python is to run, `warpsmith` unless given."""
     mark_pooling(root / "audits.parquet")
-    command = [sys.executable, "-m", "orchestration.commands.main", "run", "local", f"root={root}", *SMALL, *overrides]
+    command = [sys.executable, *program, "run", "local", f"root={root}", *SMALL, *overrides]
     # Every process of the run inherits the path, and is known by the folder at its end.
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "PATH": f"{os.environ['PATH']}{os.pathsep}{root}"}
     environment.pop("RAY_ADDRESS", None)
