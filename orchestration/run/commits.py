@@ -9,17 +9,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from learners.records import Rollout, steps_from
 from orchestration.run.directory import RunDirectory
 from orchestration.run.state import RunState, split_phase_key
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What a commit points to: a policy version, its checkpoint and the buffer, as paths in the run directory."""
+    """What a commit points to: a policy version, its checkpoint, the buffer and, if there are any, the responses that
+    were sampled ahead, as paths in the run directory."""
 
     policy_version: int
     checkpoint: str
     buffer: str
+    ahead: str | None = None
 
 
 class Commits:
@@ -48,6 +51,12 @@ class Commits:
         """What a phase has committed of its memory; empty before its first commit."""
         memory: Mapping[str, Any] = self.state.extra.get(key, {})
         return memory
+
+    def ahead_of(self, key: str) -> dict[int, list[Rollout]]:
+        """The responses that a phase has sampled ahead, by step; none of a phase that has not begun, or is over."""
+        if not self.state.ahead or not self.steps_done(key) or self.has_completed(key):
+            return {}
+        return steps_from(self._run.ahead.read(self.state.ahead))
 
     def write(self) -> None:
         """Commits the state as it is, with what tracking has become."""
@@ -83,6 +92,7 @@ class Commits:
             policy_version=snapshot.policy_version,
             checkpoint=snapshot.checkpoint,
             buffer=snapshot.buffer,
+            ahead=snapshot.ahead,
             extra={**self.state.extra, key: dict(memory)},
         )
 
@@ -91,6 +101,7 @@ class Commits:
         self._run.write_state(self.state)
         self._run.checkpoints.prune(self._keep, protect=[self.state.checkpoint])
         self._run.buffers.prune(self._keep, protect=[self.state.buffer])
+        self._run.ahead.prune(self._keep, protect=[self.state.ahead])
 
 
 def _with_entry(state: RunState, name: str, entry: str) -> RunState:

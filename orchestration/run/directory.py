@@ -32,7 +32,7 @@ from orchestration.run import answers
 from orchestration.run.answers import Answers
 from orchestration.run.errors import RunDirectoryError
 from orchestration.run.kernels import BestKernels
-from orchestration.run.snapshots import BufferSnapshots, Checkpoints
+from orchestration.run.snapshots import Checkpoints, TableSnapshots
 from orchestration.run.state import RunState
 from orchestration.run.steps import METRIC_SCHEMA, StepTable, metric_table
 from orchestration.run.storage import Storage
@@ -58,7 +58,7 @@ class RunDirectory:
     """One run's folder. Making the object touches nothing. The first write makes the folder.
 
     `samples`, `candidates`, `verdicts` and `metrics` are the tables that steps write. `kernels` holds the best
-    programs, `buffers` and `checkpoints` hold what a committed state points to.
+    programs, `buffers`, `ahead` and `checkpoints` hold what a committed state points to.
     """
 
     def __init__(self, root: str | Path, name: str, *, storage: Storage | None = None) -> None:
@@ -73,7 +73,8 @@ class RunDirectory:
         self.verdicts = StepTable[Iterable[Verdict]](storage, "verdicts", VERDICT_SCHEMA, verdict_table)
         self.metrics = StepTable[Mapping[str, float]](storage, "metrics", METRIC_SCHEMA, metric_table)
         self.kernels = BestKernels(storage)
-        self.buffers = BufferSnapshots(storage)
+        self.buffers = TableSnapshots(storage, "buffer")
+        self.ahead = TableSnapshots(storage, "ahead")
         self.checkpoints = Checkpoints(storage)
 
     def __str__(self) -> str:
