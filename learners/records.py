@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
@@ -89,7 +90,7 @@ def steps_from(table: pa.Table) -> dict[int, list[Rollout]]:
     """The inverse of `table_of_steps`; a step without rollouts is missing."""
     steps: dict[int, list[Rollout]] = {}
     for row in table.to_pylist():
-        fields = {name: tuple(value) if isinstance(value, list) else value for name, value in row.items()}
+        fields: dict[str, Any] = {name: tuple(one) if isinstance(one, list) else one for name, one in row.items()}
         steps.setdefault(fields.pop("step"), []).append(Rollout(**fields))
     return steps
 
