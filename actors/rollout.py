@@ -135,7 +135,11 @@ class RolloutEngine(EngineCalls):
         )
         self._requests += 1
         name = f"{request.key}-{self._requests}"
-        prompt = {"prompt_token_ids": list(request.prompt_ids)}
+        prompt: dict[str, Any] = {"prompt_token_ids": list(request.prompt_ids)}
+        if self._heeds_seeds and request.seed is not None:
+            # A prompt whose beginning is cached differs in the last bits from one that is computed whole. What an
+            # engine has cached of other groups depends on its past, and a restarted one has none.
+            prompt["cache_salt"] = request.group or request.key
         try:
             outputs = [
                 output

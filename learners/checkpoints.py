@@ -17,17 +17,25 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 
+from learners.resharding import load_from_other_ranks, model_file
+
 _TAG = "deepspeed"
 _REFERENCE = "reference.safetensors"
 FILE_BYTES = 1 << 30  # of one file of an export; as much is held in memory at once
 
 
 def save(
-    engine: Any, folder: Path, rank: int, policy_version: int, reference: Mapping[str, Tensor] | None, frozen: float
+    engine: Any,
+    folder: Path,
+    rank: int,
+    counts: Mapping[str, int],
+    reference: Mapping[str, Tensor] | None,
+    frozen: float,
 ) -> None:
     """Writes trained weights, optimiser, step counts, random states and the reference policy (rank 0) to `folder`.
 
     Frozen weights are left out: they are those that the policy was loaded with. `frozen` is their `size_of_frozen`.
+    `counts`: numbers of the caller by name, which `load` returns.
     """
     folder.mkdir(parents=True, exist_ok=True)
     random_state: dict[str, Tensor] = {"cpu": torch.get_rng_state()}
@@ -37,7 +45,7 @@ def save(
     if reference is not None and rank == 0:
         save_file({name: weight.contiguous() for name, weight in reference.items()}, folder / _REFERENCE)
     # DeepSpeed comes last: it ends with a barrier, after which every rank's part is on disk.
-    client_state = {"policy_version": policy_version, "frozen": frozen}
+    client_state = {**counts, "frozen": frozen}
     hook = engine.module.register_state_dict_post_hook(_leave_out_frozen)
     try:
         engine.save_checkpoint(str(folder), tag=_TAG, client_state=client_state, exclude_frozen_parameters=True)
@@ -45,27 +53,34 @@ def save(
         hook.remove()
 
 
-def load(engine: Any, folder: Path, rank: int, frozen: float) -> tuple[int, dict[str, Tensor] | None]:
-    """Restores the state that `save` wrote. Returns the policy version and, if there was a reference policy, its
-    weights in host memory, in the precision in which they were held.
+def load(
+    engine: Any, folder: Path, rank: int, world_size: int, frozen: float
+) -> tuple[Mapping[str, Any], dict[str, Tensor] | None]:
+    """Restores the state that `save` wrote, whatever the number of ranks that called it. Returns what holds its counts
+    and, if there was a reference policy, its weights in host memory, in the precision in which they were held.
 
-    Raises FileNotFoundError if `folder` holds no part for this rank, and ValueError if the checkpoint belongs to
-    another policy.
+    Raises FileNotFoundError if `folder` holds no checkpoint, and ValueError if it belongs to another policy.
     """
-    random_file = _random_file(folder, rank)
-    if not random_file.exists():
-        raise FileNotFoundError(f"{folder} holds no checkpoint of learner rank {rank}: resume with as many ranks")
-    loaded, client_state = engine.load_checkpoint(str(folder), tag=_TAG, custom_load_fn=_load_trained)
-    if loaded is None:
-        raise FileNotFoundError(f"{folder} holds no DeepSpeed checkpoint: resume from another one")
+    ranks = len(list(folder.glob(_random_file(folder, "*").name)))
+    if not ranks:
+        raise FileNotFoundError(f"{folder} holds no checkpoint of the learner: resume from another one")
+    if ranks == world_size or engine.zero_optimization_stage() == 0:
+        loaded, client_state = engine.load_checkpoint(str(folder), tag=_TAG, custom_load_fn=_load_trained)
+        if loaded is None:
+            raise FileNotFoundError(f"{folder} holds no DeepSpeed checkpoint: resume from another one")
+    else:
+        if engine.zero_optimization_stage() < 3:
+            file = model_file(folder / _TAG, is_stage_3=False)
+            _load_trained(torch.load(file, map_location="cpu", mmap=True, weights_only=False)["module"], engine.module)
+        client_state = load_from_other_ranks(engine, folder / _TAG)
     if not math.isclose(client_state.get("frozen", frozen), frozen, rel_tol=1e-9):
         raise ValueError(f"{folder} is of adapters to another policy: give the one that the run began with")
-    random_state = torch.load(random_file, weights_only=True)
+    random_state = torch.load(_random_file(folder, rank % ranks), weights_only=True)
     torch.set_rng_state(random_state["cpu"])
     if "cuda" in random_state and torch.cuda.is_available():
         torch.cuda.set_rng_state(random_state["cuda"])
     reference = folder / _REFERENCE
-    return client_state["policy_version"], load_file(reference) if reference.exists() else None
+    return client_state, load_file(reference) if reference.exists() else None
 
 
 def _leave_out_frozen(module: nn.Module, state: dict[str, Tensor], prefix: str, _: Any) -> None:
@@ -141,5 +156,5 @@ def write_weights(weights: Iterable[tuple[str, Tensor]], folder: Path) -> None:
         file.replace(folder / name)
 
 
-def _random_file(folder: Path, rank: int) -> Path:
+def _random_file(folder: Path, rank: int | str) -> Path:
     return folder / f"random-{rank}.pt"

@@ -160,19 +160,21 @@ class LearnerEngine:
             self._optimiser.engine,
             Path(folder),
             self.rank,
-            self.policy_version,
+            {"policy_version": self.policy_version, "skipped_in_a_row": self._optimiser.skipped_in_a_row},
             self._reference.weights(),
             self._frozen_size,
         )
 
     def load(self, folder: str | Path) -> None:
-        """Continues from a folder that `save` wrote with as many ranks. Raises FileNotFoundError without one, and
-        LearnerError if it belongs to another policy."""
+        """Continues from a folder that `save` wrote, with any number of ranks. Raises FileNotFoundError without one,
+        and LearnerError if it belongs to another policy."""
         engine = self._optimiser.engine
         try:
-            self.policy_version, reference = checkpoints.load(engine, Path(folder), self.rank, self._frozen_size)
+            counts, reference = checkpoints.load(engine, Path(folder), self.rank, self.world_size, self._frozen_size)
         except ValueError as error:
             raise LearnerError(str(error)) from error
+        self.policy_version = counts["policy_version"]
+        self._optimiser.skipped_in_a_row = counts.get("skipped_in_a_row", 0)  # earlier versions did not keep it
         if reference is None:
             self._reference.forget()
         else:

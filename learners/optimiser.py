@@ -27,7 +27,8 @@ _BETAS = (0.9, 0.95)  # AdamW's
 
 
 class Optimiser:
-    """AdamW through DeepSpeed at `config.zero_stage`. `engine` is DeepSpeed's: a scorer that gathers its weights."""
+    """AdamW through DeepSpeed at `config.zero_stage`. `engine` is DeepSpeed's: a scorer that gathers its weights.
+    `skipped_in_a_row`: how many of its last steps were skipped."""
 
     def __init__(
         self, deepspeed: Any, scorer: TokenScorer, config: LearnerConfig, device: torch.device, world_size: int
@@ -35,7 +36,7 @@ class Optimiser:
         """`deepspeed`: the module, from `import_deepspeed`."""
         self._deepspeed, self._config, self._device, self._world_size = deepspeed, config, device, world_size
         self._gradient_norm = 0.0
-        self._skipped_in_a_row = 0
+        self.skipped_in_a_row = 0
         self.engine = self._wrap(scorer)
 
     def step(
@@ -75,12 +76,12 @@ class Optimiser:
         """Whether a step with this norm of its gradient was skipped; all ranks find the same. Raises LearnerError if
         too many in a row were."""
         if math.isfinite(norm):
-            self._skipped_in_a_row = 0
+            self.skipped_in_a_row = 0
             return False
-        self._skipped_in_a_row += 1
-        if self._skipped_in_a_row >= self._config.max_skipped_steps:
+        self.skipped_in_a_row += 1
+        if self.skipped_in_a_row >= self._config.max_skipped_steps:
             raise LearnerError(
-                f"{self._skipped_in_a_row} optimiser steps in a row were skipped, because the norm of the gradient is "
+                f"{self.skipped_in_a_row} optimiser steps in a row were skipped, because the norm of the gradient is "
                 f"{norm}: lower the learning rate, go back to an earlier checkpoint, or raise "
                 f"learner.max_skipped_steps (now {self._config.max_skipped_steps})"
             )

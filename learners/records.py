@@ -5,8 +5,9 @@ They hold plain data only, so that they can cross processes and be stored.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
@@ -74,6 +75,24 @@ def rollout_table(rollouts: Iterable[Rollout]) -> pa.Table:
     rows = list(rollouts)
     columns = {name: [getattr(row, name) for row in rows] for name in ROLLOUT_SCHEMA.names}
     return pa.Table.from_pydict(columns, schema=ROLLOUT_SCHEMA)
+
+
+def table_of_steps(steps: Mapping[int, Iterable[Rollout]]) -> pa.Table:
+    """The rollouts of several steps as one Arrow table, in their order: `ROLLOUT_SCHEMA` with a column `step`."""
+    tables = []
+    for step, rollouts in steps.items():
+        table = rollout_table(rollouts)
+        tables.append(table.add_column(0, "step", pa.array([step] * len(table), pa.int64())))
+    return pa.concat_tables(tables)
+
+
+def steps_from(table: pa.Table) -> dict[int, list[Rollout]]:
+    """The inverse of `table_of_steps`; a step without rollouts is missing."""
+    steps: dict[int, list[Rollout]] = {}
+    for row in table.to_pylist():
+        fields: dict[str, Any] = {name: tuple(one) if isinstance(one, list) else one for name, one in row.items()}
+        steps.setdefault(fields.pop("step"), []).append(Rollout(**fields))
+    return steps
 
 
 @dataclass(frozen=True)

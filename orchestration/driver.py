@@ -90,7 +90,7 @@ def take_steps(session: Session, phase: Phase) -> None:
     every phase stays open.
     """
     done = session.commits.steps_done(phase.key)
-    phase.restore(session.commits.memory_of(phase.key))
+    phase.restore(session.commits.memory_of(phase.key), session.commits.ahead_of(phase.key))
     if done == 0:
         phase.begin()
     for step in phase.remaining(done):
@@ -108,7 +108,7 @@ def take_steps(session: Session, phase: Phase) -> None:
         session.log_step(phase.key, step, phase.steps, {**result.metrics, **learned})
         done = step + 1
         if done % phase.commit_every == 0 or session.drain.requested:
-            session.commit(phase.key, done, phase.to_commit())
+            session.commit(phase.key, done, phase.to_commit(), phase.ahead())
         if session.drain.requested or (session.early_end.requested and done < phase.steps):
             session.pipeline.forget()
             if session.drain.requested or not phase.can_be_shorter:

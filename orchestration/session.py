@@ -6,8 +6,9 @@ Opening a session resumes what the run directory holds. Committing makes everyth
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,7 @@ from evaluators.guard.cases import HackCases
 from evaluators.records import Task
 from learners.patience import Patience, StorageDown
 from learners.policy import load_tokenizer
+from learners.records import Rollout, table_of_steps
 from learners.room import DiskFull
 from orchestration.fleet.roles import Roles
 from orchestration.phases.context import PhaseContext
@@ -217,9 +219,14 @@ class Session:
         self.tracker.log_metrics(key, metrics, step)
         self.progress.step(key, step, steps, metrics)
 
-    def commit(self, key: str, steps: int, memory: Mapping[str, Any]) -> None:
-        """Makes the first `steps` steps of a phase survive a kill, with the memory that the phase goes on with."""
-        self.commits.advance(key, steps, memory, self._snapshot(f"step-{self.roles.version:06d}"))
+    def commit(self, key: str, steps: int, memory: Mapping[str, Any], ahead: Mapping[int, Sequence[Rollout]]) -> None:
+        """Makes the first `steps` steps of a phase survive a kill, with the memory that the phase goes on with, and
+        the responses of later steps."""
+        snapshot = self._snapshot(f"step-{self.roles.version:06d}")
+        if any(ahead.values()):
+            path = self.run.ahead.write(table_of_steps(ahead), self.roles.version)
+            snapshot = replace(snapshot, ahead=path)
+        self.commits.advance(key, steps, memory, snapshot)
 
     def complete(self, key: str, steps: int, memory: Mapping[str, Any]) -> None:
         """Closes a phase after `steps` steps. Its policy is also exported, as a Hugging Face folder."""

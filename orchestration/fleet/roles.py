@@ -188,8 +188,10 @@ class Roles:
     def push_weights(self, version: int, pipeline: Waiter) -> float:
         """Gives every engine the learner's weights as `version`; returns the seconds that it took.
 
-        Steps under way in the pipeline go on meanwhile.
+        Steps under way in the pipeline go on meanwhile, but their responses all come from the weights before.
         """
+        self.turns.give_to(ENGINE)
+        pipeline.finish_responses()
         started = time.monotonic()
         self.turns.give_to(ENGINE)
         self.version, self._pushed = version, True

@@ -53,6 +53,9 @@ class Waiter(Protocol):
     def meanwhile(self, call: Callable[..., Any], *arguments: Any) -> Any:
         """The result of a call."""
 
+    def finish_responses(self) -> None:
+        """Waits for the responses that engines were asked for."""
+
     def pump_until(self, done: Callable[[], bool]) -> None:
         """Returns once `done()`."""
 

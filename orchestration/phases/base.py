@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -45,9 +46,14 @@ class Phase(ABC):
         """Steps between commits."""
         return 1
 
-    def restore(self, memory: Mapping[str, Any]) -> None:
-        """Continues with what was committed."""
+    def restore(self, memory: Mapping[str, Any], ahead: Mapping[int, Sequence[Rollout]] = MappingProxyType({})) -> None:
+        """Continues with what was committed: the memory, and the responses of later steps (`ahead`)."""
         self.memory = dict(memory)
+
+    def ahead(self) -> dict[int, list[Rollout]]:
+        """The responses of later steps that the policy has sampled already, for a resume: no newer version may sample
+        them again. Of steps that are left out a resume samples all."""
+        return {}
 
     def to_commit(self) -> dict[str, Any]:
         """A copy of the memory, for a resume; the phase goes on with the original."""

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from orchestration.phases.further import FurtherPrompts, repair_of
 from orchestration.phases.task_draw import TaskDraw
 from orchestration.run.state import phase_key
 from orchestration.step.figures import program_of, signal_figures
-from orchestration.step.gathering import Gathering
+from orchestration.step.gathering import Gathering, OnGroup
 from orchestration.step.learning import Training
 from orchestration.step.records import Prompt, StepResult
 from orchestration.step.rehearsal import Rehearsal
@@ -56,8 +57,13 @@ class ContrastiveRl(Phase):
     def commit_every(self) -> int:
         return self.context.config.checkpoint_every
 
-    def restore(self, memory: Mapping[str, Any]) -> None:
+    def restore(self, memory: Mapping[str, Any], ahead: Mapping[int, Sequence[Rollout]] = MappingProxyType({})) -> None:
         super().restore(memory)
+        for step, rollouts in sorted(ahead.items()):
+            if step >= self.steps:  # the phase has become shorter
+                continue
+            gathering = self.context.pipeline.begin_again(self._gathering([], step), rollouts)
+            self._under_way[step] = gathering, FurtherPrompts(iter(()), self._carries_signal, None)
         self._since = time.monotonic()
         self._statistics.load_state_dict(memory.get("statistics", {}))
         self._draw.restore(memory.get("signals", {}))
@@ -85,6 +91,14 @@ class ContrastiveRl(Phase):
                 self.context.pipeline.forget()
                 return
             yield step
+
+    def ahead(self) -> dict[int, list[Rollout]]:
+        """None of steps that may ask for further prompts, which depend on verdicts to come."""
+        return {
+            step: gathering.rollouts
+            for step, (gathering, _) in self._under_way.items()
+            if gathering.on_group is None and gathering.has_responses and not gathering.is_given_up
+        }
 
     def to_commit(self) -> dict[str, Any]:
         """The memory, with the seconds that the phase has taken up to now."""
@@ -124,16 +138,21 @@ class ContrastiveRl(Phase):
             self._carries_signal,
             partial(self._repair, step) if config.contrastive_rl.repair_turns else None,
         )
-        wanted = Gathering(
+        may_go_on = bool(others) or config.contrastive_rl.repair_turns > 0
+        wanted = self._gathering(prompts, step, further if may_go_on else None)
+        return self.context.pipeline.begin(wanted), further
+
+    def _gathering(self, prompts: Sequence[Prompt], step: int, on_group: OnGroup | None = None) -> Gathering:
+        config = self.context.config
+        return Gathering(
             prompts,
             samples=self.samples,
             temperature=config.rollout.temperature,
             preset=config.evaluator.preset,
-            on_group=further,
+            on_group=on_group,
             deadline=config.contrastive_rl.deadline,
             seed=self.seed(step, "samples"),
         )
-        return self.context.pipeline.begin(wanted), further
 
     def _repair(self, step: int, rollouts: Sequence[Rollout], verdicts: Mapping[str, Verdict]) -> Prompt | None:
         rng = self.rng(step, f"repair {rollouts[0].group}")

@@ -73,10 +73,10 @@ def write_bundle(
     `config`: the run's. `requirements`: plain JSON for the manifest, on what the other machine must have. Raises
     BundleError if what must travel does not fit, and RunDirectoryError if the run directory is not whole.
     """
-    state, learner, buffer = _read_last_commit(run, limits)
+    state, learner, tables = _read_last_commit(run, limits)
     writer = BundleWriter(limits.total, limits.file)
     _require(writer, "learner", learner, "weights, moments, reference, random states")
-    _require(writer, "state", {**_metadata(run, config, state), **buffer}, "configuration, state, buffer")
+    _require(writer, "state", {**_metadata(run, config, state), **tables}, "configuration, state, buffer")
     _require(writer, "store", _store_files(run.store_of(config)), "baselines, hack cases")
     committed = Committed(state)
     for part in REQUIRED:
@@ -105,7 +105,7 @@ def write_bundle(
 
 
 def _read_last_commit(run: RunDirectory, limits: Limits) -> tuple[RunState, dict[str, bytes], dict[str, bytes]]:
-    """The committed state, with the files of its checkpoint and of its buffer."""
+    """The committed state, with the files of its checkpoint and its other snapshots."""
     for _ in range(_TRIES):
         state = run.read_state()
         if state is None:
@@ -119,8 +119,8 @@ def _read_last_commit(run: RunDirectory, limits: Limits) -> tuple[RunState, dict
 
 
 def _read_snapshot(run: RunDirectory, state: RunState, limits: Limits) -> tuple[dict[str, bytes], dict[str, bytes]]:
-    """The files of the checkpoint and of the buffer that a state points to. Raises FileNotFoundError,
-    RunDirectoryError or BundleError."""
+    """The files of the checkpoint that a state points to, and those of the buffer and of responses sampled ahead.
+    Raises FileNotFoundError, RunDirectoryError or BundleError."""
     learner: dict[str, bytes] = {}
     if state.checkpoint:
         base = run.checkpoints.fetch(state.checkpoint)
@@ -133,8 +133,7 @@ def _read_snapshot(run: RunDirectory, state: RunState, limits: Limits) -> tuple[
         if sum(paths.values()) > _MOST_RAW * limits.total:
             raise _too_large("learner", sum(paths.values()), limits.total)
         learner = {f"checkpoint/{path.relative_to(base).as_posix()}": path.read_bytes() for path in paths}
-    buffer = {state.buffer: run.storage.read(state.buffer)} if state.buffer else {}
-    return learner, buffer
+    return learner, {path: run.storage.read(path) for path in (state.buffer, state.ahead) if path}
 
 
 def _metadata(run: RunDirectory, config: RunConfig, state: RunState) -> dict[str, bytes]:

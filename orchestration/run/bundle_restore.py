@@ -63,7 +63,7 @@ def restore(bundle: Bundle, run: RunDirectory, begun: RunConfig) -> None:
             (local / path).parent.mkdir(parents=True, exist_ok=True)
             (local / path).write_bytes(content)
         run.checkpoints.publish(local, name)
-    for path in (state.buffer or "", "held_out.json", "marked.json", "run.json", answers.NAME):
+    for path in (state.buffer or "", state.ahead or "", "held_out.json", "marked.json", "run.json", answers.NAME):
         if path in files:
             run.storage.write(path, files[path])
     write_tables(run, files)

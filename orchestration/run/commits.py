@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from learners.records import Rollout, steps_from
 from orchestration.run.directory import RunDirectory
 from orchestration.run.retention import SCORES, Retention, best, scored
 from orchestration.run.state import RunState, split_phase_key
@@ -16,11 +17,13 @@ from orchestration.run.state import RunState, split_phase_key
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What a commit points to: a policy version, its checkpoint and the buffer, as paths in the run directory."""
+    """What a commit points to: a policy version, its checkpoint, the buffer and, if there are any, the responses that
+    were sampled ahead, as paths in the run directory."""
 
     policy_version: int
     checkpoint: str
     buffer: str
+    ahead: str | None = None
 
 
 class Commits:
@@ -50,6 +53,12 @@ class Commits:
         """What a phase has committed of its memory; empty before its first commit."""
         memory: Mapping[str, Any] = self.state.extra.get(key, {})
         return memory
+
+    def ahead_of(self, key: str) -> dict[int, list[Rollout]]:
+        """The responses that a phase has sampled ahead, by step; none of a phase that has not begun, or is over."""
+        if not self.state.ahead or not self.steps_done(key) or self.has_completed(key):
+            return {}
+        return steps_from(self._run.ahead.read(self.state.ahead))
 
     def write(self) -> None:
         """Commits the state as it is, with what tracking has become."""
@@ -88,6 +97,7 @@ class Commits:
             policy_version=snapshot.policy_version,
             checkpoint=snapshot.checkpoint,
             buffer=snapshot.buffer,
+            ahead=snapshot.ahead,
             extra={**self.state.extra, key: dict(memory)},
         )
 
@@ -102,6 +112,7 @@ class Commits:
         rows = best(self.state, self._keep.best, checkpoints.paths()) if SCORES in self.state.extra else []
         checkpoints.prune(last, self.state.checkpoint, [row["checkpoint"] for row in rows])
         self._run.buffers.prune(last, self.state.buffer, [row["buffer"] for row in rows if row["buffer"]])
+        self._run.ahead.prune(last, self.state.ahead)
 
 
 def _with_entry(state: RunState, name: str, entry: str) -> RunState:

@@ -34,7 +34,7 @@ from orchestration.run.kernels import BestKernels
 from orchestration.run.lease import Lease, holder_on
 from orchestration.run.lock import Holder, holder_of, locked
 from orchestration.run.set_aside import SetAside
-from orchestration.run.snapshots import BufferSnapshots, Checkpoints
+from orchestration.run.snapshots import Checkpoints, TableSnapshots
 from orchestration.run.state import RunState
 from orchestration.run.steps import METRIC_SCHEMA, StepTable, metric_table
 from orchestration.run.storage import Storage
@@ -50,8 +50,8 @@ class RunDirectory:
     """One run's folder. Making the object touches nothing. The first write makes the folder.
 
     `samples`, `candidates`, `verdicts` and `metrics` are the tables that steps write. `kernels` holds the best
-    programs, `buffers` and `checkpoints` hold what a committed state points to, `set_aside` the programs that lost too
-    many workers.
+    programs, `buffers`, `ahead` and `checkpoints` hold what a committed state points to, `set_aside` the programs that
+    lost too many workers.
     """
 
     def __init__(
@@ -70,7 +70,8 @@ class RunDirectory:
         self.metrics = StepTable[Mapping[str, float]](storage, "metrics", METRIC_SCHEMA, metric_table)
         self.kernels = BestKernels(storage)
         self.set_aside = SetAside(storage)
-        self.buffers = BufferSnapshots(storage)
+        self.buffers = TableSnapshots(storage, "buffer")
+        self.ahead = TableSnapshots(storage, "ahead")
         self.checkpoints = Checkpoints(storage)
         self._lease: Lease | None = None
 

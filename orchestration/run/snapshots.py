@@ -1,4 +1,4 @@
-"""Snapshots that a committed state points to: the buffer and the learner's checkpoints.
+"""Snapshots that a committed state points to: the buffer, responses sampled ahead, and the learner's checkpoints.
 
 A snapshot that a committed state points to is never changed. Only complete snapshots stand under their final paths.
 """
@@ -29,19 +29,19 @@ LISTING = "files.json"
 """The file of a checkpoint that names the others, with the size and the digest of each."""
 
 
-class BufferSnapshots:
-    """Snapshots of the buffer, one Parquet file each, in the folder `buffer` of a run."""
+class TableSnapshots:
+    """Snapshots of one table, a Parquet file each, in a folder of a run: `buffer`, or `ahead`."""
 
-    def __init__(self, storage: Storage) -> None:
-        self._storage = storage
+    def __init__(self, storage: Storage, folder: str) -> None:
+        self._storage, self._folder = storage, folder
 
     def write(self, table: pa.Table, step: int) -> str:
-        """Stores a snapshot and returns its relative path, for `RunState.buffer`.
+        """Stores a snapshot and returns its relative path, for `RunState`.
 
         The name holds a digest of the content. So no snapshot that a committed state points to is ever overwritten.
         """
         content = parquet_bytes(table)
-        path = f"buffer/step-{step:06d}-{digest_of(content.hex())[:8]}.parquet"
+        path = f"{self._folder}/step-{step:06d}-{digest_of(content.hex())[:8]}.parquet"
         self._storage.write(path, content)
         return path
 
@@ -49,13 +49,13 @@ class BufferSnapshots:
         """The snapshot at a path that `write` returned, with its schema's metadata. Raises RunDirectoryError."""
         if not self._storage.is_file(path):
             raise RunDirectoryError(
-                f"{self._storage}/{path}: no such buffer snapshot; resume from a complete run directory"
+                f"{self._storage}/{path}: no such {self._folder} snapshot; resume from a complete run directory"
             )
         return pq.read_table(pa.BufferReader(self._storage.read(path)))
 
     def prune(self, last: int, committed: str | None = None, besides: Collection[str] = ()) -> None:
         """Removes all snapshots but the committed one, the newest `last` others, and those in `besides`."""
-        paths = sorted(self._storage.files("buffer", ".parquet"), key=self._storage.modified)
+        paths = sorted(self._storage.files(self._folder, ".parquet"), key=self._storage.modified)
         for path in outdated(paths, last, committed, besides):
             self._storage.delete(path)
 

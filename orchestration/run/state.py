@@ -26,9 +26,10 @@ _LENGTHS = {
 class RunState:
     """Where a run stands. A resume does everything after this point again.
 
-    `step` counts the finished steps of `phase`. `checkpoint` and `buffer` are paths relative to the run directory, as
-    `Checkpoints.publish` and `BufferSnapshots.write` return them. `tracking` and `extra` hold plain JSON: MLflow's run
-    ids, and what phases keep between steps (running statistics).
+    `step` counts the finished steps of `phase`. `checkpoint`, `buffer` and `ahead` are paths relative to the run
+    directory, as `Checkpoints.publish` and `TableSnapshots.write` return them. `ahead` holds the responses of later
+    steps that older policy versions have sampled (`contrastive_rl.max_staleness`). `tracking` and `extra` hold plain
+    JSON: MLflow's run ids, and what phases keep between steps (running statistics).
     """
 
     cycle: int = 1
@@ -37,6 +38,7 @@ class RunState:
     policy_version: int = 0
     checkpoint: str | None = None
     buffer: str | None = None
+    ahead: str | None = None
     tracking: Mapping[str, Any] = field(default_factory=dict)
     extra: Mapping[str, Any] = field(default_factory=dict)
     finished: bool = False

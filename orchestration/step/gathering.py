@@ -75,6 +75,7 @@ class Gathering:
         self.result = StepResult()
         self.measured = 0
         self.on_group, self._deadline = on_group, deadline
+        self.is_given_up = False
         self._seed = tuple(seed)
         self.failures: list[str] = []  # why requests failed
         self._requests: dict[str, tuple[str, int, int]] = {}  # group, number and responses of each one under way
@@ -91,6 +92,16 @@ class Gathering:
     def is_done(self) -> bool:
         """Whether nothing more will come."""
         return not (self.waiting or self._requests or self._unjudged or self._groups)
+
+    @property
+    def has_responses(self) -> bool:
+        """Whether all responses have come that were asked for so far; verdicts may be missing."""
+        return not (self.waiting or self._requests)
+
+    @property
+    def rollouts(self) -> list[Rollout]:
+        """The responses that have come so far, in the order of the result, without outcomes."""
+        return [one.rollout for one in _in_place(self._received)]
 
     @property
     def responses(self) -> int:
@@ -133,6 +144,16 @@ class Gathering:
             if candidate is not None and self.preset and candidate.digest not in self.result.candidates:
                 yield candidate
 
+    def record_earlier(self, rollouts: Sequence[Rollout]) -> Iterator[Candidate]:
+        """Adds the responses that an earlier process received for the step (its `rollouts`), all that it asked for;
+        yields the programs in them."""
+        for position, rollout in enumerate(rollouts):
+            self._tokens += len(rollout.response_ids)
+            candidate = program_in(rollout)
+            self._received.append(_Received((position, rollout.group, 0, 0), rollout, candidate))
+            if candidate is not None and candidate.digest not in self.result.candidates:
+                yield candidate
+
     def record_candidate(self, candidate: Candidate, verdict: Verdict | None = None) -> None:
         """Adds a candidate, with its verdict or, if that is None, to wait for it."""
         self.result.candidates[candidate.digest] = candidate
@@ -170,6 +191,7 @@ class Gathering:
 
         Returns the keys of the requests and the digests of the candidates that it waited for.
         """
+        self.is_given_up = True
         requests, unjudged = set(self._requests), set(self._unjudged)
         kept = [one for one in self._received if one.rollout.candidate_digest not in unjudged]
         self._given_up = len(self._received) - len(kept) + self.samples * len(self.waiting)
@@ -237,7 +259,6 @@ def _in_place(received: Iterable[_Received]) -> list[_Received]:
 
 def rollout_of(prompt: Prompt, completion: Completion) -> tuple[Rollout, Candidate | None]:
     """A response as a rollout, and the program in it. A response without a program is a build error."""
-    parsed = parse_response(completion.text, completion.finish_reason)
     rollout = Rollout(
         task_id=prompt.task_id,
         group=prompt.group,
@@ -252,10 +273,16 @@ def rollout_of(prompt: Prompt, completion: Completion) -> tuple[Rollout, Candida
         shown_speedups=prompt.speedups,
         repairs=prompt.repairs,
     )
-    if parsed.code is None:
+    candidate = program_in(rollout)
+    if candidate is None:
         return replace(rollout, outcome=str(Outcome.BUILD_ERROR)), None
-    candidate = Candidate.propose(prompt.task_id, parsed.code, f"policy:{completion.policy_version}")
     return replace(rollout, candidate_digest=candidate.digest, copy_of=_copy_of(candidate, prompt)), candidate
+
+
+def program_in(rollout: Rollout) -> Candidate | None:
+    """The program in a response; None without one."""
+    code = parse_response(rollout.response, rollout.finish_reason).code
+    return None if code is None else Candidate.propose(rollout.task_id, code, f"policy:{rollout.policy_version}")
 
 
 def _copy_of(candidate: Candidate, prompt: Prompt) -> str | None:

@@ -137,6 +137,13 @@ class Pipeline:
         self._send_prompts()
         return gathering
 
+    def begin_again(self, gathering: Gathering, rollouts: Sequence[Rollout]) -> Gathering:
+        """Begins a step without prompts, whose responses an earlier process has received."""
+        self._under_way.append(gathering)
+        for candidate in gathering.record_earlier(rollouts):
+            self.judging.propose(candidate, gathering)
+        return gathering
+
     def finish(self, gathering: Gathering) -> StepResult:
         """Waits for all of a step. Raises PoolExhausted (see `run`)."""
         while not gathering.is_done:
@@ -174,6 +181,13 @@ class Pipeline:
         """What the steps under way wait for, in words. It may be called from another thread."""
         steps = [gathering.describe() for gathering in list(self._under_way)]
         return "; ".join(steps) or "no step is under way"
+
+    def finish_responses(self) -> None:
+        """Waits for the responses to all prompts of steps under way, and goes on with their verdicts meanwhile.
+
+        So the engines' next weights sample none of them: which version samples a response depends on no speed.
+        """
+        self.pump_until(lambda: all(gathering.has_responses for gathering in self._under_way))
 
     def forget(self) -> None:
         """Gives up all steps under way: nobody will ask for them."""

@@ -252,6 +252,18 @@ def test_samples_of_one_prompt_differ(engine) -> None:
     assert len({completion.token_ids for completion in generate(engine, sampled)}) == 6
 
 
+def test_samples_with_a_seed_do_not_depend_on_what_the_engine_has_cached(engine) -> None:
+    """A long prompt whose beginning other groups had, as in an engine that goes on, and in one that has just begun."""
+    prompts = [tuple((7 * index + number) % 200 + 20 for index in range(150)) for number in range(8)]
+    fresh = [request(prompt_ids=ids, temperature=1.0, max_tokens=48, seed=3, group=f"1/{ids[0]}") for ids in prompts]
+    first = [generate(engine, one)[0] for one in fresh]
+    for ids in prompts:
+        generate(engine, request(prompt_ids=ids[:100], temperature=1.0, max_tokens=4, seed=4, group=f"2/{ids[0]}"))
+    again = [generate(engine, replace(one, group=f"3/{one.prompt_ids[0]}"))[0] for one in fresh]
+    assert [one.token_ids for one in again] == [one.token_ids for one in first]
+    assert [one.logprobs for one in again] == [one.logprobs for one in first]
+
+
 def test_samples_with_a_seed_do_not_depend_on_what_runs_beside_them(engine) -> None:
     seeded = [request(key=str(seed), temperature=1.0, max_tokens=32, seed=seed) for seed in range(6)]
     alone = [generate(engine, one)[0].token_ids for one in seeded]

@@ -55,3 +55,17 @@ def test_steps_beside_a_skipped_one_keep_their_metrics(
     assert (metrics["skipped_steps"], alone["skipped_steps"]) == (1.0, 0.0)
     assert metrics["gradient_norm"] == pytest.approx(alone["gradient_norm"], rel=1e-4)
     assert metrics["loss"] == pytest.approx(alone["loss"], rel=1e-4)
+
+
+def test_skipped_steps_before_a_resume_count(
+    policy_folder: Path, samples: list[Sample], learner_config: LearnerConfig, tmp_path: Path
+) -> None:
+    poisoned = [replace(sample, advantage=float("nan")) for sample in samples]
+    with engine_for(policy_folder, learner_config, max_skipped_steps=3) as engine:
+        for _ in range(2):
+            engine.train_grpo(poisoned, 1e-3, NO_KL)
+        engine.save(tmp_path)
+    with engine_for(policy_folder, learner_config, max_skipped_steps=3) as engine:
+        engine.load(tmp_path)
+        with pytest.raises(LearnerError, match="3 optimiser steps in a row"):
+            engine.train_grpo(poisoned, 1e-3, NO_KL)

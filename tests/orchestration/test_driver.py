@@ -30,7 +30,7 @@ class Phase:
     ) -> None:
         self.key, self._signalled_at, self.can_be_shorter, self._by = key, signalled_at, can_be_shorter, by
 
-    def restore(self, memory: object) -> None: ...
+    def restore(self, memory: object, ahead: object) -> None: ...
 
     def begin(self) -> None: ...
 
@@ -55,6 +55,9 @@ class Phase:
         return {}
 
     def to_commit(self) -> dict[str, Any]:
+        return {}
+
+    def ahead(self) -> dict[int, Any]:
         return {}
 
 
@@ -83,6 +86,9 @@ class Session:
     def memory_of(self, key: str) -> dict[str, Any]:
         return {}
 
+    def ahead_of(self, key: str) -> dict[int, Any]:
+        return {}
+
     def remember(self, result: StepResult, version: int) -> None: ...
 
     def storing(self, key: str, step: int, result: StepResult) -> Any:
@@ -94,7 +100,7 @@ class Session:
     def log_step(self, key: str, step: int, steps: int, metrics: dict[str, float]) -> None:
         self.done.append(f"{key} {step}")
 
-    def commit(self, key: str, steps: int, memory: dict[str, Any]) -> None:
+    def commit(self, key: str, steps: int, memory: dict[str, Any], ahead: object) -> None:
         self.committed[key] = steps
 
     def complete(self, key: str, steps: int, memory: dict[str, Any]) -> None:

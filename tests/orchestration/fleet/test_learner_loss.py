@@ -86,6 +86,8 @@ class Waiter:
     def meanwhile(self, call: Callable[..., Any], *arguments: Any) -> Any:
         return call(*arguments)
 
+    def finish_responses(self) -> None: ...
+
     def pump_until(self, done: Callable[[], bool]) -> None:
         while not done():
             self._roles.engines.poll(0.1)

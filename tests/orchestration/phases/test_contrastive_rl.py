@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from configs.schema import RunConfig
 from evaluators.records import Outcome
-from learners.records import Sample
+from learners.records import Rollout, Sample
 from orchestration.phases import ContrastiveRl
 from orchestration.step.gathering import Gathering
 from orchestration.step.records import Prompt, StepResult
@@ -176,12 +177,15 @@ class Pipeline:
         self.begun.append([prompt.task_id for prompt in gathering.waiting])
         return gathering
 
+    def begin_again(self, gathering: Gathering, rollouts: Sequence[Rollout]) -> Gathering:
+        assert not list(gathering.record_earlier(rollouts))
+        return gathering
+
     def forget(self) -> None:
         self.begun.clear()
 
     def finish(self, gathering: Gathering) -> StepResult:
-        waiting, on_group = list(gathering.waiting), gathering.on_group
-        assert on_group is not None
+        waiting, on_group = list(gathering.waiting), gathering.on_group or (lambda *_: ())
         while waiting:
             task_id = waiting.pop(0).task_id
             self.sampled.append(task_id)
@@ -269,6 +273,31 @@ def test_so_many_steps_are_begun_ahead_of_the_learner(staleness: int) -> None:
         seen.append(len(begun))
     assert seen == [min(step + 1 + staleness, 5) for step in range(5)]
     assert begun == [tasks_of(phase, step) for step in range(5)]
+
+
+@pytest.mark.parametrize(("draw", "repairs", "kept"), [("rounds", 0, [1, 2]), ("replace", 0, []), ("rounds", 1, [])])
+def test_a_resume_samples_nothing_again_that_was_sampled_ahead(draw: str, repairs: int, kept: list[int]) -> None:
+    """Further prompts depend on verdicts to come, so steps that may have some are sampled again."""
+    phase = contrastive(tasks=6, tasks_per_step=2)
+    config = phase.context.config.contrastive_rl
+    config.max_staleness, config.steps, config.draw, config.repair_turns = 2, 4, draw, repairs
+    phase.context.pipeline = Pipeline({task.id: [1.0] for task in phase.context.tasks})  # type: ignore[assignment]
+    phase.gather(0)
+    assert phase.ahead() == {}, "their responses have not come"
+    for step, (gathering, _) in phase._under_way.items():
+        gathering.waiting.clear()
+        rollouts = [Rollout("level1/0", f"of {step}", "", "text", (1,), (2,), (0.0,), 0, outcome="build_error")]
+        assert not list(gathering.record_earlier(rollouts))
+    ahead = phase.ahead()
+    assert [(step, [one.group for one in rollouts]) for step, rollouts in ahead.items()] == [
+        (step, [f"of {step}"]) for step in kept
+    ]
+    resumed = ContrastiveRl(phase.context, 1)
+    resumed.restore(phase.to_commit(), ahead)
+    resumed.context.pipeline.begun.clear()  # type: ignore[attr-defined]
+    assert resumed.ahead() == ahead
+    resumed.gather(1)
+    assert len(resumed.context.pipeline.begun) == 3 - len(kept)  # type: ignore[attr-defined]
 
 
 def test_contrastive_rl_ends_after_its_minutes_those_before_a_resume_included(

@@ -1,12 +1,14 @@
 """How a step records responses and verdicts, without any pool."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+
+import numpy as np
 
 from actors.generation import Completion
 from evaluators.records import Candidate, Estimate, Outcome, Verdict
-from learners.records import Rollout
+from learners.records import Rollout, steps_from, table_of_steps
 from orchestration.step.figures import summarise
 from orchestration.step.gathering import Gathering, rollout_of
 from orchestration.step.records import Prompt, StepResult
@@ -112,3 +114,43 @@ def test_the_order_in_which_answers_and_verdicts_come_changes_nothing_of_the_res
     assert list(first.verdicts) == [rollout.candidate_digest for rollout in first.rollouts][:2]
     assert list(second.candidates.items()) == list(first.candidates.items()), "of twins the first is kept"
     assert list(second.verdicts) == list(first.verdicts) == list(first.candidates)
+
+
+def test_responses_that_an_earlier_process_received_give_the_step_that_it_would_have_made() -> None:
+    prompts = [Prompt(SOFTMAX.id, name, name, (1, 2), "x = 1", fastest=1.5, speedups=(None, 1.5)) for name in "ab"]
+    texts = [fenced(RIGHT), "no code", fenced(f"{WRONG}\n# b"), fenced(RIGHT)]
+    first = Gathering(prompts, samples=2, temperature=1.0, preset="fast")
+
+    def finish(gathering: Gathering, candidates: Iterable[Candidate]) -> StepResult:
+        for candidate in candidates:
+            gathering.record_candidate(candidate)
+            verdict = Verdict(candidate.digest, SOFTMAX.id, "cpu", Outcome.WRONG, "0.5 is not 1")
+            gathering.record_verdict(verdict)
+        gathering.close_groups()
+        assert gathering.is_done
+        return gathering.finish()
+
+    candidates: list[Candidate] = []
+    for place, prompt in enumerate(prompts):
+        keys = [f"{prompt.group}#{index}" for index in range(2)]
+        first.record_requests(keys, first.waiting.popleft(), 1)
+        assert not first.has_responses
+        for key, text in zip(reversed(keys), reversed(texts[2 * place : 2 * place + 2]), strict=True):
+            completion = Completion(text, (5, 6), (-0.1 / 3, float(np.float32(-1e-7))), "stop", 3)
+            completion = replace(completion, logprobs=tuple(float(np.float32(one)) for one in completion.logprobs))
+            candidates += first.record_answer(key, [completion])
+    assert first.has_responses
+    assert not first.is_done
+    stored = table_of_steps({7: first.rollouts, 8: first.rollouts[:1]})
+    back = steps_from(stored)
+    assert back == {7: first.rollouts, 8: first.rollouts[:1]}
+    second = Gathering([], samples=2, temperature=1.0, preset="fast")
+    again = finish(second, list(second.record_earlier(back[7])))
+    made = finish(first, candidates)
+    assert again.rollouts == made.rollouts
+    assert list(again.candidates.items()) == list(made.candidates.items())
+    assert list(again.verdicts.items()) == list(made.verdicts.items())
+    times = {name for name in made.metrics if name.endswith(("seconds", "_per_second"))}
+    assert {name: again.metrics[name] for name in made.metrics.keys() - times} == {
+        name: made.metrics[name] for name in made.metrics.keys() - times
+    }

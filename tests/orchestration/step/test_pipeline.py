@@ -256,6 +256,32 @@ def test_a_step_is_generated_while_the_one_before_it_is_judged(pipeline: Pipelin
     assert [rollout.outcome for rollout in pipeline.finish(second).rollouts] == ["build_error"] * 4
 
 
+def test_responses_of_steps_under_way_are_waited_for_and_verdicts_are_not(pipeline: Pipeline) -> None:
+    """Five groups more than the engine is given at once."""
+    gathering = pipeline.begin(asked("third", "nothing", "plain0", "plain1", "fails"))
+    assert gathering.waiting
+    pipeline.finish_responses()
+    assert gathering.responses == 20
+    assert not gathering.is_done
+    pipeline.finish(gathering)
+    pipeline.finish_responses()  # with nothing under way
+
+
+def test_a_step_whose_responses_an_earlier_process_received_is_judged_and_not_sampled(pipeline: Pipeline) -> None:
+    first = pipeline.begin(asked("first"))
+    pipeline.finish_responses()
+    stored, asked_for = first.rollouts, pipeline.engines.pending
+    result = pipeline.finish(first)
+    again = Gathering([], samples=4, temperature=1.0, preset="fast")
+    other = Pipeline([SOFTMAX], *(pipeline.engines, pipeline.judging.builders, pipeline.judging.evaluators),
+                     RolloutConfig(), pipeline.judging.reviewer)  # fmt: skip
+    assert other.begin_again(again, stored) is again
+    assert other.engines.pending == asked_for == 0
+    made = other.finish(again)
+    assert made.rollouts == result.rollouts
+    assert made.metrics["measured"] == 4
+
+
 def test_a_program_in_two_steps_is_judged_once(pipeline: Pipeline) -> None:
     first, second = (pipeline.begin(asked("first")) for _ in range(2))
     results = [pipeline.finish(first), pipeline.finish(second)]
