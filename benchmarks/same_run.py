@@ -3,8 +3,9 @@
     python -m benchmarks.same_run runs/before runs/after
 
 Prints a row for each phase (`--steps`: for each step) and the first difference, in the order in which the first run
-made its steps. Ends with exit code 1 if anything differs beyond exact equality, except what measures time or
-utilisation. Reads the Parquet files of any version of the run directory, and not its configuration. Needs no GPU.
+made its steps. Ends with exit code 1 if anything differs beyond exact equality, except what measures time,
+utilisation, or how many programs had to be measured, since no program of a run is measured twice. Reads the Parquet
+files of any version of the run directory, and not its configuration. Needs no GPU.
 
 Verdicts have to come from one recording (`evaluator.verdicts_of`), since two measurements are never equal.
 """
@@ -28,7 +29,7 @@ from rich.table import Table
 PROMPT = ("task_id", "group", "prompt", "prompt_ids")
 RESPONSE = ("response", "response_ids", "finish_reason")
 _ALWAYS = ("prompt_ids", "response_ids", "logprobs", "reward", "advantage", "candidate_digest", "outcome")
-_OF_TIME = re.compile(r"(^|[/_])seconds$|_per_second$|^utilisation/")
+_OF_TIME = re.compile(r"(^|[/_])seconds$|_per_second$|^utilisation/|^measured$|^remeasured")
 _LOSSES = "train/"
 _SHOWN_CHARACTERS = 40
 
