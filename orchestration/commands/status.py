@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _SHOWN = ("success_rate", "mean_speedup", "train/loss", "step_seconds")
 _END_SECONDS = 60.0  # for actors and processes of a run to end, after its last commit
 _LOOKS_EVERY = 0.2
+_PATIENCE = 10.0  # seconds; an object store also fails when what is read is replaced at that moment
 
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="A run's directory: a path, or a URI.")]
 
@@ -73,9 +74,10 @@ def stop(
 
 def _open(directory: str) -> RunDirectory:
     """The run in a directory. Refuses what is none."""
+    from learners.patience import Patience
     from orchestration.run.directory import RunDirectory, root_and_name
 
-    run = RunDirectory(*root_and_name(directory))
+    run = RunDirectory(*root_and_name(directory), patience=Patience(_PATIENCE, first_pause=0.1))
     if not run.exists():
         raise refuse(f"{_shown(directory)}: not a run directory; give the folder that holds its config.yaml")
     return run

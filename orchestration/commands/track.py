@@ -10,6 +10,8 @@ import typer
 
 from orchestration.commands.refusal import STOPPED, refuse
 
+_PATIENCE = 10.0  # seconds
+
 
 def track(
     directory: Annotated[str, typer.Argument(metavar="RUN", help="A run's directory. The run must not be going on.")],
@@ -20,13 +22,14 @@ def track(
     from dataclasses import replace
 
     from configs.load import ConfigError
+    from learners.patience import Patience
     from orchestration.run.directory import RunDirectory, root_and_name
     from orchestration.run.errors import RunDirectoryError
     from orchestration.run.tracking import send_rest
 
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     root, name = root_and_name(directory)
-    run = RunDirectory(root, name)
+    run = RunDirectory(root, name, patience=Patience(_PATIENCE))
     with ExitStack() as stack:
         try:
             config = replace(run.read_config(), root=root, name=name)

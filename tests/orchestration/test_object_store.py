@@ -56,13 +56,15 @@ def test_a_run_outlasts_an_absent_store_and_keeps_a_second_driver_out(store: Sto
     run = RunDirectory(store.root, "small")
     first = start(tmp_path, *words)
     try:
+        deadline = time.monotonic() + 240
+        while run.holder() != Holder(first.pid, os.uname().nodename) and time.monotonic() < deadline:
+            time.sleep(0.5)
+        second = start(tmp_path, *words)  # while the first one starts its actors
+        refused, _ = second.communicate(timeout=240)
         wait_for(first, run, "sft", 1, 400)
-        assert run.holder() == Holder(first.pid, os.uname().nodename)
         store.stop()
         time.sleep(OUTAGE)
         store.start()
-        second = start(tmp_path, *words)
-        refused, _ = second.communicate(timeout=120)
         output, _ = first.communicate(timeout=300)
     finally:
         if first.poll() is None:
