@@ -18,7 +18,8 @@ from evaluators.syntax import normalised_source
 
 
 class Outcome(StrEnum):
-    """The result of an evaluation. `INFRA` is our own failure, never the candidate's, and is always retried."""
+    """The result of an evaluation. `INFRA` is our own failure, never the candidate's, and is retried, unless a run has
+    set the candidate aside, since it lost too many workers."""
 
     OK = "ok"
     WRONG = "wrong"
