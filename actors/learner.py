@@ -6,10 +6,12 @@ new group from the last checkpoint.
 
 from __future__ import annotations
 
+import logging
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,7 @@ from ray.exceptions import RayError, RayTaskError
 
 from actors.start import start_actor
 from actors.weight_transport import BROADCAST, HOST, SHARED, BroadcastChannel, ByBroadcast, DeviceMemory, gpu_id, share
-from configs.schema import ContrastiveConfig, RunConfig
+from configs.schema import ContrastiveConfig, LearnerConfig, RunConfig
 from configs.waits import LEARNER_START_SECONDS
 from learners.checkpoint_files import CheckpointFolder, WrittenFile
 from learners.engine import LearnerEngine
@@ -27,6 +29,7 @@ from learners.patience import Patience
 from learners.records import Sample
 from learners.weights import WeightManifest, pack_parts
 
+_log = logging.getLogger(__name__)
 _GRACE_SECONDS = 10.0
 
 
@@ -67,7 +70,7 @@ class LearnerRank:
             policy,
             max_length=config.policy.max_length,
             rank=rank,
-            world_size=config.learner.ranks,
+            world_size=config.learner.ranks,  # those that go on
             ranks_on_host=ranks_on_host,
             master_address=master[0],
             master_port=master[1],
@@ -155,7 +158,8 @@ class LearnerGroup:
     ) -> None:
         """Starts the ranks. `place` gives Ray's options for each.
 
-        Raises LearnerLost if they do not come up, and PolicyError if the policy does not load.
+        If not all find a place within `learner.place_timeout`, those that did are enough if they are at least
+        `learner.min_ranks`. Raises LearnerLost if they do not come up, and PolicyError if the policy does not load.
         """
         self._timeout = config.learner.timeout
         self._file_timeout = self._timeout + config.storage.patience
@@ -170,6 +174,9 @@ class LearnerGroup:
         """Calls to all ranks that ended so far, whatever came of them."""
         self._waits: tuple[str, float, float] | None = None  # for what, since when, and until when
         try:
+            if 0 < config.learner.min_ranks < config.learner.ranks:
+                self._go_on_with_the_placed(config.learner, limit)
+                config = replace(config, learner=replace(config.learner, ranks=len(self._ranks)))
             first: ray.ObjectRef[Any] = self._ranks[0].address.remote()
             if not ray.wait([first], timeout=limit)[0]:
                 raise LearnerLost(
@@ -185,6 +192,45 @@ class LearnerGroup:
         except BaseException:
             self.stop()
             raise
+
+    def _go_on_with_the_placed(self, config: LearnerConfig, limit: float) -> None:
+        """Ends the ranks that found no place within `config.place_timeout`. Raises LearnerLost if fewer than
+        `config.min_ranks` are left after `limit` seconds."""
+        started = time.monotonic()
+        calls: dict[ray.ObjectRef[Any], Any] = {rank.node.remote(): rank for rank in self._ranks}
+        placed: list[Any] = []
+        waiting = [*calls]
+        while waiting:
+            enough = len(placed) >= config.min_ranks
+            left = started + (min(config.place_timeout, limit) if enough else limit) - time.monotonic()
+            done, waiting = ray.wait(waiting, num_returns=1, timeout=max(left, 0.0))
+            if not done:
+                break
+            with suppress(RayError):  # it died as it started
+                ray.get(done[0])
+                placed.append(calls[done[0]])
+        if len(placed) < config.min_ranks:
+            raise LearnerLost(
+                f"{len(placed)} of {config.ranks} learner ranks found a place within {limit:.0f} s, and "
+                f"learner.min_ranks is {config.min_ranks}: is there room beside the others?"
+            )
+        if len(placed) == config.ranks:
+            return
+        for rank in self._ranks:
+            if rank not in placed:
+                ray.kill(rank)
+        self._ranks = [rank for rank in self._ranks if rank in placed]
+        _log.warning(
+            "the learner goes on with %d of %d ranks: the others found no place within %g s (learner.place_timeout)",
+            len(placed),
+            config.ranks,
+            config.place_timeout,
+        )
+
+    @property
+    def size(self) -> int:
+        """The number of its ranks."""
+        return len(self._ranks)
 
     def train_cross_entropy(self, samples: Sequence[Sample], learning_rate: float) -> dict[str, float]:
         """One optimiser step of cross-entropy; see `LearnerEngine.train_cross_entropy`."""

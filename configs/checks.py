@@ -54,6 +54,7 @@ def violations(config: RunConfig) -> Iterator[tuple[tuple[str, ...], str]]:
     yield from _model_shape(config)
     yield from _evaluator(config)
     yield from _guard(config)
+    yield from _ranks(config)
     yield from _offload(config)
     yield from _placement(config)
     yield from _adapters(config)
@@ -257,6 +258,15 @@ def _guard(config: RunConfig) -> Violations:
         yield ("guard.checker",), f"guard.checker must be empty, policy or an http(s) address, got {checker!r}"
     if is_endpoint and not config.guard.checker_model:
         yield ("guard.checker_model",), f"guard.checker_model must name the model to ask {checker} for"
+
+
+def _ranks(config: RunConfig) -> Violations:
+    learner = config.learner
+    if learner.min_ranks > learner.ranks:
+        yield (
+            ("learner.min_ranks", "learner.ranks"),
+            f"learner.min_ranks must be at most learner.ranks ({learner.ranks}), got {learner.min_ranks}",
+        )
 
 
 def _offload(config: RunConfig) -> Violations:

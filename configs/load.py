@@ -67,6 +67,8 @@ CHANGEABLE: Mapping[str, str] = {
     "rollout.timeout": "patience only",
     "learner.micro_batch_tokens": "how a batch is cut for memory, not its gradient",
     "learner.ranks": "how a batch is divided, not its gradient",
+    "learner.min_ranks": "how a batch is divided, not its gradient",
+    "learner.place_timeout": "patience only",
     "learner.gradient_checkpointing": "memory only",
     "learner.compile": "speed only",
     "learner.attention": "how a batch is laid out, not its gradient",

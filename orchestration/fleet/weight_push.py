@@ -97,6 +97,8 @@ class WeightPush:
     def _push(self, learner: LearnerGroup, version: int, pipeline: Waiter) -> float:
         learner.has_trained = False
         transport = HOST if serves_adapters(self._config) else self._transport
+        if transport == SHARED and learner.size < self._config.learner.ranks:
+            transport = HOST  # some engines are on GPUs without a rank
         if transport == BROADCAST and not self._open_channel(learner, pipeline):
             transport = HOST
         size = 0

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import ray
@@ -98,6 +99,73 @@ def test_two_ranks_learn_what_one_learns_and_a_lost_rank_is_noticed_in_time(
 
     with pytest.raises(LearnerLost, match="rank"):
         train_on()
+
+
+def lacking(config: RunConfig, *missing: int, **changes: Any) -> dict[str, Any]:
+    """Arguments of a group whose `missing` ranks find no place: no node has what they ask for."""
+    learner = replace(config.learner, place_timeout=1.0, **changes)
+    return {
+        "config": replace(config, learner=learner),
+        "place": lambda rank: {"resources": {"nowhere": 1}} if rank in missing else {},
+    }
+
+
+@pytest.mark.slow
+def test_fewer_ranks_go_on_from_the_checkpoint_of_all_and_all_come_back(
+    two_ranks: LearnerGroup, config: RunConfig, policy_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    two_ranks.train_cross_entropy(_SAMPLES, 1e-3)
+    files = two_ranks.save(str(tmp_path))
+    expected = weights_of(two_ranks, 1)
+    group = LearnerGroup(**lacking(config, 1, min_ranks=1), policy=str(policy_folder))
+    try:
+        assert group.size == 1
+        assert "the learner goes on with 1 of 2 ranks" in caplog.text
+        group.load(str(tmp_path), files)
+        loaded = weights_of(group, 1)
+        assert all(torch.equal(loaded[name], tensor) for name, tensor in expected.items())
+        ours, theirs = (one.train_cross_entropy(_SAMPLES, 1e-3) for one in (group, two_ranks))
+        assert ours["loss"] == pytest.approx(theirs["loss"], abs=1e-4)
+        (tmp_path / "fewer").mkdir()
+        files = group.save(str(tmp_path / "fewer"))
+        expected = weights_of(group, 2)
+    finally:
+        group.stop()
+    two_ranks.load(str(tmp_path / "fewer"), files)
+    loaded = weights_of(two_ranks, 2)
+    assert all(torch.equal(loaded[name], tensor) for name, tensor in expected.items())
+
+
+def rank_that_starts() -> Any:
+    @ray.remote(num_cpus=0)
+    class Rank:
+        """Stands in for a rank, whose start takes seconds."""
+
+        def address(self) -> tuple[str, int]:
+            return "127.0.0.1", 1
+
+        def node(self) -> str:
+            return "node"
+
+        def start(self, config: RunConfig, policy: str, rank: int, *_: object, ranks_on_host: int) -> None:
+            assert (config.learner.ranks, ranks_on_host) == (2, 2)
+            assert rank in (0, 1)
+
+    return Rank
+
+
+def test_ranks_without_a_place_are_left_out_if_the_others_are_enough(
+    local_ray: None, config: RunConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(learner, "LearnerRank", rank_that_starts())
+    limit = replace(config, learner=replace(config.learner, timeout=2.0))
+    group = LearnerGroup(**lacking(limit, 1, ranks=3, min_ranks=2), policy="")
+    assert group.size == 2
+    group.stop()
+    monkeypatch.setattr(learner, "_START_SECONDS", 2.0)
+    found = r"[01] of 3 learner ranks found a place within 2 s, and learner\.min_ranks is 2"
+    with pytest.raises(LearnerLost, match=found):
+        LearnerGroup(**lacking(limit, 0, 1, ranks=3, min_ranks=2), policy="")
 
 
 def test_each_rank_knows_how_many_share_its_host(
