@@ -6,22 +6,31 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import ray
 
 from actors.generation import Completion
+from configs.schema import GuardConfig
+from evaluators.guard.cases import HackCases
 from evaluators.records import BuildError, Candidate, Estimate, Outcome, Verdict
-from evaluators.tasks import find_task
+from evaluators.tasks import find_task, program_source
 from evaluators.tasks.loader import load_variants
 from orchestration.step.gathering import Gathering
 from orchestration.step.records import Prompt
+from orchestration.step.review import Reviewer
 
 SOFTMAX, GELU, TRIANGULAR = (
     find_task(f"level1/{name}", "cpu") for name in ("softmax", "gelu_tanh", "triangular_matmul")
 )
 PROGRAMS = {variant.name: variant.source for variant in load_variants(SOFTMAX.id)}
 RIGHT, WRONG = PROGRAMS["log_softmax"], PROGRAMS["wrong_axis"]
+
+
+def reviewer(folder: Path) -> Reviewer:
+    references = {task.id: program_source(task) for task in (SOFTMAX, GELU, TRIANGULAR)}
+    return Reviewer(GuardConfig(), HackCases(folder / "hacks.parquet"), references)
 
 
 def fenced(source: str) -> str:

@@ -9,21 +9,19 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from actors.builder import BuilderActor
-from actors.evaluator import EvaluatorActor
 from actors.pool import ActorPool
 from actors.pool_records import PoolExhausted
-from configs.schema import EvaluatorConfig, GuardConfig, RolloutConfig
+from configs.schema import EvaluatorConfig, RolloutConfig
 from evaluators.gauntlet import discover
-from evaluators.guard.cases import HackCases, Status
+from evaluators.guard.cases import Status
 from evaluators.records import Candidate, Outcome, Verdict
-from evaluators.tasks import program_source
 from learners.records import Rollout
 from learners.room import DiskFull
 from orchestration.fleet.turns import Turns
@@ -31,68 +29,18 @@ from orchestration.step.gathering import Gathering
 from orchestration.step.pipeline import Pipeline
 from orchestration.step.quarantine import quarantine
 from orchestration.step.records import Prompt, StepResult
-from orchestration.step.review import Reviewer
 from tests.orchestration.step.scripted import (
     GELU,
     RIGHT,
-    SHARED,
     SOFTMAX,
     TRIANGULAR,
     WRONG,
-    Builder,
     Engine,
-    Script,
     asked,
     compiling,
     fenced,
+    reviewer,
 )
-
-
-def reviewer(folder: Path) -> Reviewer:
-    references = {task.id: program_source(task) for task in (SOFTMAX, GELU, TRIANGULAR)}
-    return Reviewer(GuardConfig(), HackCases(folder / "hacks.parquet"), references)
-
-
-@pytest.fixture(scope="module")
-def evaluators(local_ray: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ActorPool]:
-    store = str(tmp_path_factory.mktemp("store"))
-    pool = ActorPool("evaluator", lambda _: EvaluatorActor.remote(EvaluatorConfig(), store), 1, timeout=120.0)
-    yield pool
-    pool.stop()
-
-
-@pytest.fixture
-def make_pipeline(evaluators: ActorPool, tmp_path: Path) -> Iterator[Callable[..., Pipeline]]:
-    pools = []
-
-    def make(script: Script, store: Path | None = None, **options: Any) -> Pipeline:
-        engines = ActorPool("rollout", lambda _: Engine.remote(script), 1, **{"timeout": 30.0, **options})
-        builders = ActorPool("builder", lambda _: Builder.remote(fails=True), 1, timeout=30.0)
-        pools.extend([engines, builders])
-        tasks, judge = [SOFTMAX, GELU, TRIANGULAR], reviewer(tmp_path)
-        return Pipeline(tasks, engines, builders, evaluators, RolloutConfig(), judge, store=store)
-
-    yield make
-    for pool in pools:
-        pool.stop()
-
-
-@pytest.fixture(scope="module")
-def pools(evaluators: ActorPool) -> Iterator[list[ActorPool]]:
-    """An engine with four responses at once, a builder that takes half a second, and the evaluator."""
-    engines = ActorPool("rollout", lambda _: Engine.remote(SHARED), 1, max_in_flight=4, timeout=60.0)
-    builders = ActorPool("builder", lambda _: Builder.remote(seconds=0.5), 1, timeout=30.0)
-    engines.wait_ready(60)
-    builders.wait_ready(60)
-    yield [engines, builders, evaluators]
-    engines.stop()
-    builders.stop()
-
-
-@pytest.fixture
-def pipeline(pools: list[ActorPool], tmp_path: Path) -> Pipeline:
-    """A pipeline without verdicts."""
-    return Pipeline([SOFTMAX, GELU], *pools, RolloutConfig(), reviewer(tmp_path))
 
 
 def run(pipeline: Pipeline, *groups: str, samples: int = 4) -> StepResult:
