@@ -19,7 +19,7 @@ OTHERS := $(filter-out tests/evaluators $(MODELS),$(patsubst %/,%,$(wildcard tes
 export TOKENIZERS_PARALLELISM := false
 
 .DELETE_ON_ERROR:
-.PHONY: install demo test test-all test-evaluators test-hostile test-models test-others test-cuda chaos gauntlet lint format reference report mlflow bench-learning bench-tasks bench-evaluator bench-build clean
+.PHONY: install demo test test-all test-evaluators test-hostile test-models test-others test-cuda chaos exact gauntlet lint format reference report mlflow bench-learning bench-tasks bench-evaluator bench-build clean
 
 install: $(INSTALLED)
 
@@ -35,7 +35,7 @@ demo: $(INSTALLED) $(GENERATED)
 	$(BIN)/warpsmith run demo
 
 $(GENERATED): | $(INSTALLED)
-	$(BIN)/warpsmith tasks --generate 8 --output $@
+	$(BIN)/warpsmith tasks --generate 12 --output $@
 
 # Four parts side by side (PARTS=1: one after the other), each printed when it is done: most tests wait for processes.
 # `make test` leaves out those marked slow, a whole run among them; `make test-all`, like `pytest` alone, runs them, too.
@@ -63,6 +63,10 @@ test-cuda: $(INSTALLED)
 # Needs root or CAP_SYS_ADMIN for a small disk of its own. SEED=N repeats the faults of another time.
 chaos: $(INSTALLED)
 	$(BIN)/python -m tests.chaos $(if $(SEED),--seed $(SEED))
+
+# A run that is killed after every commit; the suite kills one after every third.
+exact: $(INSTALLED)
+	EXACT_EVERY=1 $(BIN)/python -m pytest tests/orchestration/test_exact.py
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

