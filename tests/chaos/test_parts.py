@@ -1,0 +1,185 @@
+"""The chaos's own parts: faults that are faults, and a supervisor that sees a broken promise."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from evaluators.records import Outcome, Verdict
+from orchestration.run.directory import RunDirectory
+from orchestration.run.state import RunState
+from tests.chaos.clock import Clock
+from tests.chaos.faults import KINDS, draw
+from tests.chaos.proxy import CUT, HANG, PASS, REFUSE, Proxy
+from tests.chaos.supervisor import Broken, Supervisor
+from tests.chaos.verify import single_verdicts
+from tests.chaos.world import NAME
+
+
+def test_a_clock_that_jumps_is_the_calendars_alone(tmp_path: Path) -> None:
+    clock = Clock(tmp_path)
+    for seconds in (86_400, -3600):
+        clock.set(seconds)
+        told = "import time, datetime; print(time.time(), time.monotonic(), datetime.datetime.now().timestamp())"
+        before, steady = time.time(), time.monotonic()
+        done = subprocess.run([sys.executable, "-c", told], env=clock.environment, capture_output=True, check=True)
+        calendar, monotonic, date = map(float, done.stdout.split())
+        assert calendar - before == pytest.approx(seconds, abs=60)
+        assert date - before == pytest.approx(seconds, abs=60)
+        assert monotonic - steady == pytest.approx(0, abs=60)
+
+
+@pytest.fixture
+def proxy() -> Iterator[Proxy]:
+    """In front of a server that answers each connection's first bytes with ten thousand more."""
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def serve() -> None:
+        while True:
+            try:
+                client, _ = server.accept()
+            except OSError:
+                return
+            client.recv(100)
+            client.sendall(b"x" * 10_000)
+            client.close()
+
+    threading.Thread(target=serve, daemon=True).start()
+    made = Proxy(server.getsockname()[1])
+    yield made
+    made.close()
+    server.close()
+
+
+def ask(proxy: Proxy, seconds: float = 10.0) -> int:
+    """How many bytes come back. Raises what a client sees."""
+    with socket.create_connection(("127.0.0.1", proxy.port), timeout=seconds) as client:
+        client.sendall(b"ask")
+        total = 0
+        while part := client.recv(1 << 16):
+            total += len(part)
+        return total
+
+
+def test_storage_is_refused_cut_and_silent_and_comes_back(proxy: Proxy) -> None:
+    assert ask(proxy) == 10_000
+    for mode, error in ((REFUSE, ConnectionError), (CUT, ConnectionError), (HANG, TimeoutError)):
+        proxy.mode = mode
+        with pytest.raises(error):
+            ask(proxy, 0.5)
+        proxy.mode = PASS
+        assert ask(proxy) == 10_000
+    assert proxy.hit >= 3
+
+
+def test_every_kind_is_injected_and_a_seed_repeats_the_order() -> None:
+    for number in (60, 100):
+        drawn = draw(number, KINDS, Random(1))
+        assert len(drawn) == number
+        assert {kind.name for kind in drawn} == {kind.name for kind in KINDS}
+        assert drawn == draw(number, KINDS, Random(1))
+        assert drawn != draw(number, KINDS, Random(2))
+
+
+@pytest.fixture
+def supervised(tmp_path: Path) -> Iterator[Callable[..., tuple[Supervisor, RunDirectory]]]:
+    """A supervisor of a process that does nothing, and the run that the test writes in its place."""
+    started: list[Supervisor] = []
+
+    def make(program: str = "import time; time.sleep(60)") -> tuple[Supervisor, RunDirectory]:
+        def driver(*_: object, **__: object) -> subprocess.Popen[bytes]:
+            return subprocess.Popen([sys.executable, "-c", program], start_new_session=True)
+
+        world: Any = SimpleNamespace(
+            root=lambda **_: str(tmp_path),
+            driver=driver,
+            cluster=SimpleNamespace(address=""),
+            teacher=SimpleNamespace(hit=0),
+            endpoint=SimpleNamespace(seen=[]),
+        )
+        supervisor = Supervisor(world, [], tmp_path / "log")
+        started.append(supervisor)
+        return supervisor, RunDirectory(str(tmp_path), NAME)
+
+    yield make
+    for supervisor in started:
+        supervisor.end()
+
+
+def test_commits_are_recorded_and_going_back_is_seen(
+    supervised: Callable[..., tuple[Supervisor, RunDirectory]],
+) -> None:
+    supervisor, run = supervised()
+    for step in (1, 2):
+        run.write_state(RunState(1, "sft", step, step))
+        supervisor.watch(0.0)
+    assert [commit[1:] for commit in supervisor.commits] == [("1-sft", 1), ("1-sft", 2)]
+    run.write_state(RunState(1, "sft", 1, 2))
+    with pytest.raises(Broken, match="step 1 was committed after step 2"):
+        supervisor.watch(0.0)
+
+
+def test_a_stage_that_is_lost_is_seen(supervised: Callable[..., tuple[Supervisor, RunDirectory]]) -> None:
+    supervisor, run = supervised()
+    run.write_state(RunState(1, "sft", 2, 2, extra={"assessed": ["base"], "completed": ["1-sft"]}))
+    supervisor.watch(0.0)
+    run.write_state(RunState(1, "self_supervised", 0, 2, extra={"assessed": ["base"]}))
+    with pytest.raises(Broken, match="completed 1-sft"):
+        supervisor.watch(0.0)
+
+
+def test_rows_that_change_after_their_commit_are_seen(
+    supervised: Callable[..., tuple[Supervisor, RunDirectory]],
+) -> None:
+    supervisor, run = supervised()
+    run.verdicts.write("1-sft", 0, [Verdict("a", "task", "cpu", Outcome.OK)])
+    run.write_state(RunState(1, "sft", 1, 1))
+    supervisor.watch(0.0)
+    supervisor.check_rows()
+    run.verdicts.write("1-sft", 1, [Verdict("b", "task", "cpu", Outcome.OK)])
+    supervisor.check_rows()  # nobody has committed that step
+    run.verdicts.write("1-sft", 0, [Verdict("a", "task", "cpu", Outcome.WRONG)])
+    with pytest.raises(Broken, match="verdicts of 1-sft step 0 changed"):
+        supervisor.check_rows()
+
+
+def test_a_driver_that_ends_is_started_again_after_a_fault_that_may_end_it_alone(
+    supervised: Callable[..., tuple[Supervisor, RunDirectory]],
+) -> None:
+    supervisor, _ = supervised()
+    supervisor.may_end = True
+    supervisor.kill()
+    supervisor.watch(0.0)
+    assert supervisor.starts == 2
+    supervisor.kill()
+    with pytest.raises(Broken, match="ended with code -9"):
+        supervisor.watch(0.0)
+
+
+def test_silence_is_seen(
+    supervised: Callable[..., tuple[Supervisor, RunDirectory]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.chaos.supervisor.MOST_SILENCE", 0.2)
+    supervisor, _ = supervised()
+    with pytest.raises(Broken, match="nothing has moved"):
+        supervisor.watch(5.0)
+
+
+def test_two_verdicts_on_a_program_are_seen(tmp_path: Path) -> None:
+    run = RunDirectory(str(tmp_path), NAME)
+    for step, outcome in enumerate((Outcome.OK, Outcome.OK)):
+        run.verdicts.write("1-sft", step, [Verdict("a", "task", "cpu", outcome)])
+    assert single_verdicts(run) == 1
+    run.verdicts.write("1-sft", 2, [Verdict("a", "task", "cpu", Outcome.WRONG)])
+    with pytest.raises(Broken, match="candidate a has 2 verdicts"):
+        single_verdicts(run)
