@@ -162,7 +162,7 @@ def test_ranks_without_a_place_are_left_out_if_the_others_are_enough(
     group = LearnerGroup(**lacking(limit, 1, ranks=3, min_ranks=2), policy="")
     assert group.size == 2
     group.stop()
-    monkeypatch.setattr(learner, "_START_SECONDS", 2.0)
+    monkeypatch.setattr(learner, "LEARNER_START_SECONDS", 2.0)
     found = r"[01] of 3 learner ranks found a place within 2 s, and learner\.min_ranks is 2"
     with pytest.raises(LearnerLost, match=found):
         LearnerGroup(**lacking(limit, 0, 1, ranks=3, min_ranks=2), policy="")
@@ -202,7 +202,7 @@ def test_each_rank_knows_how_many_share_its_host(
 def test_a_rank_without_room_is_noticed_in_time(
     local_ray: None, config: RunConfig, policy_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(learner, "_START_SECONDS", 2.0)
+    monkeypatch.setattr(learner, "LEARNER_START_SECONDS", 2.0)
     short = replace(config, learner=replace(config.learner, timeout=2.0))
     with pytest.raises(LearnerLost, match="rank 0 did not start within 2 s: is there room"):
         LearnerGroup(short, str(policy_folder), lambda _: {"resources": {"nowhere": 1.0}})

@@ -49,7 +49,7 @@ def test_a_place_of_other_numbers_is_wrong(on_cpu) -> None:
     [
         "torch.from_numpy(y.numpy().copy())",
         "torch.tensor(y.tolist())",
-        "torch.frombuffer(bytearray(bytes(y.untyped_storage())), dtype=y.dtype).reshape(y.shape)",
+        "torch.frombuffer(bytearray(y.numpy().tobytes()), dtype=y.dtype).reshape(y.shape)",
     ],
     ids=["numpy", "list", "bytes"],
 )
