@@ -110,4 +110,7 @@ def test_a_hanging_service_is_killed(heard: Path, monkeypatch: pytest.MonkeyPatc
     server = MpsServer()
     (heard / "bin" / "nvidia-cuda-mps-control").write_text("#!/bin/sh\n")  # the command to quit does not arrive
     server.stop()
-    assert not is_there(int((heard / "pid").read_text()))
+    pid, deadline = int((heard / "pid").read_text()), time.monotonic() + 20
+    while is_there(pid) and time.monotonic() < deadline:  # killed, and not gone yet
+        time.sleep(0.02)
+    assert not is_there(pid)

@@ -147,7 +147,7 @@ def test_what_waits_at_the_end_is_told_and_sent_by_the_next_process(server, conf
         log(tracker, range(3))
         tracker.end_phase(PHASE)
         tracker.close("FAILED")
-    during, after = (record.getMessage() for record in caplog.records)
+    during, *_, after = (record.getMessage() for record in caplog.records)  # on a busy machine it says more between
     assert "The run goes on" in during
     assert "6 records wait" in after
     assert "warpsmith track" in after
