@@ -43,6 +43,16 @@ def add_node(cluster: Cluster) -> Any:
     return cluster.add_node(num_cpus=1, resources={_PLACE: 1}, object_store_memory=80 << 20)
 
 
+def nodes_of(pool: ActorPool) -> set[str]:
+    """The nodes of all actors, once each has told its own."""
+    deadline = time.monotonic() + 60
+    while "" in (nodes := {pool.members.whereabouts(actor)[0] for actor, _ in pool.members.items()}):
+        if time.monotonic() > deadline:
+            raise TimeoutError("an actor does not tell where it is")
+        time.sleep(0.05)
+    return nodes
+
+
 def main() -> None:
     head = {"num_cpus": 1, "include_dashboard": False, "object_store_memory": 80 << 20}
     cluster = Cluster(initialize_head=True, head_node_args=head)
@@ -53,7 +63,7 @@ def main() -> None:
     # Without a retry: an item whose node left must come all the same.
     pool = ActorPool("evaluator", lambda _: worker.remote(), NODES, timeout=60.0, probe_timeout=5.0, max_retries=0)
     pool.wait_ready(120)
-    before = {pool.members.whereabouts(actor)[0] for actor, _ in pool.members.items()}
+    before = nodes_of(pool)
     for item in range(ITEMS):
         pool.submit(item, "work")
     results: list[tuple[int, Any]] = []
@@ -67,7 +77,7 @@ def main() -> None:
     while pool.pending:
         results += pool.poll()
     pool.wait_ready(120)
-    after = {pool.members.whereabouts(actor)[0] for actor, _ in pool.members.items()}
+    after = nodes_of(pool)
     failures = [str(result.error) for _, result in results if isinstance(result, PoolFailure)]
     found = {
         "items": sorted(item for item, _ in results),
