@@ -42,8 +42,10 @@ $(GENERATED): | $(INSTALLED)
 test: $(INSTALLED)
 	$(MAKE) -j$(PARTS) --output-sync=target test-evaluators test-models test-others test-hostile
 
-test-all:
-	$(MAKE) test SELECTED=
+# Evaluators are tested one after the other, since they measure; then whole runs beside models.
+test-all: $(INSTALLED)
+	$(MAKE) test-evaluators test-hostile SELECTED=
+	$(MAKE) -j2 --output-sync=target test-others test-models SELECTED=
 
 test-evaluators: $(INSTALLED)
 	$(BIN)/python -m pytest $(SELECTED) tests/evaluators $(addprefix --ignore=,$(HOSTILE) $(APART))
