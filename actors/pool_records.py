@@ -15,10 +15,9 @@ class Loss:
     """A worker that was lost while it had an item.
 
     `reason`: what happened, in one line. `place`: the worker's in its pool. `worker`: its number there, which no other
-    worker ever has. `node`, `process`: the id of its node and
-    of its process there, empty and 0 if they are not known. `seconds`: how long it had the item. `at`: when it was
-    noticed, in seconds of the monotonic clock; `time`: the same in seconds since 1970. `excuse`: why it is not the
-    item's fault, empty if it may be.
+    worker ever has. `node`, `process`: the id of its node and of its process there, empty and 0 if they are not known.
+    `seconds`: how long it had the item. `at`: when it was noticed, in seconds of the monotonic clock; `time`: the same
+    in seconds since 1970. `excuse`: why it is not the item's fault, empty if it may be.
     """
 
     reason: str

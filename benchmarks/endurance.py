@@ -48,12 +48,15 @@ SETTINGS = [
     "assessment.samples=1",
 ]
 ROLES = {
-    "driver": "warpsmith",
+    "driver": "orchestration.commands.main",
     "engine": "ray::RolloutEngine",
+    "engine core": "VLLM::EngineCore",
     "learner": "ray::LearnerRank",
     "evaluator": "ray::EvaluatorActor",
     "builder": "ray::BuilderActor",
 }
+FIGURES = [f"{role} {unit}" for role in ROLES for unit in ("MiB", "descriptors", "threads")]
+FIGURES += ["temporary folders", "all processes MiB", "object store MiB"]
 ALLOWED = {"MiB": 20.0, "descriptors": 2.0, "threads": 2.0, "folders": 2.0}
 """Growth over 500 steps that is taken for none, by the unit of a figure."""
 
@@ -100,16 +103,21 @@ def look(mark: str, step: int, temporary: Path) -> list[Look]:
         with suppress(OSError):
             private = _private_mib(folder)
             total += private
-            role = next((name for name, start in ROLES.items() if title.startswith(start) or f"/{start}" in title), "")
-            if "orchestration.commands.main" in title:
-                role = "driver"
+            role = next((name for name, part in ROLES.items() if part in title), "")
+            if "/raylet" in title.split(" ")[0]:
+                found.append(Look(step, "object store MiB", _shared_mib(folder)))
             if role:
                 found.append(Look(step, f"{role} MiB", private))
                 found.append(Look(step, f"{role} descriptors", float(len(list((folder / "fd").iterdir())))))
                 found.append(Look(step, f"{role} threads", float(len(list((folder / "task").iterdir())))))
     found.append(Look(step, "all processes MiB", total))
-    store = sum(path.stat().st_blocks * 512 for path in Path("/dev/shm").glob("plasma*")) / 2**20
-    return [*found, Look(step, "object store MiB", store)]
+    return found
+
+
+def _shared_mib(folder: Path) -> float:
+    """Shared memory that the process has touched: of Ray's raylet, the object store."""
+    lines = (folder / "status").read_text().splitlines()
+    return sum(int(line.split()[1]) for line in lines if line.startswith("RssShmem")) / 1024
 
 
 def _private_mib(folder: Path) -> float:
@@ -184,7 +192,10 @@ def main() -> int:
         mark = "  grows" if one.grows else ""
         print(f"{one.figure:28} {one.median:9.1f} {one.growth:20.2f} {one.low:10.2f} to {one.high:8.2f}{mark}")
     print(f"{options.steps} steps in {seconds:.0f} s, {len(looks)} figures read")
-    return int(not found or any(one.grows for one in found))
+    if missing := {figure for figure in FIGURES if figure not in {one.figure for one in found}}:
+        print(f"too few looks at {', '.join(sorted(missing))}: take more steps")
+        return 1
+    return int(any(one.grows for one in found))
 
 
 if __name__ == "__main__":

@@ -90,6 +90,7 @@ def _noise(rows: list[dict[str, Any]], about: list[dict[str, Any]]) -> None:
         values = [speedup["value"] for speedup in speedups]
         beyond = [sum(abs(value - 1) > share for value in values) for share in (0.02, 0.10)]
         covered = sum(speedup["low"] <= 1 <= speedup["high"] for speedup in speedups)
+        below = sum(speedup["high"] < 1 for speedup in speedups)
         seconds = median(row["timing"]["reference_seconds"]["value"] for row in mine if row["timing"])
         outcomes = {row["outcome"] for row in mine} - {"ok"}
         shown.append(
@@ -99,12 +100,15 @@ def _noise(rows: list[dict[str, Any]], about: list[dict[str, Any]]) -> None:
                 len(mine),
                 *(f"{count / len(values):.1%}" for count in (*beyond, sum(value > 1.10 for value in values))),
                 f"{stdev(values) if len(values) > 1 else 0:.2%}",
+                f"{median(values):.3f}",
                 f"{covered / len(values):.0%}",
+                f"{below / len(values):.0%}",
                 f"{median(row['cost']['total'] for row in mine):.2f}",
                 " ".join(f"{len([1 for row in mine if row['outcome'] == outcome])} {outcome}" for outcome in outcomes),
             ]
         )
-    columns = ["kernel", "us", "trials", "beyond 2 %", "10 %", "won", "sd", "interval holds 1.0", "seconds", "not ok"]
+    columns = ["kernel", "us", "trials", "beyond 2 %", "10 %", "won", "sd", "median"]
+    columns += ["interval holds 1.0", "is below", "seconds", "not ok"]
     print_table("The same program on both sides (won: the candidate seems more than 1.10x as fast)", columns, shown)
 
 

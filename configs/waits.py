@@ -44,6 +44,7 @@ def longest_wait(config: RunConfig) -> tuple[str, float]:
         "learner.timeout": max(
             config.learner.timeout + config.storage.patience, config.rollout.timeout, LEARNER_START_SECONDS
         ),
+        "evaluator.timeout": config.evaluator.timeout,
         "evaluator.limits.build_seconds": build_seconds(config),
         "evaluator.limits.start_seconds": max(evaluation_seconds(config), store_seconds(config)),
         "guard.checker_timeout": config.guard.checker_timeout if config.guard.checker else 0.0,

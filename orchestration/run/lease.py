@@ -174,7 +174,8 @@ class Lease:
             for other in others:
                 before = first.setdefault(other.key, other)
                 comes_first = other.claim.holds or other.order < (self._claim.since, self._key)
-                if comes_first and other.claim != before.claim:  # so it is being renewed
+                is_renewed = other.claim.pid and other.claim != before.claim
+                if comes_first and is_renewed:
                     raise refusal(storage, other.claim.holder)
                 if other is before and other.claim.holds:
                     _log.warning(
@@ -221,7 +222,8 @@ def holder_on(storage: Storage) -> Holder | None:
 
 
 def _claims(storage: Storage, seconds: float) -> list[_Seen]:
-    """All claims. One that cannot be read, since it is just being written, counts as one of this lease in seconds."""
+    """All claims. One that cannot be read, since it is just being written, counts as one of this lease in seconds, of
+    process 0: the next look tells whose it is."""
     found = []
     for path, renewed in storage.times(FOLDER, ".json").items():
         content = _read(storage, path)

@@ -15,35 +15,7 @@ from actors.pool import ActorPool
 from actors.pool_losses import ALL_DIED, DEAD_BEFORE, NODE_LEFT, RAY_FAILED, Blame
 from actors.pool_queue import ABSENT_SECONDS, LOSSES_TO_ONE, SETTLE_SECONDS, WorkQueue
 from actors.pool_records import ItemGivenUp, Loss, PoolFailure
-from tests.actors.workers import process_of
-
-
-def worker_class() -> Any:
-    """A local class, so that Ray sends it by value."""
-
-    @ray.remote(num_cpus=0)
-    class Worker:
-        """Does what an item says."""
-
-        def ping(self) -> str:
-            return "pong"
-
-        def apply(self, func, **keywords):
-            return func(self, **keywords)
-
-        def work(self, item: tuple) -> int:
-            kind, seconds = item
-            time.sleep(seconds)
-            if kind == "die":
-                os._exit(1)
-            if kind == "raise":
-                raise ValueError("bad item")
-            return os.getpid()
-
-    return Worker
-
-
-Worker = worker_class()
+from tests.actors.workers import Worker, process_of
 
 
 @pytest.fixture
@@ -113,7 +85,7 @@ def test_an_actor_that_died_while_idle_does_not_count_against_the_next_item(make
         assert time.monotonic() < deadline
         pool.poll(0.1)
     assert [loss.excuse for loss in work.losses] == [DEAD_BEFORE]
-    assert isinstance(pool.poll(30.0)[0][1], int)
+    assert pool.poll(30.0)[0][1] == ("live", 0.0)
 
 
 def loss(place: int, at: float, *, worker: int = 0, node: str = "here", excuse: str = "") -> Loss:

@@ -7,13 +7,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import ray
 
 from actors import pool_members
 from actors.pool import ActorPool
 from actors.pool_records import PoolFailure
 from actors.pool_restarts import MOST_SECONDS, STEADY_SECONDS, pause_before_start
-from tests.actors.workers import process_of
+from tests.actors.workers import Worker, process_of
 
 
 class Clock:
@@ -23,30 +22,6 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
-
-
-def worker_class() -> Any:
-    """A local class, so that Ray sends it by value."""
-
-    @ray.remote(num_cpus=0)
-    class Worker:
-        def __init__(self, broken: bool = False) -> None:
-            if broken:
-                raise ValueError("no such model")
-
-        def ping(self) -> str:
-            return "pong"
-
-        def apply(self, func, **keywords):
-            return func(self, **keywords)
-
-        def work(self, item: str) -> str:
-            return item
-
-    return Worker
-
-
-Worker = worker_class()
 
 
 @pytest.fixture

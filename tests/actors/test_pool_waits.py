@@ -1,6 +1,5 @@
 """What a pool says while it waits, and whose fault it is if an actor cannot be prepared."""
 
-import os
 import re
 import time
 from collections.abc import Iterator
@@ -11,30 +10,7 @@ import ray
 
 from actors import pool_waits
 from actors.pool import ActorPool
-
-
-def worker_class() -> Any:
-    """A local class, so that Ray sends it by value."""
-
-    @ray.remote(num_cpus=0)
-    class Worker:
-        """Dies of the item `die`, and returns any other."""
-
-        def ping(self) -> str:
-            return "pong"
-
-        def apply(self, func, **keywords):
-            return func(self, **keywords)
-
-        def work(self, item: str) -> str:
-            if item == "die":
-                os._exit(1)
-            return item
-
-    return Worker
-
-
-Worker = worker_class()
+from tests.actors.workers import Worker
 
 
 @pytest.fixture

@@ -1,10 +1,47 @@
-"""The processes of a pool's workers, for tests that kill or stop them."""
+"""Workers of pools that do what an item says, and their processes, for tests that kill or stop them."""
 
 from __future__ import annotations
 
+import os
 import time
+from typing import Any
+
+import ray
 
 from actors.pool import ActorPool
+
+
+def worker_class() -> Any:
+    """A local class, so that Ray sends it by value."""
+
+    @ray.remote(num_cpus=0)
+    class Worker:
+        """Returns an item, dies of `die`, and raises at `raise`; of a pair, after so many seconds. A broken one never
+        starts."""
+
+        def __init__(self, broken: bool = False) -> None:
+            if broken:
+                raise ValueError("no such model")
+
+        def ping(self) -> str:
+            return "pong"
+
+        def apply(self, func: Any, **keywords: Any) -> Any:
+            return func(self, **keywords)
+
+        def work(self, item: Any) -> Any:
+            kind, seconds = item if isinstance(item, tuple) else (item, 0.0)
+            time.sleep(seconds)
+            if kind == "die":
+                os._exit(1)
+            if kind == "raise":
+                raise ValueError("bad item")
+            return item
+
+    return Worker
+
+
+Worker = worker_class()
 
 
 def process_of(pool: ActorPool, actor: int | None = None) -> int:

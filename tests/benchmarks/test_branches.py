@@ -31,10 +31,11 @@ TINY = [
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 def test_branches_share_their_start_and_nothing_else(tmp_path: Path) -> None:
     branches = ["--branch", "plain", "--branch", "other contrastive_rl.negative_weight=0.25"]
     command = [sys.executable, "-m", "benchmarks.branches", "--root", str(tmp_path), *branches, *TINY]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=400)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=800)
     assert done.returncode == 0, done.stderr[-3000:]
     *rows, difference = [line for line in done.stdout.rpartition("───")[2].splitlines() if line.strip()]
     names = [line.split()[0] for line in rows]
@@ -50,6 +51,6 @@ def test_branches_share_their_start_and_nothing_else(tmp_path: Path) -> None:
         assert state.finished
     weights = [run.read_config().contrastive_rl.negative_weight for run in (start, plain, other)]
     assert weights == [1.0, 1.0, 0.25]
-    again = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    again = subprocess.run(command, capture_output=True, text=True, timeout=400)
     assert again.stdout == done.stdout
     assert len(again.stderr) < len(done.stderr)

@@ -65,22 +65,13 @@ class Kind:
     applies: Callable[[Scene], bool] | None = None
 
 
-def _kill(title: str) -> Callable[[Scene], str]:
-    def inject(scene: Scene) -> str:
-        pid = scene.pid_of(title)
-        _signal(pid, signal.SIGKILL)
-        return f"kill -9 of process {pid}"
-
-    return inject
-
-
-def _stop_for_good(title: str) -> Callable[[Scene], str]:
-    """The process is there, and never answers again."""
+def _send(number: signal.Signals, title: str) -> Callable[[Scene], str]:
+    """SIGKILL: the process is gone. SIGSTOP: it is there, and never answers again."""
 
     def inject(scene: Scene) -> str:
         pid = scene.pid_of(title)
-        _signal(pid, signal.SIGSTOP)
-        return f"SIGSTOP of process {pid}"
+        _signal(pid, number)
+        return f"{number.name} to process {pid}"
 
     return inject
 
@@ -216,10 +207,10 @@ def _signal(pid: int, number: signal.Signals) -> None:
 
 
 KINDS = (
-    Kind("evaluator killed", _kill(EVALUATOR), 3, 6),
-    Kind("builder killed", _kill(BUILDER), 3, 6),
-    Kind("engine killed", _kill(ENGINE), 1, 2),
-    Kind("learner rank killed", _kill(RANK), 1, 2),
+    Kind("evaluator killed", _send(signal.SIGKILL, EVALUATOR), 3, 6),
+    Kind("builder killed", _send(signal.SIGKILL, BUILDER), 3, 6),
+    Kind("engine killed", _send(signal.SIGKILL, ENGINE), 1, 2),
+    Kind("learner rank killed", _send(signal.SIGKILL, RANK), 1, 2),
     Kind("rank and engine killed", _rank_and_engine, 0.5),
     Kind("driver killed", _kill_driver, 1, 2, ends=True),
     Kind("driver killed while it wrote", _kill_and_leave_halves, 0.5, 1, ends=True),
@@ -227,10 +218,10 @@ KINDS = (
     Kind("driver stands still", _pause_driver, 1, 2),
     Kind("evaluator stands still", _pause(EVALUATOR), 1, 2),
     Kind("builder stands still", _pause(BUILDER), 1, 2),
-    Kind("evaluator stops for good", _stop_for_good(EVALUATOR), 0.5),
-    Kind("builder stops for good", _stop_for_good(BUILDER), 0.5),
-    Kind("engine stops for good", _stop_for_good(ENGINE), 0.5),
-    Kind("rank stops for good", _stop_for_good(RANK), 0.5),
+    Kind("evaluator stops for good", _send(signal.SIGSTOP, EVALUATOR), 0.5),
+    Kind("builder stops for good", _send(signal.SIGSTOP, BUILDER), 0.5),
+    Kind("engine stops for good", _send(signal.SIGSTOP, ENGINE), 0.5),
+    Kind("rank stops for good", _send(signal.SIGSTOP, RANK), 0.5),
     Kind("node leaves and returns", _node, 1, 2, ends=True),
     Kind("MLflow refuses", _mlflow("refuse"), 1, 2),
     Kind("MLflow hangs", _mlflow("hang"), 1, 2),

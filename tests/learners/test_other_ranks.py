@@ -3,12 +3,8 @@ adapters or all weights, with and without off-loading."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,33 +12,11 @@ import torch
 from safetensors.torch import load_file
 
 from learners.records import Sample
+from tests.learners.ranks import run_ranks
 from tests.learners.reshard_rank import MODES
-from tests.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 RANKS = (1, 2, 3)
-
-
-def run_ranks(ranks: int, policy: Path, output: Path, *words: str) -> None:
-    """Runs `reshard_rank.py` on so many ranks."""
-    port, path = free_port(), os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    script = [sys.executable, str(Path(__file__).with_name("reshard_rank.py"))]
-    processes = [
-        subprocess.Popen(
-            [*script, str(rank), str(ranks), str(port), str(policy), str(output), str(output / "samples.json"), *words],
-            env={**os.environ, "PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": ""},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(ranks)
-    ]
-    try:
-        outputs = [process.communicate(timeout=300)[0] for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    assert [process.returncode for process in processes] == [0] * ranks, "\n".join(outputs)[-4000:]
 
 
 @pytest.fixture(scope="module")
@@ -50,12 +24,11 @@ def output(policy_folder: Path, samples: Sequence[Sample], tmp_path_factory: pyt
     """Checkpoints of each number of ranks in every mode, loaded by each number of ranks."""
     folder = tmp_path_factory.mktemp("ranks")
     weighed = [replace(one, advantage=value) for one, value in zip(samples, (1.0, -0.5, 0.25), strict=False)]
-    (folder / "samples.json").write_text(json.dumps([asdict(sample) for sample in weighed]))
     for ranks in RANKS:
-        run_ranks(ranks, policy_folder, folder, "save")
+        run_ranks("reshard_rank.py", ranks, policy_folder, folder, weighed, "save")
     states = {path: load_file(path) for path in folder.glob("*.safetensors")}
     for ranks in RANKS:
-        run_ranks(ranks, policy_folder, folder, "load", *map(str, RANKS))
+        run_ranks("reshard_rank.py", ranks, policy_folder, folder, weighed, "load", *map(str, RANKS))
     (folder / "saved").mkdir()
     for path, state in states.items():
         torch.save(state, folder / "saved" / path.with_suffix(".pt").name)

@@ -4,11 +4,7 @@ Weights are compared in float32, gradients under autocast to bfloat16 (if the CP
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,8 +15,8 @@ from torch import Tensor
 from learners.records import Sample
 from learners.scoring import has_bfloat16
 from tests.learners.plain import plain_gradients, train_plainly
+from tests.learners.ranks import run_ranks
 from tests.learners.train_rank import MODES, STAGES
-from tests.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 
@@ -29,32 +25,6 @@ ROOT = Path(__file__).parents[2]
 def mixed(samples: list[Sample]) -> list[Sample]:
     """Three samples: two ranks cannot share them evenly, and one of four ranks has none. Advantages of both signs."""
     return [replace(sample, advantage=advantage) for sample, advantage in zip(samples, (1.0, -0.5, 0.25), strict=False)]
-
-
-def run_ranks(
-    ranks: int, policy: Path, output: Path, samples: Sequence[Sample], modes: Sequence[str], device: str
-) -> None:
-    """Runs `train_rank.py`. Each mode writes weights, gradients and metrics to `output`. A rank has a GPU, or none."""
-    listing = output / "samples.json"
-    listing.write_text(json.dumps([asdict(sample) for sample in samples]))
-    port, path = free_port(), os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    script = [sys.executable, str(Path(__file__).with_name("train_rank.py"))]
-    processes = [
-        subprocess.Popen(
-            [*script, str(rank), str(ranks), str(port), str(policy), str(output), str(listing), *modes],
-            env={**os.environ, "PYTHONPATH": path, "CUDA_VISIBLE_DEVICES": str(rank) if device == "cuda" else ""},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(ranks)
-    ]
-    try:
-        outputs = [process.communicate(timeout=300)[0] for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    assert [process.returncode for process in processes] == [0] * ranks, "\n".join(outputs)[-4000:]
 
 
 def distance(found: dict[str, Tensor], expected: dict[str, Tensor]) -> float:
@@ -81,7 +51,7 @@ def test_ranks_train_as_a_plain_loop_does(
 ) -> None:
     if device == "cuda" and torch.cuda.device_count() < ranks:
         pytest.skip(f"needs {ranks} GPUs")
-    run_ranks(ranks, policy_folder, tmp_path, mixed, modes, device)
+    run_ranks("train_rank.py", ranks, policy_folder, tmp_path, mixed, *modes, device=device)
     expected, slopes = train_plainly(policy_folder, mixed), plain_gradients(policy_folder, mixed)
     metrics = {mode: json.loads((tmp_path / f"{mode}.json").read_text()) for mode in modes}
     for mode in modes:

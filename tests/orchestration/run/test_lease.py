@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +97,24 @@ def test_of_drivers_that_start_together_exactly_one_runs(tmp_path: Path) -> None
         ends = contend(lambda: run_in(tmp_path, f"run-{repetition}"), 3, 4.0)  # noqa: B023 - called at once
         refused = f"remote://run-{repetition}: process {HERE} is running in it; stop that one, or choose another name"
         assert [end.removesuffix("=...") for end in ends] == [refused, refused, "runs"]
+
+
+@dataclass(frozen=True)
+class HalfRead(Storage):
+    """Every second look at a claim finds it just being written."""
+
+    reads: list[str] = field(default_factory=list)
+
+    def read(self, path: str) -> bytes:
+        self.reads.append(path)
+        return super().read(path) if self.reads.count(path) % 2 else b""
+
+
+def test_a_claim_that_is_just_being_written_is_not_taken_for_another_process(tmp_path: Path) -> None:
+    second = RunDirectory("", "demo", storage=HalfRead(remote(tmp_path), "demo", "remote://demo"))
+    first, refused = run_in(tmp_path), f"process {HERE} is running in it"
+    with first.lock(LEASE), pytest.raises(RunDirectoryError, match=refused), second.lock(LEASE):
+        pass
 
 
 def test_of_drivers_on_an_object_store_exactly_one_runs(object_store: str, tmp_path: Path) -> None:

@@ -14,13 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import ray
 
 from actors.pool import ActorPool
 from orchestration.run import watchdog
 from orchestration.run.interrupt import Interruptible
 from orchestration.run.watchdog import END_SECONDS, STALLED, Stalled, Watchdog
-from tests.actors.workers import process_of
+from tests.actors.workers import Worker, process_of
 
 
 class Run:
@@ -97,28 +96,10 @@ def test_the_end_of_the_block_raises_what_happened_and_leaves_other_errors_alone
         raise KeyboardInterrupt
 
 
-def worker_class() -> Any:
-    """A local class, so that Ray sends it by value."""
-
-    @ray.remote(num_cpus=0)
-    class Worker:
-        def ping(self) -> str:
-            return "pong"
-
-        def apply(self, func, **keywords):
-            return func(self, **keywords)
-
-        def work(self, item: str) -> str:
-            return item
-
-    return Worker
-
-
 @pytest.fixture
 def pool(local_ray: None) -> Iterator[ActorPool]:
     """One actor, whose items may take far longer than this test."""
-    worker = worker_class()
-    pool = ActorPool("evaluator", lambda _: worker.remote(), 1, timeout=3600.0)
+    pool = ActorPool("evaluator", lambda _: Worker.remote(), 1, timeout=3600.0)
     pool.wait_ready(60)
     yield pool
     pool.stop()
