@@ -104,6 +104,7 @@ def test_a_place_that_was_given_up_leaves_the_work_to_the_others(make_pool) -> N
     assert not any(isinstance(result, PoolFailure) for _, result in results)
 
 
+@pytest.mark.slow
 def test_an_idle_actor_that_died_is_replaced_before_it_gets_work(make_pool) -> None:
     clock = Clock()
     pool = make_pool(1, clock=clock)

@@ -26,6 +26,7 @@ def make_pool(local_ray: None) -> Iterator:
         pool.stop()
 
 
+@pytest.mark.slow
 def test_a_restarted_actor_waits_if_its_weights_cannot_be_had_and_is_replaced_if_it_does_not_take_them(
     make_pool,
 ) -> None:

@@ -345,6 +345,7 @@ def test_the_engine_process_ends_with_its_killed_actor(second_engine) -> None:
     assert not alive
 
 
+@pytest.mark.slow
 def test_a_model_that_does_not_load_gives_one_clear_line(
     local_ray, tmp_path: Path, rollout_config: RolloutConfig, policy_config: PolicyConfig
 ) -> None:

@@ -110,6 +110,7 @@ def test_a_window_goes_on_from_its_own_bundle_before_any_other(tmp_path: Path) -
     assert words_of(out, other, words, branch=True) == ["--from-bundle", str(out / "bundle"), "name=x"]
 
 
+@pytest.mark.slow
 def test_a_window_refuses_what_the_run_would_refuse(tmp_path: Path) -> None:
     refused = window(tmp_path, "--out", "out", "--from", "nothing")
     said, _ = refused.communicate(timeout=120)

@@ -214,7 +214,9 @@ def test_a_verdict_survives_json_and_parquet(evaluator) -> None:
     ],
     ids=["import", "no Model", "forward", "get_inputs", "get_init_inputs", "sizes"],
 )
-@pytest.mark.parametrize("extra", ["", "# torch.compile("], ids=["plain", "to build"])
+@pytest.mark.parametrize(
+    "extra", ["", pytest.param("# torch.compile(", marks=pytest.mark.slow)], ids=["plain", "to build"]
+)
 def test_a_broken_task_is_our_failure(evaluator, task, extra) -> None:
     verdict = evaluator.evaluate(task, model("return x[0]", name="ModelNew") + extra)
     assert verdict.outcome is Outcome.INFRA

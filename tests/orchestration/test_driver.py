@@ -13,7 +13,7 @@ import pytest
 
 from configs.schema import AssessmentConfig
 from orchestration import driver
-from orchestration.run.interrupt import Drain, EarlyEnd
+from orchestration.run.interrupt import Drain, EarlyEnd, Interruptible
 from orchestration.step.records import StepResult
 
 KEYS = ("1-sft", "1-self_supervised", "1-contrastive_rl")
@@ -221,7 +221,7 @@ def test_draining_before_a_step_nothing_is_begun() -> None:
 
 def test_a_step_that_does_not_end_is_given_up_after_the_drains_seconds() -> None:
     drain, started = Drain(0.3), time.monotonic()
-    with pytest.raises(KeyboardInterrupt), drain:  # noqa: PT012 - as a step is interrupted
+    with pytest.raises(KeyboardInterrupt), Interruptible(), drain:  # noqa: PT012 - as a step is interrupted
         os.kill(os.getpid(), signal.SIGTERM)
         while time.monotonic() - started < 60:
             time.sleep(0.01)

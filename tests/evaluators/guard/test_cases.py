@@ -143,6 +143,7 @@ def _add(path: Path, number: int) -> None:
     HackCases(path).add([case(number)])
 
 
+@pytest.mark.slow
 def test_nothing_is_lost_when_several_processes_add(cases: HackCases) -> None:
     context = forks()
     workers = [context.Process(target=_add, args=(cases.path, number)) for number in range(4)]

@@ -17,6 +17,7 @@ import pytest
 from evaluators.sandbox.zygote import Zygote
 
 SURVIVORS = Path(__file__).with_name("survivors.py")
+MODES = ("bare", *(pytest.param(mode, marks=pytest.mark.slow) for mode in ("namespaces", "container", "user")))
 WAYS = ("daemon", "group", "stopped", "adopter", "waits_in_the_kernel", "hops", "multiplies")
 ENDING = """
 class ModelNew(nn.Module):
@@ -64,7 +65,7 @@ def end_all(mark: str) -> None:
                 os.kill(process, signal.SIGKILL)
 
 
-@pytest.mark.parametrize("mode", ["namespaces", "container", "user", "bare"])
+@pytest.mark.parametrize("mode", MODES)
 def test_nothing_outlives_its_program(judges, mode) -> None:
     marks = {way: f"ws{os.getpid() % 10000}{mode[0]}{index}" for index, way in enumerate(WAYS)}
     held = judges[mode].folder / "held"

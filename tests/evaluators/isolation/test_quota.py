@@ -10,7 +10,7 @@ import pytest
 
 from tests.evaluators.isolation.conftest import CANDIDATE, JudgeProcess
 
-MODES = ("namespaces", "container", "user", "bare")
+MODES = ("namespaces", *(pytest.param(mode, marks=pytest.mark.slow) for mode in ("container", "user", "bare")))
 PROGRAM = """
 import os, time
 import torch
@@ -106,6 +106,7 @@ def on_a_small_disk(can_restrict) -> Iterator[JudgeProcess]:
         judge.close()
 
 
+@pytest.mark.slow
 def test_files_without_a_name_fill_no_disk(on_a_small_disk) -> None:
     """They are in no folder, and are gone with the program."""
     message = assert_ends(on_a_small_disk, WITHOUT_A_NAME)

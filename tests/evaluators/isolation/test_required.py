@@ -125,6 +125,7 @@ def test_the_message_names_each_missing_measure_with_its_remedy(monkeypatch, lim
             evaluator.evaluate("level1/softmax", "class ModelNew: pass")
 
 
+@pytest.mark.slow
 def test_a_builder_refuses_to_start_likewise(monkeypatch, limits, folder) -> None:
     monkeypatch.setitem(MEANS, "user", frozenset())
     for required, is_given in ((("network", "filesystem"), True), (("user",), False)):

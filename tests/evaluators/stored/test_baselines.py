@@ -95,6 +95,7 @@ def test_a_baseline_is_measured_once_and_then_read(comparing, store, limits) -> 
         assert another.baseline(TASK, "torch_compile") == measured, "to the last digit of its seconds"
 
 
+@pytest.mark.slow
 def test_a_baseline_that_fails_is_absent_with_a_reason(comparing) -> None:
     verdict = comparing.evaluate(REFUSING, candidate(REFUSING))
     assert verdict.outcome is Outcome.OK, verdict.message or verdict.guard

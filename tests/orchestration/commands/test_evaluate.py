@@ -62,6 +62,7 @@ class ModelNew(torch.nn.Module):
 """
 
 
+@pytest.mark.slow
 def test_a_speedup_on_a_task_that_cannot_tell_a_cheat_says_so(warpsmith, tmp_path: Path) -> None:
     (tmp_path / "constant.py").write_text(CONSTANT)
     (tmp_path / "ones.py").write_text(ONES)

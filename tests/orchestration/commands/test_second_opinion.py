@@ -46,6 +46,7 @@ def test_a_separate_process_measures_the_second_opinion(tmp_path: Path) -> None:
     assert 0.5 < speedup < 2.0
 
 
+@pytest.mark.slow
 def test_a_wrong_program_is_not_confirmed(tmp_path: Path) -> None:
     assert measure_on_gpu("", "cpu", GELU, WRONG, tmp_path) == 0.0
 

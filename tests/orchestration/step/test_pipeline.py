@@ -99,7 +99,8 @@ def test_a_group_whose_engine_died_is_left_out_and_the_others_are_not(make_pipel
     assert pipeline.engines.pending == pipeline.judging.builders.pending == pipeline.judging.evaluators.pending == 0
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_engines_that_die_of_every_request_end_the_run(make_pipeline: Callable[..., Pipeline]) -> None:
     pipeline = make_pipeline({GELU.id: None, SOFTMAX.id: None}, max_retries=0)
     with pytest.raises(

@@ -67,6 +67,7 @@ def test_programs_of_torch_are_right(level: int, family: str, tmp_path: Path) ->
                 assert_right(task, variant, load(variant.source, tmp_path))
 
 
+@pytest.mark.slow
 def test_triton_kernels_are_right_in_the_interpreter(tmp_path: Path) -> None:
     """In a process of its own, since Triton decides on import whether it interprets."""
     script = Path(__file__).with_name("interpret.py")
