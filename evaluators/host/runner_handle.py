@@ -255,14 +255,19 @@ class RunnerHandle:
     def close(self) -> None:
         """Kills the runner with everything it started, and removes its folder. Never raises: the verdict stands."""
         self.process.close()
-        self._gate = None  # its memory goes with it
-        if self._arena is not None:
-            self._arena.close()
+        self._give_memory_back()
 
     def end(self) -> None:
         """Closes it. Raises InfraError if something that it started is still there."""
-        self._gate = None
-        self.process.end()
+        try:
+            self.process.end()
+        finally:
+            self._give_memory_back()
+
+    def _give_memory_back(self) -> None:
+        self._gate = None  # its memory goes with it
+        if self._arena is not None:
+            self._arena.close()
 
 
 @contextmanager

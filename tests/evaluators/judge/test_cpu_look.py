@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -271,6 +272,16 @@ HONEST = [one for one in discover("cpu") if not one.is_exploit and one.family in
 @pytest.mark.parametrize("program", HONEST, ids=lambda program: program.id)
 def test_honest_programs_that_depend_on_their_surroundings_are_left(looking: CpuLook, program) -> None:
     assert looking.look(find_task(program.task, "cuda"), program.source, preset="fast") is None
+
+
+def test_no_descriptor_stays_open(looking: CpuLook) -> None:
+    """One that did would keep the memory of a program's tensors, too."""
+    program = ENDED["an unknown name"][1]
+    looking.look(TASK, program, preset="fast")
+    before = len(os.listdir("/proc/self/fd"))
+    for number in range(3):
+        looking.look(TASK, f"{program}\nnumber = {number}\n", preset="fast")
+    assert len(os.listdir("/proc/self/fd")) <= before
 
 
 def test_no_folder_is_left_behind(looking: CpuLook, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
