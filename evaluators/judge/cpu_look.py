@@ -224,7 +224,7 @@ class CpuLook:
             self._containment = runner.process.active
             run(runner, lambda: max(0.1, end - time.monotonic()))
         except RunnerFailure as failure:
-            return failure
+            return failure.with_traceback(None)  # whose frames would keep the memory of the program
         finally:
             runner.end()
         return None
