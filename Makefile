@@ -11,9 +11,9 @@ RUN := runs/demo
 GENERATED := runs/generated.jsonl
 PARTS ?= 4
 SELECTED = -m "not slow"
-HOSTILE := $(addprefix tests/evaluators/,hostile isolation)
-APART := $(addprefix tests/evaluators/,audit compile sandbox tasks)
-MODELS := tests/actors tests/learners
+HOSTILE := $(addprefix tests/evaluators/,hostile isolation compile sandbox)
+APART := $(addprefix tests/evaluators/,audit tasks)
+MODELS := $(addprefix tests/,actors learners benchmarks)
 OTHERS := $(filter-out tests/evaluators $(MODELS),$(patsubst %/,%,$(wildcard tests/*/))) $(APART)
 
 export TOKENIZERS_PARALLELISM := false

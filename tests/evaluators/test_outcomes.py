@@ -7,7 +7,7 @@ import pytest
 from evaluators.records import Estimate, Finding, Outcome, Verdict
 from tests.evaluators import outcomes
 from tests.evaluators.outcomes import assert_ok, speedup_of
-from tests.evaluators.patience import patience
+from tests.evaluators.patience import patience, stalled
 
 EAGER = {"eager": Estimate(1.0, 0.9, 1.1, 10)}
 
@@ -19,12 +19,13 @@ def doubted(*kinds: str) -> Verdict:
     return verdict
 
 
-@pytest.mark.parametrize("slower", [1.0, 5.0])
-def test_only_doubts_of_times_are_excused_and_only_on_a_busy_machine(monkeypatch, slower: float) -> None:
+@pytest.mark.parametrize(("slower", "waited"), [(1.0, 0.0), (5.0, 0.0), (1.0, 0.5)])
+def test_only_doubts_of_times_are_excused_and_only_on_a_busy_machine(monkeypatch, slower: float, waited: float) -> None:
     monkeypatch.setattr(outcomes, "patience", lambda: slower)
+    monkeypatch.setattr(outcomes, "stalled", lambda: waited)
     assert_ok(doubted())
     for kinds in (("weights",), ("clocks", "weights"), ("clocks",), ("clocks", "variance")):
-        excused = slower > outcomes.BUSY and set(kinds) <= outcomes.OF_TIMES
+        excused = (slower > outcomes.BUSY or waited > outcomes.STALLED) and set(kinds) <= outcomes.OF_TIMES
         if excused:
             assert_ok(doubted(*kinds))
         else:
@@ -37,3 +38,4 @@ def test_only_doubts_of_times_are_excused_and_only_on_a_busy_machine(monkeypatch
 
 def test_patience_is_at_least_one() -> None:
     assert 1.0 <= patience() < 100.0
+    assert 0.0 <= stalled() <= 1.0

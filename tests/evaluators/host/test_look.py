@@ -48,6 +48,7 @@ STOPPED = {  # programs that the first look ends
     "loops": (Outcome.TIMEOUT, RIGHT.replace(FORWARD, "while True: pass")),
     "another shape": (Outcome.WRONG, RIGHT.replace(FORWARD, "return torch.softmax(x, dim=-1)[None]")),
 }
+QUICK = [name for name in STOPPED if name != "loops"]
 JUDGED = {  # programs that run once, so that a look leaves them to the judge
     "right": (Outcome.OK, RIGHT),
     "wrong": (Outcome.WRONG, RIGHT.replace(FORWARD, "return torch.softmax(x, dim=-1) * 1.1")),
@@ -70,7 +71,7 @@ def always(looking: Evaluator, monkeypatch: pytest.MonkeyPatch) -> Evaluator:
     return looking
 
 
-@pytest.mark.parametrize("name", STOPPED)
+@pytest.mark.parametrize("name", [*QUICK, pytest.param("loops", marks=pytest.mark.slow)])
 def test_a_program_that_does_not_run_is_judged_by_a_look_alone(
     always: Evaluator, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -124,7 +125,7 @@ def test_a_program_that_compiles_gets_no_look(always: Evaluator) -> None:
     assert "look" not in verdict.cost
 
 
-@pytest.mark.parametrize("name", [*STOPPED, *JUDGED])
+@pytest.mark.parametrize("name", [*QUICK, pytest.param("loops", marks=pytest.mark.slow), *JUDGED])
 def test_a_look_beside_others_ends_only_programs_that_certainly_do_not_run(looking: Evaluator, name: str) -> None:
     outcome, source = (STOPPED | JUDGED)[name]
     verdict = looking.look(TASK, source, preset="fast")

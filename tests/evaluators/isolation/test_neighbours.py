@@ -131,7 +131,7 @@ def test_a_poisoned_evaluator_would_be_noticed(defect, changed) -> None:
 
 
 COMPILED = "compiled"  # exploits of any family that compile, which takes long
-GROUPS = [FAMILIES[0], *(pytest.param(group, marks=pytest.mark.slow) for group in (*FAMILIES[1:], COMPILED))]
+GROUPS = [*FAMILIES, COMPILED]
 
 
 def _exploits(group: str) -> list[GauntletProgram]:
@@ -139,6 +139,7 @@ def _exploits(group: str) -> list[GauntletProgram]:
     return [one for one in found if (COMPILED if "load_inline" in one.source else one.family) == group]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("group", GROUPS)
 def test_exploits_change_no_later_verdict(evaluator, fresh, group) -> None:
     if evaluator.device.arch != "cpu":

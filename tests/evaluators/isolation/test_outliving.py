@@ -17,7 +17,7 @@ import pytest
 from evaluators.sandbox.zygote import Zygote
 
 SURVIVORS = Path(__file__).with_name("survivors.py")
-MODES = ("bare", *(pytest.param(mode, marks=pytest.mark.slow) for mode in ("namespaces", "container", "user")))
+MODES = ("container", *(pytest.param(mode, marks=pytest.mark.slow) for mode in ("namespaces", "user", "bare")))
 WAYS = ("daemon", "group", "stopped", "adopter", "waits_in_the_kernel", "hops", "multiplies")
 ENDING = """
 class ModelNew(nn.Module):

@@ -113,6 +113,7 @@ def test_files_without_a_name_fill_no_disk(on_a_small_disk) -> None:
     assert "the program kept" in message
 
 
+@pytest.mark.slow
 def test_a_disk_that_others_have_filled_is_not_held_against_a_program(on_a_small_disk) -> None:
     """A program that finds no room there is judged again when there is room."""
     on_a_small_disk.judge(CANDIDATE)

@@ -113,6 +113,7 @@ def test_a_process_with_a_gpu_makes_no_ip_socket_on_a_host_without_namespaces(ca
     assert run_restricted("container", folder, SOCKETS.format(folder=str(folder))) == "refused refused refused own"
 
 
+@pytest.mark.slow
 def test_the_message_names_each_missing_measure_with_its_remedy(monkeypatch, limits) -> None:
     monkeypatch.setitem(MEANS, "user", frozenset())
     monkeypatch.setitem(MEANS, "network", frozenset({"no_kernel_has_it"}))

@@ -92,7 +92,7 @@ ON_A_CPU_ONLY = {  # programs that know the device
 }
 
 
-@pytest.fixture(scope="module", params=["cpu", "H200"])
+@pytest.fixture(scope="module", params=["cpu", pytest.param("H200", marks=pytest.mark.slow)])
 def builder(
     request: pytest.FixtureRequest, limits: LimitsConfig, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Builder]:

@@ -83,7 +83,9 @@ def test_a_mark_of_the_users_own_stands_in_the_verdict(warpsmith, tmp_path: Path
     assert finding["message"].endswith("(tiny): small")
 
 
-@pytest.mark.parametrize(("strict", "outcome"), [("drop_in", "wrong"), ("values", "ok")])
+@pytest.mark.parametrize(
+    ("strict", "outcome"), [pytest.param("drop_in", "wrong", marks=pytest.mark.slow), ("values", "ok")]
+)
 def test_strides_count_unless_only_values_are_compared(warpsmith, tmp_path: Path, strict: str, outcome: str) -> None:
     (tmp_path / "shift.py").write_text(SHIFT)
     (tmp_path / "last.py").write_text(CHANNELS_LAST)
@@ -123,7 +125,9 @@ def test_a_broken_program_is_explained_with_exit_code_1(warpsmith, tmp_path: Pat
     assert "runtime_error" in done.stdout
 
 
-@pytest.mark.parametrize(("options", "outcome"), [([], "ok"), (["--require-shapes"], "wrong")])
+@pytest.mark.parametrize(
+    ("options", "outcome"), [pytest.param([], "ok", marks=pytest.mark.slow), (["--require-shapes"], "wrong")]
+)
 def test_a_program_for_one_shape_is_wrong_only_if_shapes_are_required(
     warpsmith, tmp_path: Path, options: list[str], outcome: str
 ) -> None:

@@ -51,6 +51,7 @@ def test_a_wrong_program_is_not_confirmed(tmp_path: Path) -> None:
     assert measure_on_gpu("", "cpu", GELU, WRONG, tmp_path) == 0.0
 
 
+@pytest.mark.slow
 def test_without_a_verdict_there_is_no_second_opinion(tmp_path: Path) -> None:
     assert measure_on_gpu("", "K80", GELU, SAME, tmp_path) is None
 

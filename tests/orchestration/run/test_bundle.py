@@ -94,6 +94,7 @@ def test_the_committed_run_comes_back_whole(small: SmallRun) -> None:
     assert HackCases(theirs / "hacks.parquet").all() == HackCases(ours / "hacks.parquet").all()
 
 
+@pytest.mark.slow
 def test_training_goes_on_from_a_bundle_to_the_last_bit(small: SmallRun) -> None:
     """Adapters, moments, reference and random states: the losses of the next two steps are the undisturbed ones."""
     samples = [Sample((1, 2, 3), tuple(range(4, 9 + index)), 1.0 - index) for index in range(3)]
