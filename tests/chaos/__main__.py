@@ -40,14 +40,14 @@ def inject_all(
             supervisor.watch(rng.uniform(0.0, pause))
             if supervisor.is_finished:
                 raise Broken(f"the run was over after {len(rows)} of {len(faults)} faults; give it more --steps")
-            bound = [kind for kind in left if kind.applies is not None]
-            now = [kind for kind in bound if kind.applies is not None and kind.applies(scene)]
-            kind = next(iter([*now, *(kind for kind in left if kind not in bound)]), None)
+            now = [kind for kind in left if kind.may_come(scene)]
+            kind = next((kind for kind in now if kind.applies is not None), now[0] if now else None)
             if kind is None:
                 continue
             left.remove(kind)
             row: Row = {"second": round(supervisor.seconds, 1), "at": supervisor.place, "kind": kind.name}
             supervisor.may_end |= kind.ends
+            supervisor.was_set_back |= kind.sets_back
             row["what"] = kind.inject(scene)
             rows.append(row)
             print(f"{row['second']:6.1f} s  {row['at']:26}  {kind.name:28}  {row['what']}", flush=True)

@@ -35,13 +35,8 @@ class Scene:
     rng: Random
 
     def pid_of(self, title: str) -> int:
-        """One of the processes with a title. Waits for one, if none is there at the moment."""
-        deadline = time.monotonic() + 120
-        while not (found := self.world.pids(title)):
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"no process {title} for two minutes")
-            self.supervisor.watch(0.2)
-        return self.rng.choice(found)
+        """One of the processes with a title, which must be there (`Kind.needs`)."""
+        return self.rng.choice(self.world.pids(title))
 
     def hold(self, low: float, high: float) -> float:
         """Lets a random time pass, during which the run is watched. Returns the seconds."""
@@ -53,8 +48,10 @@ class Scene:
 @dataclass(frozen=True)
 class Kind:
     """A kind of fault. `inject` returns what it did, in words. `weight`: how often it is drawn beside the others;
-    `at_least`: how often it is injected in any case, if there is room. `applies`: whether it would meet anything now;
-    then it comes before the others. None: at any time.
+    `at_least`: how often it is injected in any case, if there is room. `needs`: titles of processes that must be there.
+    `sets_back`: work since the last commit is lost, so that the next of such faults waits for a commit: a run that is
+    set back more often than that cannot end. `applies`: whether it would meet anything now; then it comes before the
+    others. None: at any time.
     """
 
     name: str
@@ -62,7 +59,17 @@ class Kind:
     weight: float
     at_least: int = 1
     ends: bool = False
+    needs: tuple[str, ...] = ()
+    sets_back: bool = False
     applies: Callable[[Scene], bool] | None = None
+
+    def may_come(self, scene: Scene) -> bool:
+        """Whether it can be injected now."""
+        if self.applies is not None and not self.applies(scene):
+            return False
+        if self.sets_back and scene.supervisor.was_set_back:
+            return False
+        return all(scene.world.pids(title) for title in self.needs)
 
 
 def _send(number: signal.Signals, title: str) -> Callable[[Scene], str]:
@@ -207,22 +214,22 @@ def _signal(pid: int, number: signal.Signals) -> None:
 
 
 KINDS = (
-    Kind("evaluator killed", _send(signal.SIGKILL, EVALUATOR), 3, 6),
-    Kind("builder killed", _send(signal.SIGKILL, BUILDER), 3, 6),
-    Kind("engine killed", _send(signal.SIGKILL, ENGINE), 1, 2),
-    Kind("learner rank killed", _send(signal.SIGKILL, RANK), 1, 2),
-    Kind("rank and engine killed", _rank_and_engine, 0.5),
-    Kind("driver killed", _kill_driver, 1, 2, ends=True),
-    Kind("driver killed while it wrote", _kill_and_leave_halves, 0.5, 1, ends=True),
-    Kind("driver asked to drain", _drain_driver, 0.5, 1, ends=True),
+    Kind("evaluator killed", _send(signal.SIGKILL, EVALUATOR), 3, 6, needs=(EVALUATOR,)),
+    Kind("builder killed", _send(signal.SIGKILL, BUILDER), 3, 6, needs=(BUILDER,)),
+    Kind("engine killed", _send(signal.SIGKILL, ENGINE), 1, 2, needs=(ENGINE,), sets_back=True),
+    Kind("learner rank killed", _send(signal.SIGKILL, RANK), 1, 2, needs=(RANK,), sets_back=True),
+    Kind("rank and engine killed", _rank_and_engine, 0.5, needs=(RANK, ENGINE), sets_back=True),
+    Kind("driver killed", _kill_driver, 1, 2, ends=True, sets_back=True),
+    Kind("driver killed while it wrote", _kill_and_leave_halves, 0.5, 1, ends=True, sets_back=True),
+    Kind("driver asked to drain", _drain_driver, 0.5, 1, ends=True, sets_back=True),
     Kind("driver stands still", _pause_driver, 1, 2),
-    Kind("evaluator stands still", _pause(EVALUATOR), 1, 2),
-    Kind("builder stands still", _pause(BUILDER), 1, 2),
-    Kind("evaluator stops for good", _send(signal.SIGSTOP, EVALUATOR), 0.5),
-    Kind("builder stops for good", _send(signal.SIGSTOP, BUILDER), 0.5),
-    Kind("engine stops for good", _send(signal.SIGSTOP, ENGINE), 0.5),
-    Kind("rank stops for good", _send(signal.SIGSTOP, RANK), 0.5),
-    Kind("node leaves and returns", _node, 1, 2, ends=True),
+    Kind("evaluator stands still", _pause(EVALUATOR), 1, 2, needs=(EVALUATOR,)),
+    Kind("builder stands still", _pause(BUILDER), 1, 2, needs=(BUILDER,)),
+    Kind("evaluator stops for good", _send(signal.SIGSTOP, EVALUATOR), 0.5, needs=(EVALUATOR,)),
+    Kind("builder stops for good", _send(signal.SIGSTOP, BUILDER), 0.5, needs=(BUILDER,)),
+    Kind("engine stops for good", _send(signal.SIGSTOP, ENGINE), 0.5, needs=(ENGINE,), sets_back=True),
+    Kind("rank stops for good", _send(signal.SIGSTOP, RANK), 0.5, needs=(RANK,), sets_back=True),
+    Kind("node leaves and returns", _node, 1, 2, ends=True, sets_back=True),
     Kind("MLflow refuses", _mlflow("refuse"), 1, 2),
     Kind("MLflow hangs", _mlflow("hang"), 1, 2),
     Kind("MLflow answers 500", _mlflow("500"), 1, 2),
@@ -231,7 +238,7 @@ KINDS = (
     Kind("storage refuses", _storage(REFUSE), 1, 2, ends=True),
     Kind("storage is cut", _storage(CUT), 1, 2, ends=True),
     Kind("storage hangs", _storage(HANG), 1, 2, ends=True),
-    Kind("disk full", _full_disk, 0.5, 1, ends=True),
+    Kind("disk full", _full_disk, 0.5, 1, ends=True, sets_back=True),
     Kind("caches damaged", _damage_caches, 1, 2),
     Kind("clock jumps", _clock, 2, 4),
 )

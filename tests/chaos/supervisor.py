@@ -33,7 +33,8 @@ class Broken(AssertionError):
 class Supervisor:
     """The driver, and what it has committed. `commits`: (seconds since the start, phase, step) of each new state.
 
-    `may_end` says whether a fault that may end the driver was injected since it was started.
+    `may_end` says whether a fault that may end the driver was injected since it was started; `was_set_back`, whether
+    one that loses work was injected since the last commit.
     """
 
     def __init__(self, world: World, settings: list[str], log: Path) -> None:
@@ -42,7 +43,7 @@ class Supervisor:
         self._began = self._moved = time.monotonic()
         self._rows: dict[tuple[str, str, int], bytes] = {}  # committed files, by table, phase and step
         self._seen: Any = None
-        self.may_end = False
+        self.may_end = self.was_set_back = False
         self.starts = 0
         self.commits: list[tuple[float, str, int]] = []
         self.state: RunState | None = None
@@ -120,6 +121,7 @@ class Supervisor:
             self._check_order(before, state)
         if state.phase and (before is None or (before.phase, before.cycle, before.step) != _at(state)):
             self.commits.append((self.seconds, phase_key(state.cycle, state.phase), state.step))
+        self.was_set_back = False
         self.check_rows(fresh_alone=True)
 
     def _check_order(self, before: RunState, state: RunState) -> None:
