@@ -1,7 +1,9 @@
 """A calendar clock that jumps, for the processes of one run alone.
 
 A small library comes before the C library (LD_PRELOAD) and adds an offset, which stands in a file, to the calendar time
-that programs are told. Monotonic clocks stay as they are, as on a machine whose clock is set.
+that programs are told, and takes it off the calendar times until which they wait: else each wait would end at once, or
+hours late, and a process would turn in circles. Monotonic clocks stay as they are, as on a machine whose clock is set.
+A wait that is under way when the clock jumps takes as long as it would have taken.
 """
 
 from __future__ import annotations
@@ -14,9 +16,15 @@ _SOURCE = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
+#include <sys/timerfd.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -53,6 +61,76 @@ time_t time(time_t *stored) {
     clock_gettime(CLOCK_REALTIME, &now);
     if (stored) *stored = now.tv_sec;
     return now.tv_sec;
+}
+
+/* A deadline in the machine's calendar time. Condition variables do not tell their clock: a monotonic one has not
+   counted a billion seconds yet. */
+static const struct timespec *machine(const struct timespec *deadline, struct timespec *shifted) {
+    if (!offset || !deadline || deadline->tv_sec < 1000000000) return deadline;
+    *shifted = *deadline;
+    shifted->tv_sec -= *offset;
+    return shifted;
+}
+
+#define NEXT(name) static __typeof__(&name) next; if (!next) next = (__typeof__(&name))dlsym(RTLD_NEXT, #name)
+
+int pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex, const struct timespec *until) {
+    struct timespec shifted;
+    static __typeof__(&pthread_cond_timedwait) next;
+    if (!next) next = (__typeof__(next))dlvsym(RTLD_NEXT, "pthread_cond_timedwait", "GLIBC_2.3.2");
+    if (!next) next = (__typeof__(next))dlsym(RTLD_NEXT, "pthread_cond_timedwait");
+    return next(cond, mutex, machine(until, &shifted));
+}
+
+int pthread_cond_clockwait(pthread_cond_t *cond, pthread_mutex_t *mutex, clockid_t clock, const struct timespec *until) {
+    struct timespec shifted;
+    NEXT(pthread_cond_clockwait);
+    return next(cond, mutex, clock, machine(until, &shifted));
+}
+
+int pthread_mutex_timedlock(pthread_mutex_t *mutex, const struct timespec *until) {
+    struct timespec shifted;
+    NEXT(pthread_mutex_timedlock);
+    return next(mutex, machine(until, &shifted));
+}
+
+int sem_timedwait(sem_t *semaphore, const struct timespec *until) {
+    struct timespec shifted;
+    NEXT(sem_timedwait);
+    return next(semaphore, machine(until, &shifted));
+}
+
+int sem_clockwait(sem_t *semaphore, clockid_t clock, const struct timespec *until) {
+    struct timespec shifted;
+    NEXT(sem_clockwait);
+    return next(semaphore, clock, machine(until, &shifted));
+}
+
+int clock_nanosleep(clockid_t clock, int flags, const struct timespec *until, struct timespec *left) {
+    struct timespec shifted;
+    NEXT(clock_nanosleep);
+    return next(clock, flags, flags & TIMER_ABSTIME ? machine(until, &shifted) : until, left);
+}
+
+int timerfd_settime(int timer, int flags, const struct itimerspec *set, struct itimerspec *before) {
+    struct itimerspec shifted = *set;
+    NEXT(timerfd_settime);
+    if (flags & TFD_TIMER_ABSTIME) machine(&set->it_value, &shifted.it_value);
+    return next(timer, flags, &shifted, before);
+}
+
+long syscall(long number, ...) {
+    static long (*next)(long, ...);
+    if (!next) next = (long (*)(long, ...))dlsym(RTLD_NEXT, "syscall");
+    struct timespec shifted;
+    long argument[6];
+    va_list given;
+    va_start(given, number);
+    for (int index = 0; index < 6; index++) argument[index] = va_arg(given, long);
+    va_end(given);
+    if (number == SYS_futex && (argument[1] & FUTEX_CLOCK_REALTIME))
+        argument[3] = (long)machine((const struct timespec *)argument[3], &shifted);
+    return next(number, argument[0], argument[1], argument[2], argument[3], argument[4], argument[5]);
 }
 """
 

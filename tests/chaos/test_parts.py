@@ -39,6 +39,41 @@ def test_a_clock_that_jumps_is_the_calendars_alone(tmp_path: Path) -> None:
         assert monotonic - steady == pytest.approx(0, abs=60)
 
 
+WAITS = """
+import ctypes, threading, time
+libc = ctypes.CDLL(None)
+class Timespec(ctypes.Structure):
+    _fields_ = [("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long)]
+def until():
+    now = time.time() + 0.5
+    return ctypes.byref(Timespec(int(now), int(now % 1 * 1e9)))
+semaphore, cond, mutex = (ctypes.create_string_buffer(64) for _ in range(3))
+libc.sem_init(semaphore, 0, 0)
+libc.pthread_mutex_lock(mutex)
+word = ctypes.c_int(0)
+for wait in (
+    lambda: libc.sem_timedwait(semaphore, until()),
+    lambda: libc.pthread_cond_timedwait(cond, mutex, until()),
+    lambda: libc.clock_nanosleep(time.CLOCK_REALTIME, 1, until(), None),
+    lambda: libc.syscall(202, ctypes.byref(word), 9 | 128 | 256, 0, until(), None, -1),
+):
+    began = time.monotonic()
+    wait()
+    print(time.monotonic() - began)
+"""
+
+
+@pytest.mark.parametrize("seconds", [86_400, -3600])
+def test_waits_until_a_time_of_the_calendar_take_as_long_as_without_a_jump(tmp_path: Path, seconds: int) -> None:
+    clock = Clock(tmp_path)
+    clock.set(seconds)
+    command = [sys.executable, "-c", WAITS]
+    done = subprocess.run(command, env=clock.environment, capture_output=True, check=True, timeout=60)
+    took = list(map(float, done.stdout.split()))
+    assert len(took) == 4
+    assert all(0.4 < one < 20 for one in took), took
+
+
 @pytest.fixture
 def proxy() -> Iterator[Proxy]:
     """In front of a server that answers each connection's first bytes with ten thousand more."""
