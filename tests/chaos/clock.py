@@ -82,7 +82,9 @@ int pthread_cond_timedwait(pthread_cond_t *cond, pthread_mutex_t *mutex, const s
     return next(cond, mutex, machine(until, &shifted));
 }
 
-int pthread_cond_clockwait(pthread_cond_t *cond, pthread_mutex_t *mutex, clockid_t clock, const struct timespec *until) {
+int pthread_cond_clockwait(
+    pthread_cond_t *cond, pthread_mutex_t *mutex, clockid_t clock, const struct timespec *until
+) {
     struct timespec shifted;
     NEXT(pthread_cond_clockwait);
     return next(cond, mutex, clock, machine(until, &shifted));
