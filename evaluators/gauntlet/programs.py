@@ -1,9 +1,9 @@
 """Finds the gauntlet's programs and reads their docstrings. Never runs a program.
 
-A docstring has a sentence, a blank line and the fields `surface`, `effect`, `task` and `arch`, one a line. An exploit that
-a defence stops before it is done says so by `ends: OUTCOME`, or `ends: OUTCOME on ARCH`, with a part of the verdict's
-message behind a colon, as in `ends: runtime_error on cuda: lies in the evaluator's own memory`. Any other exploit that does
-not build, fails or takes too long is broken: it attacks an evaluator that is no longer there.
+A docstring has a sentence, a blank line and the fields `surface`, `effect`, `task` and `arch`, one a line. If a defence
+makes an exploit fail, the field `ends` says so: `ends: OUTCOME` or `ends: OUTCOME on ARCH`, and behind a colon a part
+of the verdict's message, if need be (`ends: runtime_error: PermissionError`). Any other exploit that does not build,
+fails or takes too long is broken: it attacks an evaluator that is no longer there.
 """
 
 from __future__ import annotations

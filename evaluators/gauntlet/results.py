@@ -1,8 +1,9 @@
 """The results of the gauntlet: which programs were caught or missed, cleared or refused, and by what.
 
-An exploit is caught if its reward is not above an honest baseline's: it was wrong, was doubted, or was measured to be no
-faster. The baseline is the task's own reference, submitted as a candidate. One that failed is caught only if its docstring
-says that a defence makes it fail (`evaluators.gauntlet.programs`). Otherwise it is broken: it tested nothing.
+An exploit is caught if its reward is not above an honest baseline's: it was wrong, was doubted, or was measured to be
+no faster. The baseline is the task's own reference, submitted as a candidate. An exploit that failed is caught only if
+its docstring says that a defence makes it fail (`evaluators.gauntlet.programs`). Otherwise it is broken: it tested
+nothing.
 """
 
 from __future__ import annotations

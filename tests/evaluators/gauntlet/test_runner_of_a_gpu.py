@@ -1,13 +1,13 @@
 """Exploits that reach into a GPU's runner find there what they look for.
 
-A runner without a GPU serves them: `Runner`, `CudaRunner`, `Gate` and `Tracer` are the real ones, and CUDA, its driver and
-CUPTI are stand-ins, since continuous integration has no GPU. Whether an exploit is paid it does not show. It shows that the
-program does not fail on an interface that is no longer there, and that no call whose output is read goes without one.
+A runner without a GPU serves them: `Runner`, `CudaRunner`, `Gate` and `Tracer` are the real ones. CUDA, its driver and
+CUPTI are stand-ins, since continuous integration has no GPU. This does not show whether an exploit is paid. It shows
+that the program does not fail on an interface that is no longer there, and that it answers all calls whose outputs the
+judge reads.
 """
 
 from __future__ import annotations
 
-import builtins
 import contextlib
 import ctypes
 import gc
@@ -36,12 +36,13 @@ REACHING = [
     program
     for program in discover("cuda")
     if program.is_exploit
-    and program.family in ("gates", "measuring_state", "streams")
+    and program.family in ("batching", "gates", "measuring_state", "streams")
     and ("_getframe" in program.source or "gc.get_objects" in program.source)
     and not any(word in program.source for word in ONLY_THERE)
 ]
 SLOTS, WORD_BYTES, MEMORY_BYTES = 8, 1 << 20, 1 << 20
-FRESH = ("evaluators.shared.cuda_memory", "evaluators.runner.tracer", "evaluators.runner.gate", "evaluators.runner.cuda")
+FRESH = ("shared.cuda_memory", "runner.tracer", "runner.gate", "runner.cuda")
+GATED = {"op": "call_gated", "seed": 0, "ticket": 7, "spacers": [1, 1], "tiny": False}
 
 
 class Driver(ModuleType):
@@ -96,7 +97,8 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Any:
     cupti = SimpleNamespace(cupti=MagicMock())
     for name, module in {"cuda": SimpleNamespace(bindings=bindings), "cuda.bindings": bindings, "cupti": cupti}.items():
         monkeypatch.setitem(sys.modules, name, module)
-    for name in FRESH:
+    fresh = [f"evaluators.{name}" for name in FRESH]
+    for name in fresh:
         monkeypatch.setitem(sys.modules, name, None)
         del sys.modules[name]
     stand_ins = {
@@ -114,12 +116,13 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Any:
         monkeypatch.setattr(torch._C, name, lambda: None, raising=False)
     monkeypatch.setattr(cpp_extension, "load_inline", lambda **_: MagicMock())
     monkeypatch.setattr(_gpu_trace.EventRecordCallbacks, "callback_list", [])
-    modules = {name.rpartition(".")[2]: importlib.import_module(name) for name in FRESH}
+    modules = {name.rpartition(".")[2]: importlib.import_module(name) for name in fresh}
     monkeypatch.setattr(modules["cuda"], "_Event", Event)
     monkeypatch.setattr(modules["gate"], "ctypes", MagicMock())
+    threads = torch.get_num_threads()
     yield SimpleNamespace(**modules)
+    torch.set_num_threads(threads)
     gc.unfreeze()
-    vars(builtins).pop("unchanged_measure", None)
 
 
 class Judge:
@@ -142,10 +145,10 @@ class Judge:
         for first, calls in ((3, 1), (1, 1), (2, 4)):
             yield {"op": "call", "seeds": list(range(calls)), "first": first}
         for is_traced in (False, False, True):
-            yield {"op": "call_gated", "slot": 5, "seed": 0, "ticket": 7, "spacers": [1, 1], "traced": is_traced, "tiny": False}
+            yield {**GATED, "slot": 5, "traced": is_traced}
         yield {"op": "trace"}
         yield {"op": "call", "seeds": list(range(6)), "first": 0}
-        yield {"op": "call_gated", "slot": 1, "seed": 0, "ticket": 8, "spacers": [1, 1], "traced": False, "tiny": False}
+        yield {**GATED, "slot": 1, "traced": False}
         yield {"op": "call", "seeds": list(range(5)), "first": 3}
         yield {"op": "integrity"}
 
@@ -195,7 +198,7 @@ def test_an_exploit_knows_the_runner_that_it_reaches_into(program: GauntletProgr
     spec = task.output_spec(1, arguments, inputs)
     [form] = nesting.tensor_specs(spec)
     with OnHost(), torch.no_grad():
-        device = gpu.cuda.CudaRunner(torch.get_num_threads(), 1 << 16)
+        device = gpu.cuda.CudaRunner(1, 1 << 16)
         judge = Judge(task, task.model(1, arguments))
         runner = Runner(judge, [], device)  # type: ignore[arg-type]
         runner.output_spec = spec
@@ -209,8 +212,8 @@ def test_an_exploit_knows_the_runner_that_it_reaches_into(program: GauntletProgr
         judge.attach(runner)
         module: dict[str, Any] = {"__name__": "candidate"}
         exec(compile(program.source, "candidate.py", "exec"), module)
-        runner.model = task_model = module["ModelNew"](*arguments)
-        task_model.load_state_dict(judge.reference.state_dict())
+        runner.model = module["ModelNew"](*arguments)
+        runner.model.load_state_dict(judge.reference.state_dict())
         runner.serve()
     errors = [reply for reply in judge.replies if "error" in reply or "mismatch" in reply]
     assert not errors
