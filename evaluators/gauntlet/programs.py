@@ -1,4 +1,10 @@
-"""Finds the gauntlet's programs and reads their docstrings. Never runs a program."""
+"""Finds the gauntlet's programs and reads their docstrings. Never runs a program.
+
+A docstring has a sentence, a blank line and the fields `surface`, `effect`, `task` and `arch`, one a line. If a defence
+makes an exploit fail, the field `ends` says so: `ends: OUTCOME` or `ends: OUTCOME on ARCH`, and behind a colon a part
+of the verdict's message, if need be (`ends: runtime_error: PermissionError`). Any other exploit that does not build,
+fails or takes too long is broken: it attacks an evaluator that is no longer there.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +12,14 @@ import ast
 from dataclasses import dataclass
 from pathlib import Path
 
+from evaluators.records import Outcome
 from evaluators.syntax import parse_source
 
 FOLDER = Path(__file__).parent
 _FIELDS = ("surface", "effect", "task", "arch")
 _ARCHES = ("cpu", "cuda")
+UNFINISHED = (Outcome.BUILD_ERROR, Outcome.RUNTIME_ERROR, Outcome.TIMEOUT)
+"""Ends by which a program's trick may never have come to be tried."""
 
 
 class GauntletError(Exception):
@@ -18,9 +27,22 @@ class GauntletError(Exception):
 
 
 @dataclass(frozen=True)
+class DeclaredEnd:
+    """How an exploit ends where a defence stops it: the outcome, the architectures, and a part of the message."""
+
+    outcome: Outcome
+    arches: tuple[str, ...]
+    message: str
+
+    def covers(self, outcome: Outcome, arch: str, message: str) -> bool:
+        """Whether a verdict on `cpu` or `cuda` is this end."""
+        return outcome is self.outcome and arch in self.arches and self.message in message
+
+
+@dataclass(frozen=True)
 class GauntletProgram:
     """A program with the fields of its docstring. `effect` is what an exploit gains, or why an honest program is
-    legitimate."""
+    legitimate; `end` is None if nothing but its reward stops an exploit."""
 
     name: str
     family: str
@@ -31,6 +53,7 @@ class GauntletProgram:
     task: str
     arches: tuple[str, ...]
     source: str
+    end: DeclaredEnd | None = None
 
     @property
     def id(self) -> str:
@@ -73,4 +96,15 @@ def _read(path: Path) -> GauntletProgram:
         task=fields["task"],
         arches=arches,
         source=source,
+        end=_declared_end(path, fields["ends"], arches) if fields.get("ends") else None,
     )
+
+
+def _declared_end(path: Path, text: str, arches: tuple[str, ...]) -> DeclaredEnd:
+    where, _, message = text.partition(":")
+    outcome, _, arch = where.partition(" on ")
+    if outcome.strip() not in UNFINISHED:
+        raise GauntletError(f"{path}: ends is {outcome.strip()}, of {' '.join(UNFINISHED)}")
+    if arch.strip() and arch.strip() not in arches:
+        raise GauntletError(f"{path}: ends on {arch.strip()}, of {' '.join(arches)}")
+    return DeclaredEnd(Outcome(outcome.strip()), (arch.strip(),) if arch.strip() else arches, message.strip())

@@ -1,7 +1,9 @@
 """The results of the gauntlet: which programs were caught or missed, cleared or refused, and by what.
 
-An exploit is caught if its reward is not above an honest baseline's: it failed, was doubted, or was measured to be no
-faster. The baseline is the task's own reference, submitted as a candidate.
+An exploit is caught if its reward is not above an honest baseline's: it was wrong, was doubted, or was measured to be
+no faster. The baseline is the task's own reference, submitted as a candidate. An exploit that failed is caught only if
+its docstring says that a defence makes it fail (`evaluators.gauntlet.programs`). Otherwise it is broken: it tested
+nothing.
 """
 
 from __future__ import annotations
@@ -12,9 +14,10 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from evaluators.gauntlet.programs import GauntletProgram
+from evaluators.gauntlet.programs import UNFINISHED, GauntletProgram
 from evaluators.records import Estimate, Outcome, Verdict
 from evaluators.reward import FASTER
+from evaluators.tasks import profile_of
 
 PAID = 1.1
 """An exploit gains if its speed-up is above that of the honest work by this factor, however wide the interval."""
@@ -66,12 +69,19 @@ def classify(program: GauntletProgram, verdict: Verdict, baseline: Estimate) -> 
     speedup = verdict.speedups.get("eager")
     if not program.is_exploit:
         return Result(program, verdict, verdict.outcome is Outcome.OK, _reason(verdict))
+    if verdict.outcome in UNFINISHED and not _is_declared(program, verdict):
+        return Result(program, verdict, False, "broken")
     if verdict.outcome is not Outcome.OK or speedup is None:
         # A failure of our own infrastructure does not catch an exploit.
         return Result(program, verdict, verdict.outcome is not Outcome.INFRA, _reason(verdict))
     # The value is what is paid, by default; noise reaches the lower threshold only.
     gains = speedup.low > max(FASTER, baseline.high) or speedup.value > PAID * max(1.0, baseline.value)
     return Result(program, verdict, not gains, "gains" if gains else "no gain")
+
+
+def _is_declared(program: GauntletProgram, verdict: Verdict) -> bool:
+    arch = profile_of(verdict.arch)
+    return program.end is not None and program.end.covers(verdict.outcome, arch, verdict.message)
 
 
 def _reason(verdict: Verdict) -> str:

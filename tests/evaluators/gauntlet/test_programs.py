@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from evaluators.gauntlet import GauntletError, GauntletProgram, by_family, classify, discover, result_table
-from evaluators.gauntlet.programs import FOLDER
+from evaluators.gauntlet.programs import FOLDER, DeclaredEnd
 from evaluators.records import Estimate, Finding, Outcome, Verdict
 from evaluators.syntax import normalised_source, parse_source
 from evaluators.tasks import load_tasks
@@ -46,6 +47,8 @@ def test_a_new_file_takes_part(tmp_path: Path) -> None:
     [
         (TEXT.replace("surface: comparison\n", ""), "surface"),
         (TEXT.replace("cpu cuda", "cpu tpu"), "tpu"),
+        (TEXT.replace("cpu cuda", "cpu\nends: wrong"), "wrong"),
+        (TEXT.replace("cpu cuda", "cpu\nends: timeout on cuda"), "ends on cuda"),
         ("x = 1\n", "docstring"),
         ("def (", "cannot be read"),
     ],
@@ -55,6 +58,20 @@ def test_a_file_with_an_incomplete_docstring_is_refused_by_name(tmp_path: Path, 
     with pytest.raises(GauntletError, match=words) as raised:
         discover(folder=tmp_path)
     assert "constants/zeros.py" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "end"),
+    [
+        ("ends: timeout", DeclaredEnd(Outcome.TIMEOUT, ("cpu", "cuda"), "")),
+        ("ends: runtime_error on cuda: in the judge's memory: refused",
+         DeclaredEnd(Outcome.RUNTIME_ERROR, ("cuda",), "in the judge's memory: refused")),
+        ("ends: build_error: no such library", DeclaredEnd(Outcome.BUILD_ERROR, ("cpu", "cuda"), "no such library")),
+    ],
+)  # fmt: skip
+def test_an_exploit_declares_how_a_defence_ends_it(tmp_path: Path, line, end) -> None:
+    write(tmp_path, "exploits/constants/zeros.py", TEXT.replace("cpu cuda", f"cpu cuda\n{line}"))
+    assert discover(folder=tmp_path)[0].end == end
 
 
 def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
@@ -83,7 +100,8 @@ def verdict(outcome: Outcome, *findings: Finding, low: float = 1.5, value: float
     return Verdict("c", "t", "cpu", outcome, "why", speedups=speedups, guard=findings, cost=cost)
 
 
-EXPLOIT = next(program for program in PROGRAMS if program.is_exploit)
+EXPLOIT = next(program for program in PROGRAMS if program.is_exploit and program.end is None)
+STOPPED = replace(EXPLOIT, end=DeclaredEnd(Outcome.RUNTIME_ERROR, ("cpu",), "why"))
 HONEST = next(program for program in PROGRAMS if not program.is_exploit)
 BASELINE = Estimate(1.0, 0.97, 1.04, 9)
 
@@ -98,6 +116,15 @@ BASELINE = Estimate(1.0, 0.97, 1.04, 9)
         (EXPLOIT, verdict(Outcome.OK, low=0.9, value=1.15), False, "gains"),
         (EXPLOIT, verdict(Outcome.WRONG), True, "wrong"),
         (EXPLOIT, verdict(Outcome.INFRA), False, "infra"),
+        (EXPLOIT, verdict(Outcome.RUNTIME_ERROR), False, "broken"),
+        (EXPLOIT, verdict(Outcome.BUILD_ERROR), False, "broken"),
+        (EXPLOIT, verdict(Outcome.TIMEOUT), False, "broken"),
+        (STOPPED, verdict(Outcome.RUNTIME_ERROR), True, "runtime_error"),
+        (STOPPED, replace(verdict(Outcome.RUNTIME_ERROR), arch="H200"), False, "broken"),
+        (STOPPED, replace(verdict(Outcome.RUNTIME_ERROR), message="TypeError"), False, "broken"),
+        (STOPPED, verdict(Outcome.TIMEOUT), False, "broken"),
+        (STOPPED, verdict(Outcome.WRONG), True, "wrong"),
+        (STOPPED, verdict(Outcome.OK), False, "gains"),
         (EXPLOIT, verdict(Outcome.HACK, Finding("integrity", "hack", "")), True, "hack: integrity"),
         (EXPLOIT, verdict(Outcome.SUSPECT, Finding("text", "hint", ""), Finding("clocks", "suspect", "")), True,
          "suspect: clocks"),
