@@ -26,6 +26,7 @@ from tests.chaos.verify import copy_of_run, run_undisturbed, verify
 from tests.chaos.world import World
 
 Row = dict[str, Any]
+MOST_WAIT = 20.0
 
 
 def inject_all(
@@ -34,16 +35,16 @@ def inject_all(
     """Starts the run, injects the faults one after the other, and waits until the run has ended by itself. Adds a row
     for each fault. Raises Broken if the run does not keep its promise, or is over before all faults are injected."""
     supervisor = Supervisor(world, settings, world.folder / "driver.log")
-    scene, left = Scene(world, supervisor, rng), list(faults)
+    scene, left, since = Scene(world, supervisor, rng), list(faults), 0.0
     try:
         while left:
             supervisor.watch(rng.uniform(0.0, pause))
             if supervisor.is_finished:
                 raise Broken(f"the run was over after {len(rows)} of {len(faults)} faults; give it more --steps")
-            now = [kind for kind in left if kind.may_come(scene)]
-            kind = next((kind for kind in now if kind.applies is not None), now[0] if now else None)
+            kind = next_of(left, scene, supervisor.seconds - since)
             if kind is None:
                 continue
+            since = supervisor.seconds
             left.remove(kind)
             row: Row = {"second": round(supervisor.seconds, 1), "at": supervisor.place, "kind": kind.name}
             supervisor.may_end |= kind.ends
@@ -60,6 +61,15 @@ def inject_all(
         )
     finally:
         supervisor.end()
+
+
+def next_of(left: list[Kind], scene: Scene, waited: float) -> Kind | None:
+    """The fault that comes now, None if all must wait: one that would meet something now, else the first in order. The
+    others come before that one only after `MOST_WAIT` seconds without any."""
+    now = [kind for kind in left if kind.may_come(scene)]
+    meeting = [kind for kind in now if kind.applies is not None]
+    first = now[:1] if waited > MOST_WAIT or now[:1] == left[:1] else []
+    return next(iter([*meeting, *first]), None)
 
 
 def keep(folder: Path, rows: list[Row], output: Path) -> None:
