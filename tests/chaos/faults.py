@@ -6,12 +6,13 @@ controller does.
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 EVALUATOR, BUILDER, ENGINE, RANK = "ray::EvaluatorActor", "ray::BuilderActor", "ray::RolloutEngine", "ray::LearnerRank"
 _DAY = 86_400
+_BETWEEN_HITS = 15.0
+"""Seconds between two hits on processes of one title. A program that loses three workers is set aside, as it should be,
+and then the run is not the undisturbed one."""
 
 
 @dataclass
@@ -33,9 +37,11 @@ class Scene:
     world: World
     supervisor: Supervisor
     rng: Random
+    hits: dict[str, float] = field(default_factory=dict)  # when a process of a title was last killed or stopped
 
     def pid_of(self, title: str) -> int:
         """One of the processes with a title, which must be there (`Kind.needs`)."""
+        self.hits[title] = self.supervisor.seconds
         return self.rng.choice(self.world.pids(title))
 
     def hold(self, low: float, high: float) -> float:
@@ -69,7 +75,10 @@ class Kind:
             return False
         if self.sets_back and scene.supervisor.was_set_back:
             return False
-        return all(scene.world.pids(title) for title in self.needs)
+        now = scene.supervisor.seconds
+        return all(
+            scene.world.pids(title) and now - scene.hits.get(title, -math.inf) > _BETWEEN_HITS for title in self.needs
+        )
 
 
 def _send(number: signal.Signals, title: str) -> Callable[[Scene], str]:

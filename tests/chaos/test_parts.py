@@ -19,7 +19,7 @@ from evaluators.records import Outcome, Verdict
 from orchestration.run.directory import RunDirectory
 from orchestration.run.state import RunState
 from tests.chaos.clock import Clock
-from tests.chaos.faults import ENGINE, KINDS, RANK, draw
+from tests.chaos.faults import ENGINE, KINDS, RANK, Scene, draw
 from tests.chaos.proxy import CUT, HANG, PASS, REFUSE, Proxy
 from tests.chaos.supervisor import Broken, Supervisor
 from tests.chaos.verify import single_verdicts
@@ -127,9 +127,10 @@ def test_every_kind_is_injected_and_a_seed_repeats_the_order() -> None:
 
 
 def test_a_fault_waits_for_its_process_and_for_a_commit_after_one_that_lost_work() -> None:
-    supervisor = SimpleNamespace(was_set_back=False)
+    supervisor = SimpleNamespace(was_set_back=False, seconds=100.0)
     there: dict[str, list[int]] = {RANK: [1]}
-    scene: Any = SimpleNamespace(supervisor=supervisor, world=SimpleNamespace(pids=lambda title: there.get(title, [])))
+    world: Any = SimpleNamespace(pids=lambda title: there.get(title, []))
+    scene = Scene(world, supervisor, Random(1))  # type: ignore[arg-type]
     rank, both, clock = (
         next(kind for kind in KINDS if kind.name == name)
         for name in ("learner rank killed", "rank and engine killed", "clock jumps")
@@ -139,6 +140,11 @@ def test_a_fault_waits_for_its_process_and_for_a_commit_after_one_that_lost_work
     assert both.may_come(scene)
     supervisor.was_set_back = True
     assert [kind.may_come(scene) for kind in (rank, both, clock)] == [False, False, True]
+    supervisor.was_set_back = False
+    scene.pid_of(RANK)
+    assert [kind.may_come(scene) for kind in (rank, both, clock)] == [False, False, True]
+    supervisor.seconds += 20
+    assert rank.may_come(scene)
 
 
 @pytest.fixture
