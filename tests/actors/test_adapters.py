@@ -69,7 +69,6 @@ def difference(model: torch.nn.Module, completions: list[Completion]) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
 def test_adapters_compute_as_the_merged_policy(both: tuple[LearnerGroup, Any], policy_folder: Path) -> None:
     learner, adapted = both
     base = AutoModelForCausalLM.from_pretrained(policy_folder, dtype=torch.float32)

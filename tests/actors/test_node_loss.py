@@ -24,7 +24,6 @@ _REPOSITORY = Path(__file__).parents[2]
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
 def test_a_node_that_leaves_and_comes_back_costs_no_item_and_the_pool_is_whole_again() -> None:
     with tempfile.TemporaryDirectory(prefix="ws-", dir="/tmp") as folder:  # a socket's path may have 107 bytes
         environment = {**os.environ, "RAY_TMPDIR": folder, "PYTHONPATH": str(_REPOSITORY)}
@@ -59,7 +58,6 @@ def children_of(process: int) -> set[int]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(180)
 def test_a_worker_that_is_stopped_is_noticed_killed_and_replaced_and_its_children_end(
     local_ray: None, tmp_path: Path
 ) -> None:

@@ -147,7 +147,6 @@ def wait_for_dashboard(port: int, process: subprocess.Popen[str], seconds: float
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)
 def test_jobs_run_warpsmith_from_the_checkout_and_end_with_its_exit_code(
     head: str, environment: dict[str, str], tmp_path: Path
 ) -> None:

@@ -60,7 +60,6 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_a_run_whose_disk_fills_ends_with_one_line_and_goes_on_with_room(disk: Disk, tmp_path: Path) -> None:
     mark_pooling(tmp_path / "audits.parquet")
     words = ["local", f"root={disk.inside}", *SMALL, *SHORT, f"tasks.audit={tmp_path}/audits.parquet"]

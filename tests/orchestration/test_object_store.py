@@ -50,7 +50,6 @@ def store() -> Iterator[Store]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_a_run_outlasts_an_absent_store_and_keeps_a_second_driver_out(store: Store, tmp_path: Path) -> None:
     words = [*SHORT, f"root={store.root}", f"storage.lease={LEASE}"]
     run = RunDirectory(store.root, "small")

@@ -60,7 +60,6 @@ def finished(in_background) -> Finished:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(500)
 def test_a_killed_run_goes_on_at_its_last_commit_and_finishes(
     finished: Finished,
 ) -> None:
@@ -273,7 +272,6 @@ def test_nothing_is_left_running(finished: Finished) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(400)
 def test_a_run_that_is_asked_to_end_early_is_finished_with_the_step_under_way(
     finished: Finished, tmp_path: Path
 ) -> None:

@@ -30,7 +30,6 @@ main()
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(200)
 def test_a_run_whose_engines_do_not_come_up_ends_with_its_own_code_and_leaves_nothing(tmp_path: Path) -> None:
     process = start(tmp_path, "tasks.held_out.tasks=[]", program=("-c", _HURRIED))
     try:

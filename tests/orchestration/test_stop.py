@@ -13,7 +13,6 @@ from tests.orchestration.processes import REPOSITORY, left_of, start, wait_for
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(500)
 def test_a_run_that_is_stopped_commits_its_step_and_leaves_nothing(tmp_path: Path) -> None:
     """`warpsmith stop` sends what clusters send to a machine that they take away."""
     run, process = RunDirectory(str(tmp_path), "small"), start(tmp_path, "checkpoint_every=9", "drain_seconds=240")

@@ -148,7 +148,6 @@ def test_a_repetition_that_fails_decides(stand: Callable[..., Stand]) -> None:
     assert (again.outcome, len(again.measurements)) == (Outcome.OK, 2), "our own failure: it is judged anew"
 
 
-@pytest.mark.timeout(60)
 def test_other_verdicts_do_not_wait_for_a_repetition(
     stand: Callable[..., Stand], monkeypatch: pytest.MonkeyPatch
 ) -> None:

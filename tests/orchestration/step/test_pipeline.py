@@ -48,7 +48,6 @@ def run(pipeline: Pipeline, *groups: str, samples: int = 4) -> StepResult:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 def test_identical_candidates_are_judged_once_and_no_code_is_a_build_error(
     make_pipeline: Callable[..., Pipeline],
 ) -> None:
@@ -74,7 +73,6 @@ def test_identical_candidates_are_judged_once_and_no_code_is_a_build_error(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(60)
 def test_a_judged_group_may_ask_for_another_at_once(pipeline: Pipeline) -> None:
     seen: list[tuple[str, list[str]]] = []
 
@@ -91,7 +89,6 @@ def test_a_judged_group_may_ask_for_another_at_once(pipeline: Pipeline) -> None:
     assert [rollout.prompt for rollout in result.rollouts] == ["first", "first", "another", "another"]
 
 
-@pytest.mark.timeout(60)
 def test_a_group_whose_engine_died_is_left_out_and_the_others_are_not(make_pipeline: Callable[..., Pipeline]) -> None:
     pipeline = make_pipeline({GELU.id: None, SOFTMAX.id: ["no code"] * 4}, max_retries=0)
     result = run(pipeline, GELU.id, SOFTMAX.id, samples=2)
@@ -100,7 +97,6 @@ def test_a_group_whose_engine_died_is_left_out_and_the_others_are_not(make_pipel
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_engines_that_die_of_every_request_end_the_run(make_pipeline: Callable[..., Pipeline]) -> None:
     pipeline = make_pipeline({GELU.id: None, SOFTMAX.id: None}, max_retries=0)
     with pytest.raises(
@@ -256,7 +252,6 @@ def test_a_step_goes_on_while_a_long_call_runs(pipeline: Pipeline) -> None:
     assert pipeline.meanwhile(learn, 0.0) == "MainThread"  # with nothing under way
 
 
-@pytest.mark.timeout(60)
 def test_late_responses_and_candidates_are_given_up(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     """One response never comes, one program is being built, and one waits for the builder."""
     gathering = pipeline.begin(asked("late", deadline=600.0))
@@ -333,7 +328,6 @@ def test_a_pool_without_actors_ends_the_run_and_says_why(evaluators: ActorPool, 
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 def test_a_suspect_like_a_known_hack_is_a_hack_until_a_person_clears_it(
     make_pipeline: Callable[..., Pipeline],
 ) -> None:

@@ -16,7 +16,6 @@ CALL = re.compile(r'source = """\n(?P<cpp>.*?)"""\nextension = load_inline\((?P<
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_cpp_loops_are_right(tmp_path: Path) -> None:
     """All functions in one extension, since the compiler takes longest for torch's headers."""
     from torch.utils.cpp_extension import load_inline
