@@ -166,7 +166,7 @@ def test_responses_without_a_signal_count_in_the_mean_and_in_the_kl_term(
         assert computed["loss"] == pytest.approx(counted["loss"] + 0.1 * computed["kl"], rel=1e-4)
 
 
-@pytest.mark.parametrize("stage", [0, 1, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("stage", [1, *(pytest.param(stage, marks=pytest.mark.slow) for stage in (0, 3))])
 def test_a_loaded_checkpoint_continues_as_if_never_stopped(
     policy_folder: Path, samples: list[Sample], learner_config: LearnerConfig, tmp_path: Path, stage: int
 ) -> None:
@@ -221,7 +221,7 @@ def test_ratios_and_kl_of_an_unchanged_policy_are_exact_although_it_has_dropout(
     assert metrics["kl"] == pytest.approx(0.0, abs=1e-7)
 
 
-@pytest.mark.parametrize("stage", [0, 1, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("stage", [1, *(pytest.param(stage, marks=pytest.mark.slow) for stage in (0, 3))])
 def test_a_checkpoint_of_adapters_leaves_the_policy_out_and_continues(
     policy_folder: Path, samples: list[Sample], learner_config: LearnerConfig, tmp_path: Path, stage: int
 ) -> None:
@@ -288,7 +288,7 @@ def test_lora_trains_adapters_and_exports_merged_weights(
     assert tokenizer.eos_token_id == base.config.eos_token_id
 
 
-@pytest.mark.parametrize("stage", [0, 1, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("stage", [1, *(pytest.param(stage, marks=pytest.mark.slow) for stage in (0, 3))])
 def test_the_reference_of_adapters_is_the_policy_that_the_phase_began_with(
     policy_folder: Path,
     samples: list[Sample],

@@ -181,6 +181,7 @@ def test_an_evaluator_builds_an_evicted_artifact_again(store, limits) -> None:
         assert verdict.cost["build"] > limits.start_seconds
 
 
+@pytest.mark.slow
 def test_an_evaluator_that_builds_nothing_says_that_an_artifact_is_gone(store, limits) -> None:
     source = SLOW.format(seconds=0.01)
     with Evaluator(arch="cpu", limits=limits, store=store, builds=False) as evaluator:
@@ -193,6 +194,7 @@ def test_an_evaluator_that_builds_nothing_says_that_an_artifact_is_gone(store, l
             evaluator.look(DOUBLE, source, preset="fast", artifact=artifact)
 
 
+@pytest.mark.slow
 def test_an_artifact_that_never_stays_is_no_fault_of_its_program(store, limits, monkeypatch) -> None:
     cache = BuildCache(store / "extensions", max_bytes=1)
     with Evaluator(arch="cpu", limits=limits, store=store, cache=cache) as evaluator:

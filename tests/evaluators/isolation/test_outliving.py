@@ -17,7 +17,7 @@ import pytest
 from evaluators.sandbox.zygote import Zygote
 
 SURVIVORS = Path(__file__).with_name("survivors.py")
-MODES = ("container", *(pytest.param(mode, marks=pytest.mark.slow) for mode in ("namespaces", "user", "bare")))
+MODES = ("namespaces", "container", "user", "bare")
 WAYS = ("daemon", "group", "stopped", "adopter", "waits_in_the_kernel", "hops", "multiplies")
 ENDING = """
 class ModelNew(nn.Module):
@@ -65,6 +65,7 @@ def end_all(mark: str) -> None:
                 os.kill(process, signal.SIGKILL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_nothing_outlives_its_program(judges, mode) -> None:
     marks = {way: f"ws{os.getpid() % 10000}{mode[0]}{index}" for index, way in enumerate(WAYS)}

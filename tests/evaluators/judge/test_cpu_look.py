@@ -122,6 +122,7 @@ def test_a_program_that_fails_anywhere_is_ended(looking: CpuLook, builder: Build
     assert reward_of(verdict, RewardConfig()) == 0.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ENDED)
 def test_a_whole_judgement_says_the_same(looking: CpuLook, evaluator: Evaluator, name: str) -> None:
     outcome, source = ENDED[name]
@@ -146,6 +147,7 @@ def test_a_program_of_plainly_wrong_values_is_ended_by_its_figures(looking: CpuL
     assert verdict.evaluator[JUDGED_ON] == "cpu"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["another dimension", "NaN"])
 def test_a_whole_judgement_finds_these_values_wrong(evaluator: Evaluator, name: str) -> None:
     whole = evaluator.evaluate(TASK, PLAINLY_WRONG[name])

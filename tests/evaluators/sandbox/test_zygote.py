@@ -47,6 +47,7 @@ ModelNew = 1 / known
 """
 
 
+@pytest.mark.slow
 def test_a_runner_inherits_the_vector_instructions_that_inductor_can_use(limits: LimitsConfig) -> None:
     device = CpuDevice()
     zygote, slot = ZygoteHandle(device), device.acquire(10.0)

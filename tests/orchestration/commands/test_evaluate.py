@@ -72,6 +72,7 @@ def test_a_speedup_on_a_task_that_cannot_tell_a_cheat_says_so(warpsmith, tmp_pat
         assert "the task cannot tell a good program from a cheat (constant" in " ".join(done.stdout.split())
 
 
+@pytest.mark.slow
 def test_a_mark_of_the_users_own_stands_in_the_verdict(warpsmith, tmp_path: Path) -> None:
     (tmp_path / "shift.py").write_text(SHIFT)
     (tmp_path / "same.py").write_text(SPECIALISED)

@@ -166,6 +166,7 @@ def lose(roles: Roles, rank: int) -> None:
                 ray.get(getattr(actor, method).remote(), timeout=30)
 
 
+@pytest.mark.slow
 def test_a_node_that_takes_a_rank_and_an_engine_is_a_loss_of_the_learner_and_the_driver_makes_another(
     roles: Roles, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -42,7 +42,10 @@ def heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def is_there(process: int) -> bool:
-    return Path(f"/proc/{process}/stat").exists() and ") Z " not in Path(f"/proc/{process}/stat").read_text()
+    try:
+        return ") Z " not in Path(f"/proc/{process}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):  # before it is opened, or after
+        return False
 
 
 def test_a_stop_tells_the_service_to_quit(heard: Path) -> None:

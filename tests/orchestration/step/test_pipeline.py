@@ -89,6 +89,7 @@ def test_a_judged_group_may_ask_for_another_at_once(pipeline: Pipeline) -> None:
     assert [rollout.prompt for rollout in result.rollouts] == ["first", "first", "another", "another"]
 
 
+@pytest.mark.slow
 def test_a_group_whose_engine_died_is_left_out_and_the_others_are_not(make_pipeline: Callable[..., Pipeline]) -> None:
     pipeline = make_pipeline({GELU.id: None, SOFTMAX.id: ["no code"] * 4}, max_retries=0)
     result = run(pipeline, GELU.id, SOFTMAX.id, samples=2)
