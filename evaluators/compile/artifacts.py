@@ -52,13 +52,20 @@ class Artifacts:
         return self.folder / digest
 
     def read_record(self, artifact: Artifact) -> dict[str, Any] | None:
-        """What a build wrote down, or None if there was none, or if it was evicted."""
+        """What a build wrote down, or None if there was none, or if it was evicted. One that is damaged counts as none,
+        and the log says so."""
         try:
-            text = _record(Path(artifact.path)).read_text()
+            record = json.loads(_record(Path(artifact.path)).read_text())
         except FileNotFoundError:
             return None
+        except ValueError as error:
+            _log.warning("artifacts: %s is built again: its record is damaged (%s)", artifact.digest, error)
+            return None
+        if not isinstance(record, dict):
+            _log.warning("artifacts: %s is built again: its record is damaged (no object)", artifact.digest)
+            return None
         _touch(_lock(Path(artifact.path)))
-        return dict(json.loads(text))
+        return record
 
     def write_record(self, artifact: Artifact, record: dict[str, Any]) -> None:
         """Writes down the result of a build: from now on the artifact is there."""

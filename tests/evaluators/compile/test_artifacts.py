@@ -64,6 +64,18 @@ def test_least_recently_used_artifacts_go_first_with_all_that_belongs_to_them(tm
     assert Artifacts(tmp_path, AMPLE).shrink(9 * BYTES) == left
 
 
+@pytest.mark.parametrize("damage", [b'{"error": nu', b"\xf7\x00", b"[]"], ids=["half", "no text", "no record"])
+def test_an_artifact_with_a_damaged_record_is_there_no_more(tmp_path, damage: bytes, caplog) -> None:
+    artifacts = Artifacts(tmp_path, AMPLE)
+    artifact = fill(artifacts, 1)
+    Path(artifact.path).with_suffix(".json").write_bytes(damage)
+    assert artifacts.read_record(artifact) is None
+    assert "built again" in caplog.text
+    with pytest.raises(Unbuilt), artifacts.used(artifact):
+        pass
+    assert artifacts.read_record(fill(artifacts, 1)) == {"error": None}
+
+
 def test_builders_keep_to_the_size(tmp_path) -> None:
     artifacts = Artifacts(tmp_path, 5 * BYTES)
     for number in range(20):
