@@ -11,10 +11,9 @@ RUN := runs/demo
 GENERATED := runs/generated.jsonl
 PARTS ?= 4
 SELECTED = -m "not slow"
-HOSTILE := $(addprefix tests/evaluators/,hostile isolation compile sandbox)
-APART := $(addprefix tests/evaluators/,audit tasks)
+HOSTILE := $(addprefix tests/evaluators/,hostile isolation sandbox compile audit tasks generator)
 MODELS := $(addprefix tests/,actors learners benchmarks)
-OTHERS := $(filter-out tests/evaluators $(MODELS),$(patsubst %/,%,$(wildcard tests/*/))) $(APART)
+OTHERS := $(filter-out tests/evaluators $(MODELS),$(patsubst %/,%,$(wildcard tests/*/)) $(wildcard tests/test_*.py))
 
 export TOKENIZERS_PARALLELISM := false
 
@@ -48,7 +47,7 @@ test-all: $(INSTALLED)
 	$(MAKE) -j2 --output-sync=target test-others test-models SELECTED=
 
 test-evaluators: $(INSTALLED)
-	$(BIN)/python -m pytest $(SELECTED) tests/evaluators $(addprefix --ignore=,$(HOSTILE) $(APART))
+	$(BIN)/python -m pytest $(SELECTED) tests/evaluators $(addprefix --ignore=,$(HOSTILE))
 
 test-models: $(INSTALLED)
 	$(BIN)/python -m pytest $(SELECTED) $(MODELS)
