@@ -17,6 +17,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from evaluators.compile.locks import held, locked, unless_locked
 from evaluators.failures import Unbuilt
 from evaluators.host.folders import remove_folder
@@ -55,14 +57,11 @@ class Artifacts:
         """What a build wrote down, or None if there was none, or if it was evicted. One that is damaged counts as none,
         and the log says so."""
         try:
-            record = json.loads(_record(Path(artifact.path)).read_text())
+            record = msgspec.json.decode(_record(Path(artifact.path)).read_bytes(), type=dict[str, Any])
         except FileNotFoundError:
             return None
-        except ValueError as error:
+        except msgspec.MsgspecError as error:
             _log.warning("artifacts: %s is built again: its record is damaged (%s)", artifact.digest, error)
-            return None
-        if not isinstance(record, dict):
-            _log.warning("artifacts: %s is built again: its record is damaged (no object)", artifact.digest)
             return None
         _touch(_lock(Path(artifact.path)))
         return record

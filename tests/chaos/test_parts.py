@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
@@ -18,6 +19,7 @@ import pytest
 from evaluators.records import Outcome, Verdict
 from orchestration.run.directory import RunDirectory
 from orchestration.run.state import RunState
+from tests.chaos.__main__ import MOST_WAIT, next_of
 from tests.chaos.clock import Clock
 from tests.chaos.faults import ENGINE, KINDS, RANK, Scene, draw
 from tests.chaos.proxy import CUT, HANG, PASS, REFUSE, Proxy
@@ -40,7 +42,7 @@ def test_a_clock_that_jumps_is_the_calendars_alone(tmp_path: Path) -> None:
 
 
 WAITS = """
-import ctypes, threading, time
+import ctypes, os, time
 libc = ctypes.CDLL(None)
 class Timespec(ctypes.Structure):
     _fields_ = [("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long)]
@@ -51,11 +53,13 @@ semaphore, cond, mutex = (ctypes.create_string_buffer(64) for _ in range(3))
 libc.sem_init(semaphore, 0, 0)
 libc.pthread_mutex_lock(mutex)
 word = ctypes.c_int(0)
+futex = {"x86_64": 202, "aarch64": 98}[os.uname().machine]
+wait_until = 9 | 128 | 256  # FUTEX_WAIT_BITSET, private, by the calendar
 for wait in (
     lambda: libc.sem_timedwait(semaphore, until()),
     lambda: libc.pthread_cond_timedwait(cond, mutex, until()),
     lambda: libc.clock_nanosleep(time.CLOCK_REALTIME, 1, until(), None),
-    lambda: libc.syscall(202, ctypes.byref(word), 9 | 128 | 256, 0, until(), None, -1),
+    lambda: libc.syscall(futex, ctypes.byref(word), wait_until, 0, until(), None, -1),
 ):
     began = time.monotonic()
     wait()
@@ -145,6 +149,19 @@ def test_a_fault_waits_for_its_process_and_for_a_commit_after_one_that_lost_work
     assert [kind.may_come(scene) for kind in (rank, both, clock)] == [False, False, True]
     supervisor.seconds += 20
     assert rank.may_come(scene)
+
+
+def test_the_first_fault_in_order_comes_first_unless_it_keeps_the_others_waiting() -> None:
+    supervisor = SimpleNamespace(was_set_back=True, seconds=100.0)
+    scene = Scene(SimpleNamespace(), supervisor, Random(1))  # type: ignore[arg-type]
+    drain, clock = (next(kind for kind in KINDS if kind.name == name) for name in ("driver killed", "clock jumps"))
+    met = replace(clock, name="met", applies=lambda _: True)
+    assert next_of([drain, clock], scene, 1.0) is None
+    assert next_of([drain, clock], scene, MOST_WAIT + 1) is clock
+    assert next_of([drain, clock, met], scene, 1.0) is met
+    supervisor.was_set_back = False
+    assert next_of([drain, clock], scene, 1.0) is drain
+    assert next_of([], scene, 1.0) is None
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from evaluators.records import Estimate, Outcome, Verdict
 from tests.evaluators.patience import patience, stalled
 
 BUSY = 1.3  # times as long as on an idle machine
-STALLED = 0.1  # of the last seconds, in which the program was judged
+STALLED = 0.3  # of the last ten seconds; these tests alone cause less than a tenth
 OF_TIMES = {"bursts", "clocks", "neighbours", "variance"}
 """The findings that other load on the machine may cause, in a program that it disturbs more than the reference."""
 
