@@ -36,6 +36,7 @@ _DEFENCES = {
     "floor": "bytes of the output that are new",
     "clock_log": "clocks and throttling logged",
     "second_look": "a second look at what fails by little",
+    "judged_again": "a second judgement, where nothing but the times of the first was doubted",
     "fresh_processes": "two more pairs of processes, for close calls on short kernels",
     "shapes": "another shape",
     "gated": "calls behind gates, timed by the judge",

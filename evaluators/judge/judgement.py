@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from evaluators.records import Correctness, Estimate, Finding, Outcome, Timing, Trace
+from evaluators.records import HINT, Correctness, Estimate, Finding, Outcome, Timing, Trace
 from evaluators.syntax import why_not_python
 
 
@@ -25,6 +25,11 @@ class Judgement:
     trace: Trace | None = None
     cost: dict[str, float] = field(default_factory=dict)
     containment: tuple[str, ...] = ()
+
+    @property
+    def doubts(self) -> tuple[Finding, ...]:
+        """The findings that are more than hints."""
+        return tuple(finding for finding in self.findings if finding.severity != HINT)
 
 
 def judge_text(source: str) -> Judgement | None:

@@ -1,6 +1,7 @@
 """A device's measuring slot: judgements one at a time under the host's lock, and looks while nothing is measured.
 
 The order is: a look, if it is expected to save time, then a pair of processes, or several of them for a close call.
+A program whose times alone are doubted is judged once more.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from evaluators.host.incidents import Incidents
 from evaluators.host.look import Looks
 from evaluators.judge.close_calls import judge_until_clear
 from evaluators.judge.demands import Demands
+from evaluators.judge.doubts import judge_until_believed
 from evaluators.judge.fresh_processes import FreshProcesses
 from evaluators.judge.judgement import Judgement
 from evaluators.records import Artifact
@@ -126,7 +128,7 @@ class MeasuringSlot:
             def judge(in_full: bool) -> Judgement:
                 return self._processes.judge(slot, program, source, preset, artifact, in_full=in_full)
 
-            return judge_until_clear(judge, preset, self._device)
+            return judge_until_believed(lambda: judge_until_clear(judge, preset, self._device), preset)
 
         # A candidate with an artifact compiles as it runs; a look would make it compile twice.
         if passed_look or artifact is not None or not self._device.looks_first:

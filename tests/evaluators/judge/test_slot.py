@@ -1,4 +1,5 @@
-"""A close call is made on several pairs of processes, and the findings of all of them count."""
+"""A close call is made on several pairs of processes, and the findings of all of them count. A program whose times
+alone are doubted is judged again."""
 
 from __future__ import annotations
 
@@ -78,7 +79,7 @@ def test_a_program_that_fails_in_one_pair_has_failed(slot, monkeypatch) -> None:
 
 
 def test_findings_of_a_later_pair_count(slot, monkeypatch) -> None:
-    hint, doubt = Finding("shapes", "hint", "first"), Finding("clocks", "suspect", "third")
+    hint, doubt = Finding("shapes", "hint", "first"), Finding("floor", "suspect", "third")
     found, _ = judge(slot, monkeypatch, judgement(1.0, hint), judgement(1.0), judgement(1.0, doubt))
     assert sorted(finding.message for finding in found.findings) == ["first", "third"]
 
@@ -87,6 +88,44 @@ def test_a_hint_does_not_replace_a_suspicion_of_its_kind(slot, monkeypatch) -> N
     hint, doubt = Finding("flags", "hint", "set back"), Finding("flags", "suspect", "set in a call")
     found, _ = judge(slot, monkeypatch, judgement(1.0, hint), judgement(1.0, doubt), judgement(1.0))
     assert sorted(finding.severity for finding in found.findings) == ["hint", "suspect"]
+
+
+LATE, OTHERS = Finding("clocks", "suspect", "late"), Finding("neighbours", "suspect", "slow")
+
+
+@pytest.mark.parametrize(("first", "second"), [(2.0, 3.0), (3.0, 2.0)])
+def test_a_program_whose_times_are_doubted_once_is_paid_the_lower_of_two_speedups(
+    slot, monkeypatch, first, second
+) -> None:
+    found, asked = judge(slot, monkeypatch, judgement(first, LATE, OTHERS), judgement(second))
+    assert asked == 2
+    assert (found.speedup.value, found.doubts) == (2.0, ())
+    assert [finding.kind for finding in found.findings] == ["clocks", "neighbours"]
+    assert "judged_again" in found.cost
+
+
+def test_a_doubt_of_times_that_repeats_itself_stands(slot, monkeypatch) -> None:
+    found, asked = judge(slot, monkeypatch, judgement(2.0, LATE), judgement(2.0, OTHERS), judgement(2.0))
+    assert asked == 2
+    assert found.doubts == (OTHERS,)
+
+
+def test_a_program_that_fails_when_it_is_judged_again_has_failed(slot, monkeypatch) -> None:
+    found, _ = judge(slot, monkeypatch, judgement(2.0, LATE), Judgement(Outcome.WRONG, "relative error 1"))
+    assert (found.outcome, found.speedup) == (Outcome.WRONG, None)
+
+
+@pytest.mark.parametrize("kinds", [("integrity",), ("weights", "clocks"), ("floor",), ("hidden_work",)])
+def test_no_other_doubt_is_measured_away(slot, monkeypatch, kinds) -> None:
+    doubts = [Finding(kind, "suspect", kind) for kind in kinds]
+    found, asked = judge(slot, monkeypatch, judgement(2.0, *doubts), judgement(2.0))
+    assert (asked, found.doubts) == (1, tuple(doubts))
+
+
+def test_the_papers_protocol_judges_once(slot, monkeypatch) -> None:
+    monkeypatch.setattr(f"{__name__}.PRESET", preset_named("paper"))
+    found, asked = judge(slot, monkeypatch, judgement(2.0, LATE), judgement(2.0))
+    assert (asked, found.doubts) == (1, (LATE,))
 
 
 def test_real_processes_settle_a_close_call(slot) -> None:
