@@ -39,6 +39,7 @@ _PRINTED_BYTES = 500  # of a program's output, in messages
 _STOP_SECONDS = 20.0
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 2e-5, 0.01
 _FILES_IN_A_FOLDER = 4  # a folder holds as much as so many files of the largest size
+_DYING_SECONDS = 2.0  # an ending process closes its channel before it can be waited for, on a busy machine long before
 _FREEING_SECONDS = 1.0  # some file systems free the room of an ended program a moment later
 _STATUS_NAMES = {signal.SIGXCPU: "used up its CPU time", signal.SIGSEGV: "crashed with a segmentation fault"}
 
@@ -214,9 +215,8 @@ class RunnerProcess:
     def explain_end(self) -> str:
         """Why the runner went silent: how its process ended, and the last that it printed. Raises InfraError if the
         zygote has died and the program cannot have killed it."""
-        time.sleep(0.05)  # a dying process closes its socket a moment before it can be waited for
         try:
-            status = self._reap()
+            status = self._reap(_DYING_SECONDS)
         except InfraError:
             status = None
         if self._zygote.starts != self._zygote_start or not self._zygote.is_alive:
@@ -254,13 +254,13 @@ class RunnerProcess:
         if self._left:
             raise InfraError(f"{self._left} processes of the program could not be ended")
 
-    def _reap(self) -> int | None:
+    def _reap(self, patience: float = 0.0) -> int | None:
         """Has the zygote end all that is left of the runner. Returns the status with which the runner had ended by
-        itself, or None. Raises InfraError."""
+        itself, or did within `patience` seconds, or None. Raises InfraError."""
         if not self.pid:
             return None
         process, self.pid = self.pid, 0
-        reply = self._zygote.request({"op": "reap", "pid": process})
+        reply = self._zygote.request({"op": "reap", "pid": process, "patience": patience})
         self._left = int(reply["left"])
         # A zygote that was started meanwhile does not know the runner: all that is left of it is still to be killed.
         self._group.gone = self._zygote.starts == self._zygote_start and not self._left

@@ -50,7 +50,7 @@ class Zygote:
             if message["op"] == "fork":
                 self.channel.send(self.fork(message, descriptors[0]))
             elif message["op"] == "reap":
-                self.channel.send(self.reap(message["pid"]))
+                self.channel.send(self.reap(message["pid"], message["patience"]))
             elif message["op"] == "prepare_inductor":
                 self.channel.send(_prepare_inductor(message["folder"]))
             elif message["op"] == "prepare_forms":
@@ -81,9 +81,9 @@ class Zygote:
             self.runners.add(process)
         return {"pid": process}
 
-    def reap(self, process: int) -> dict[str, Any]:
+    def reap(self, process: int, patience: float = 0.0) -> dict[str, Any]:
         """Kills a runner and everything it started. Answers with the `status` of the runner if it had ended by itself,
-        and with the number of processes that are `left` of it.
+        or does within `patience` seconds, and with the number of processes that are `left` of it.
 
         Does nothing if `process` is not a runner of this zygote: the number may be any process's."""
         if process not in self.runners:
@@ -91,9 +91,9 @@ class Zygote:
         deadline = time.monotonic() + _END_SECONDS
         self.runners.discard(process)
         status = None
-        with contextlib.suppress(ChildProcessError):
+        with contextlib.suppress(ChildProcessError, ProcessLookupError):
             # No other process can get the runner's number until the runner has been waited for.
-            ended = os.waitid(os.P_PID, process, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+            ended = _wait(process, time.monotonic() + patience)
             _kill_group(process)
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, signal.SIGKILL)  # a runner leads no group until it has contained itself

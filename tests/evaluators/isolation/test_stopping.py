@@ -143,6 +143,16 @@ def test_no_group_is_signalled_after_its_runner_has_been_reaped(runner, monkeypa
     assert signals.seen == ["SIGCONT", "reap"]
 
 
+def test_a_runner_that_ends_some_time_after_its_channel_is_not_taken_for_one_that_hung_up(runner) -> None:
+    with pytest.raises(RunnerFailure, match="exit code 3"):
+        runner.load("import os, time\nos.closerange(0, 100)\ntime.sleep(0.5)\nos._exit(3)\n", "ModelNew", 10.0)
+
+
+def test_a_runner_that_hangs_up_and_lives_on_is_said_to_have_closed_its_channel(runner) -> None:
+    with pytest.raises(RunnerFailure, match="closed the judge's pipe"):
+        runner.load("import os, time\nos.closerange(0, 100)\ntime.sleep(600)\n", "ModelNew", 10.0)
+
+
 def test_a_runner_that_its_zygote_did_not_reap_is_killed_with_its_group(runner, monkeypatch) -> None:
     signals = Signals(monkeypatch)
     assert runner.process._zygote._process is not None
