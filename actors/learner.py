@@ -46,6 +46,10 @@ class LearnerLost(Exception):
     """A rank died or stopped answering. The message names it."""
 
 
+class RankDied(LearnerLost):
+    """A process of the group has died."""
+
+
 @ray.remote(num_cpus=1)
 class LearnerRank:
     """One rank: a `LearnerEngine` and the methods that its group calls on all ranks at once."""
@@ -390,7 +394,7 @@ class LearnerGroup:
                 raise _lost(None, error) from error
 
 
-def _lost(rank: int | None, error: RayError) -> LearnerLost:
+def _lost(rank: int | None, error: RayError) -> RankDied:
     name = "a learner rank" if rank is None else f"learner rank {rank}"
     reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-    return LearnerLost(f"{name} died: {reason}")
+    return RankDied(f"{name} died: {reason}")

@@ -47,13 +47,15 @@ def run(config: RunConfig, progress: Progress) -> None:
 
 
 def train_and_recover(session: Session) -> None:
-    """Trains, and begins again from the last commit whenever the learner is lost."""
+    """Trains from the last commit on, and begins there again whenever the learner is lost."""
     losses = 0
     while True:
         committed = session.commits.state
         try:
             if losses:
                 session.recover()
+            else:
+                session.restore()
             return train(session)
         except LearnerLost as error:
             losses = losses + 1 if session.commits.state == committed else 1

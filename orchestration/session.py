@@ -61,7 +61,7 @@ _log = logging.getLogger(__name__)
 
 
 class Session:
-    """An open run. Use it as a context manager; leaving it ends every actor.
+    """An open run. Use it as a context manager, and `restore` it first; leaving it ends every actor.
 
     `early_end` says whether the run is to end with the step under way and its assessment, `drain` whether with the step
     under way alone.
@@ -135,7 +135,6 @@ class Session:
             stack.enter_context(self.drain)
             parts = self.config, self.tasks.assessed, self.roles, self.prompts, cases, self.known, self.run.set_aside
             self.pipeline = open_pipeline(*parts, self.progress.rates, stack)
-            self.restore()
             self._opened = stack.pop_all()
         return self
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Iterator
@@ -14,13 +15,13 @@ import ray
 from actors.builder import BuilderActor
 from actors.engine_calls import CONTROL, requests_at_once
 from actors.evaluator import EvaluatorActor
-from actors.learner import LearnerGroup
+from actors.learner import LearnerGroup, RankDied
 from actors.pool import ActorPool
 from actors.rollout import RolloutEngine
 from actors.start import start_actor
 from configs.load import ConfigError
 from configs.schema import RunConfig
-from configs.waits import POOL_START_SECONDS, build_seconds, evaluation_seconds
+from configs.waits import POOL_START_SECONDS, STARTS, build_seconds, evaluation_seconds
 from evaluators.compile.builder import CAPABILITIES
 from evaluators.judge.cpu_look import right_programs
 from evaluators.tasks import profile_of
@@ -29,6 +30,8 @@ from orchestration.fleet.ray_cluster import connect
 from orchestration.fleet.turns import Turns
 from orchestration.fleet.weight_push import Waiter, WeightPush, rank_of_adapters
 from orchestration.run.directory import RunDirectory
+
+_log = logging.getLogger(__name__)
 
 
 class Roles:
@@ -164,8 +167,16 @@ class Roles:
             start_timeout=POOL_START_SECONDS,
         )
 
-    def _make_learner(self) -> LearnerGroup:
-        return LearnerGroup(self._config, self._policy, lambda rank: self._placement.options(LEARNER, rank))
+    def _make_learner(self, starts: int = STARTS) -> LearnerGroup:
+        """A learner whose ranks have started. If one dies as it starts, all start again, `starts` times in all. Raises
+        LearnerLost."""
+        try:
+            return LearnerGroup(self._config, self._policy, lambda rank: self._placement.options(LEARNER, rank))
+        except RankDied as error:
+            if starts == 1:
+                raise
+            _log.warning("%s; the learner starts again", error)
+        return self._make_learner(starts - 1)
 
     def restart_learner(self) -> None:
         """Replaces a learner that lost a rank; its weights have to be loaded again.

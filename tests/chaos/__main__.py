@@ -1,7 +1,7 @@
 """Injects faults at random moments into a run of all real parts, lets it end by itself, and compares it with a run that
 nobody disturbed.
 
-    python -m tests.chaos --faults 60 --seed 1
+    python -m tests.chaos --faults 60 --seed 1 [key=value ...]
 
 Prints a row for each fault, then what was verified; exits with 1 if the run hangs, ends without a reason, loses or
 changes anything that it had committed, or differs from the undisturbed run.
@@ -89,6 +89,7 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=14, help="of contrastive RL, in each of two cycles")
     parser.add_argument("--pause", type=float, default=4.0, help="most seconds between two faults")
     parser.add_argument("--kinds", nargs="*", default=[], help="only kinds whose name has one of these texts")
+    parser.add_argument("settings", nargs="*", default=[], metavar="key=value", help="settings of both runs")
     parser.add_argument("--output", type=Path, help="a folder for the rows and the logs")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # leaves nothing behind
@@ -102,7 +103,7 @@ def main() -> int:
         with World(folder) as world:
             rows: list[Row] = []
             rng = Random(seed)
-            settings = [f"contrastive_rl.steps={options.steps}"]
+            settings = [f"contrastive_rl.steps={options.steps}", *options.settings]
             try:
                 inject_all(world, draw(options.faults, kinds, rng), rng, settings, options.pause, rows)
                 undisturbed = run_undisturbed(world, settings, folder / "undisturbed.log")

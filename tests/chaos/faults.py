@@ -256,10 +256,11 @@ KINDS = (
 
 
 def draw(number: int, kinds: Sequence[Kind], rng: Random) -> list[Kind]:
-    """So many faults in random order: every kind as often as it must be, the rest by weight."""
-    needed = [kind for kind in kinds for _ in range(kind.at_least)]
+    """So many faults in random order: every kind once, then as often as it must be, the rest by weight."""
+    first, needed = list(kinds), [kind for kind in kinds for _ in range(kind.at_least - 1)]
+    rng.shuffle(first)
     rng.shuffle(needed)
-    more = rng.choices(kinds, [kind.weight for kind in kinds], k=max(0, number - len(needed)))
-    chosen = needed[:number] + more
+    chosen = [*first, *needed][:number]
+    chosen += rng.choices(kinds, [kind.weight for kind in kinds], k=number - len(chosen))
     rng.shuffle(chosen)
     return chosen

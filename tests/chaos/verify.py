@@ -6,13 +6,13 @@ import json
 import shutil
 import subprocess
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from benchmarks.same_run import compare_runs, read_steps
+from benchmarks.same_run import Step, StepRecord, compare_runs, read_steps
 from evaluators.records import Verdict
 from orchestration.run.directory import RunDirectory
 from tests.chaos.supervisor import Broken
@@ -72,7 +72,7 @@ def verify(disturbed: RunDirectory, undisturbed: RunDirectory) -> Verified:
         if state is None or not state.finished:
             raise Broken(f"{run}: it is not finished")
     verdicts = single_verdicts(disturbed)
-    steps = [read_steps(run.local_folder) for run in (disturbed, undisturbed)]
+    steps = [_read(run) for run in (disturbed, undisturbed)]
     if steps[0].keys() != steps[1].keys():
         odd = sorted(steps[0].keys() ^ steps[1].keys())
         raise Broken(f"{len(odd)} steps are in one run alone, the first is {odd[0]}")
@@ -94,6 +94,15 @@ def verify(disturbed: RunDirectory, undisturbed: RunDirectory) -> Verified:
         buffer=len(buffers[0]),
         differences=tuple(differences),
     )
+
+
+def _read(run: RunDirectory) -> dict[Step, StepRecord]:
+    """The steps of a run, without what asking teachers cost: the undisturbed run asks nobody."""
+    steps = read_steps(run.local_folder)
+    for key, record in steps.items():
+        kept = {name: value for name, value in record.metrics.items() if not name.startswith("teacher/")}
+        steps[key] = replace(record, metrics=kept)
+    return steps
 
 
 def single_verdicts(run: RunDirectory) -> int:

@@ -7,6 +7,7 @@ DeepSpeed, no vLLM.
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,6 +23,7 @@ from actors.generation import GenerationRequest
 from actors.learner import LearnerLost
 from actors.pool_records import PoolFailure
 from configs.schema import EvaluatorConfig, LearnerConfig, RolloutConfig, RunConfig
+from configs.waits import STARTS
 from orchestration import driver
 from orchestration.fleet.roles import Roles
 from orchestration.fleet.weight_push import WeightPush
@@ -77,6 +79,25 @@ def rank_class() -> Any:
     return Rank
 
 
+def dying_rank_class(left: Path) -> Any:
+    """Of ranks that die as they start, as often as a file has letters. Rank 0 alone counts."""
+
+    @ray.remote(num_cpus=0)
+    class Rank:
+        def address(self) -> tuple[str, int]:
+            return "", 0
+
+        def node(self) -> str:
+            return "node"
+
+        def start(self, _config: Any, _policy: str, rank: int, *_: Any, **__: Any) -> None:
+            if rank == 0 and (text := left.read_text()):
+                left.write_text(text[1:])
+                os._exit(1)
+
+    return Rank
+
+
 class Waiter:
     """Goes on with the engines' pool while something else is waited for, as the pipeline does."""
 
@@ -128,18 +149,18 @@ class Run:
         self.commits = SimpleNamespace(state=SimpleNamespace(finished=False))
         self.early_end = contextlib.nullcontext()
         self.drain = SimpleNamespace(requested=False)
-        self.recoveries = 0
+        self.recoveries = 0  # the first restore included
 
     def __enter__(self) -> Run:
-        self.roles.push_weights(3, self.pipeline)
         return self
 
     def __exit__(self, *_: object) -> None: ...
 
     def restore(self) -> None:
+        if self.recoveries:
+            self.roles.engines.poll(0.0)
+            assert self.roles.engines.members.healthy() == [], "it waits for the push"
         self.recoveries += 1
-        self.roles.engines.poll(0.0)
-        assert self.roles.engines.members.healthy() == [], "it waits for the push"
         self.roles.push_weights(3, self.pipeline)
 
 
@@ -173,7 +194,7 @@ def test_a_node_that_takes_a_rank_and_an_engine_is_a_loss_of_the_learner_and_the
     session, answers = Run(roles), []
 
     def train(_: Run) -> None:
-        if not session.recoveries:
+        if session.recoveries == 1:
             assert answer(roles) == 3
             lose(roles, rank=1)
         answers.append(answer(roles))
@@ -181,8 +202,39 @@ def test_a_node_that_takes_a_rank_and_an_engine_is_a_loss_of_the_learner_and_the
     for name, stand_in in (("Session", lambda *_: session), ("train", train), ("report", lambda _: None)):
         monkeypatch.setattr(driver, name, stand_in)
     driver.run(roles._config, SimpleNamespace())  # type: ignore[arg-type]
-    assert (session.recoveries, answers) == (1, [3])
+    assert (session.recoveries, answers) == (2, [3])
     assert roles.engines.members.restarts == 1, "the engine that started meanwhile was kept"
+
+
+def test_a_rank_that_is_lost_before_the_first_step_is_a_loss_like_any_other(
+    roles: Roles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session, answers = Run(roles), []
+    ray.kill(roles.learner._ranks[0])
+    for name, stand_in in (
+        ("Session", lambda *_: session),
+        ("train", lambda _: answers.append(answer(roles))),
+        ("report", lambda _: None),
+    ):
+        monkeypatch.setattr(driver, name, stand_in)
+    monkeypatch.setattr(Run, "restore", lambda self: roles.push_weights(3, self.pipeline))
+    driver.run(roles._config, SimpleNamespace())  # type: ignore[arg-type]
+    assert answers == [3]
+
+
+@pytest.mark.parametrize("deaths", [1, 2, 3])
+def test_a_rank_that_dies_as_it_starts_is_started_again_a_few_times(
+    roles: Roles, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, deaths: int
+) -> None:
+    left = tmp_path / "deaths"
+    left.write_text("x" * deaths)
+    monkeypatch.setattr("actors.learner.LearnerRank", dying_rank_class(left))
+    if deaths < STARTS:
+        roles.restart_learner()
+        assert left.read_text() == ""
+    else:
+        with pytest.raises(LearnerLost, match="learner rank 0 died"):
+            roles.restart_learner()
 
 
 def test_every_role_says_what_it_waits_for_and_a_call_of_any_is_a_move(roles: Roles) -> None:
@@ -193,7 +245,7 @@ def test_every_role_says_what_it_waits_for_and_a_call_of_any_is_a_move(roles: Ro
     ]
     seen = [roles.moves(), roles.moves()]
     assert seen[0] == seen[1]
-    Run(roles).__enter__()
+    Run(roles).restore()
     seen.append(roles.moves())
     answer(roles)
     seen.append(roles.moves())
@@ -203,7 +255,7 @@ def test_every_role_says_what_it_waits_for_and_a_call_of_any_is_a_move(roles: Ro
 
 
 def test_a_lost_learner_is_reported_by_its_name(roles: Roles) -> None:
-    Run(roles).__enter__()
+    Run(roles).restore()
     lose(roles, rank=0)
     with pytest.raises(LearnerLost, match="learner rank 0 died"):
         answer(roles)
