@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from orchestration.run.directory import RunDirectory
-from tests.orchestration.processes import REPOSITORY, mark_pooling, wait_for
+from tests.orchestration.processes import HANG_SECONDS, REPOSITORY, mark_pooling, wait_for
 from tests.orchestration.small import SMALL
 
 SHORT = ["schedule.phases=[sft]", "sft.epochs=4", "tracking.enabled=false", "assessment.constant_policies=false"]
@@ -66,12 +66,12 @@ def test_a_run_whose_disk_fills_ends_with_one_line_and_goes_on_with_room(disk: D
     run = RunDirectory(disk.outside, "small")
     process = disk.start(*words)
     try:
-        wait_for(process, run, "sft", 1, 240)
+        wait_for(process, run, "sft", 1)
         deadline = time.monotonic() + 240
         while process.poll() is None and time.monotonic() < deadline:
             disk.fill()
             time.sleep(0.05)
-        output, _ = process.communicate(timeout=60)
+        output, _ = process.communicate(timeout=HANG_SECONDS)
     finally:
         process.kill()
     assert process.returncode == 1, output
@@ -85,7 +85,7 @@ def test_a_run_whose_disk_fills_ends_with_one_line_and_goes_on_with_room(disk: D
     (disk.outside / "filler").unlink()
     again = disk.start(*words)
     try:
-        output, _ = again.communicate(timeout=300)
+        output, _ = again.communicate(timeout=HANG_SECONDS)
     finally:
         again.kill()
     assert again.returncode == 0, output

@@ -14,7 +14,7 @@ import pytest
 
 from orchestration.run.directory import RunDirectory
 from orchestration.run.lock import Holder
-from tests.orchestration.processes import left_of, start, wait_for
+from tests.orchestration.processes import HANG_SECONDS, left_of, start, wait_for
 
 SHORT = ["schedule.phases=[sft]", "sft.epochs=4", "tracking.enabled=false", "assessment.constant_policies=false"]
 LEASE, OUTAGE = 6.0, 8.0  # seconds
@@ -59,12 +59,12 @@ def test_a_run_outlasts_an_absent_store_and_keeps_a_second_driver_out(store: Sto
         while run.holder() != Holder(first.pid, os.uname().nodename) and time.monotonic() < deadline:
             time.sleep(0.5)
         second = start(tmp_path, *words)  # while the first one starts its actors
-        refused, _ = second.communicate(timeout=240)
-        wait_for(first, run, "sft", 1, 400)
+        refused, _ = second.communicate(timeout=HANG_SECONDS)
+        wait_for(first, run, "sft", 1)
         store.stop()
         time.sleep(OUTAGE)
         store.start()
-        output, _ = first.communicate(timeout=300)
+        output, _ = first.communicate(timeout=HANG_SECONDS)
     finally:
         if first.poll() is None:
             os.killpg(first.pid, signal.SIGKILL)

@@ -18,7 +18,7 @@ import pytest
 
 from orchestration.report import build_report
 from orchestration.run.directory import RunDirectory
-from tests.orchestration.processes import REPOSITORY, left_of, pids_of, start, wait_for
+from tests.orchestration.processes import HANG_SECONDS, REPOSITORY, left_of, pids_of, start, wait_for
 from tests.orchestration.small import HELD_OUT
 
 
@@ -36,16 +36,16 @@ def kill_and_finish(root: Path) -> Finished:
     run = RunDirectory(str(root), "small")
     first = start(root)
     try:
-        wait_for(first, run, "sft", 1, 240)
+        wait_for(first, run, "sft", 1)
         (learner,) = pids_of(root, "ray::LearnerRank")
         os.kill(learner, signal.SIGKILL)
-        wait_for(first, run, "contrastive_rl", 1, 240)
+        wait_for(first, run, "contrastive_rl", 1)
     finally:
         os.killpg(first.pid, signal.SIGKILL)
-        before, _ = first.communicate(timeout=60)
+        before, _ = first.communicate(timeout=HANG_SECONDS)
     state = json.loads((root / "small" / "state.json").read_text())
     second = start(root, "contrastive_rl.learning_rate=0.002")
-    output, _ = second.communicate(timeout=300)
+    output, _ = second.communicate(timeout=HANG_SECONDS)
     assert second.returncode == 0, output
     return Finished(run, state, before, output)
 
@@ -281,9 +281,9 @@ def test_a_run_that_is_asked_to_end_early_is_finished_with_the_step_under_way(
     run = RunDirectory(str(root), "small")
     process = start(root, "contrastive_rl.learning_rate=0.002", "contrastive_rl.steps=500")
     try:
-        wait_for(process, run, "contrastive_rl", 4, 240)
+        wait_for(process, run, "contrastive_rl", 4)
         process.send_signal(signal.SIGUSR1)
-        output, _ = process.communicate(timeout=120)
+        output, _ = process.communicate(timeout=HANG_SECONDS)
     finally:
         process.kill()
     assert process.returncode == 0, output
@@ -306,14 +306,14 @@ def test_ctrl_c_is_one_line_and_leaves_nothing_running(tmp_path: Path) -> None:
     outputs = {}
     try:
         for root, process in processes.items():
-            wait_for(process, RunDirectory(str(root), "small"), "", 0, 60)
+            wait_for(process, RunDirectory(str(root), "small"), "", 0)
         began = time.monotonic()
         for root, process in processes.items():
             time.sleep(max(0.0, began + seconds[root] - time.monotonic()))
             assert process.poll() is None, process.communicate()[0]
             assert pids_of(root)
             os.killpg(process.pid, signal.SIGINT)
-            outputs[root], _ = process.communicate(timeout=90)
+            outputs[root], _ = process.communicate(timeout=HANG_SECONDS)
     finally:
         for process in processes.values():
             process.kill()
