@@ -23,6 +23,7 @@ SHORT = [
 KINDS = ["evaluator killed", "learner rank killed", "driver killed while it wrote", "storage refuses", "clock jumps"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small disk")
 def test_a_short_run_outlasts_a_fault_of_several_kinds() -> None:
     chaos = [sys.executable, "-m", "tests.chaos", f"--faults={len(KINDS)}", "--steps=5", "--seed=5", "--pause=2"]
