@@ -222,7 +222,8 @@ def test_a_rank_that_is_lost_before_the_first_step_is_a_loss_like_any_other(
     assert answers == [3]
 
 
-@pytest.mark.parametrize("deaths", [1, 2, 3])
+@pytest.mark.slow
+@pytest.mark.parametrize("deaths", [2, 3])
 def test_a_rank_that_dies_as_it_starts_is_started_again_a_few_times(
     roles: Roles, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, deaths: int
 ) -> None:
