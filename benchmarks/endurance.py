@@ -1,13 +1,12 @@
 """Whether a long run grows: memory, file descriptors, threads, Ray's object store, and temporary folders.
 
-    python -m benchmarks.endurance [--warm-up 500] [--steps 500] [--rows rows.parquet]
+    python -m benchmarks.endurance [--warm-up 50] [--steps 500] [--rows rows.parquet]
+    python -m benchmarks.endurance --read rows.parquet [--warm-up 50]
 
 Runs `warpsmith run` with a tiny policy, and looks at all of its processes every few seconds. For each figure it fits a
-line over the committed steps of contrastive RL, after a warm-up in which caches fill, and prints growth over 500 steps
-with a 95 % interval (t distribution over blocks of looks, since neighbouring looks are alike). Exits with 1 if an
-interval lies above what is allowed. The engine's KV cache is small, since its pages count from the moment on in which
-they are first used. On a CPU, vLLM and oneDNN keep what they have compiled for each size of a matrix product, up to a
-limit that takes some hundred steps to reach.
+line over the committed steps of contrastive RL, after a warm-up, and prints growth over 500 steps with a 95 % interval
+(t distribution over blocks of looks, since neighbouring looks are alike). Exits with 1 if an interval lies above what
+is allowed. The engine's KV cache is small, since its pages count from the moment on in which they are first used.
 """
 
 from __future__ import annotations
@@ -176,18 +175,27 @@ def watch(steps: int, folder: Path) -> list[Look]:
     return looks
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--warm-up", type=int, default=500, help="steps before those that count")
-    parser.add_argument("--steps", type=int, default=500)
-    parser.add_argument("--rows", type=Path, help="a Parquet file of all looks")
-    options = parser.parse_args()
+def watch_anew(steps: int) -> list[Look]:
+    """`watch` in a temporary folder."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         folder.chmod(0o755)
-        began = time.monotonic()
-        looks = watch(options.warm_up + options.steps, folder)
-        seconds = time.monotonic() - began
+        return watch(steps, folder)
+
+
+def read(path: Path) -> list[Look]:
+    """The looks that `--rows` wrote."""
+    return [Look(**row) for row in pq.read_table(path).to_pylist()]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--warm-up", type=int, default=50, help="steps before those that count")
+    parser.add_argument("--steps", type=int, default=500)
+    parser.add_argument("--rows", type=Path, help="a Parquet file of all looks")
+    parser.add_argument("--read", type=Path, help="such a file, of a run that is over")
+    options = parser.parse_args()
+    looks = read(options.read) if options.read else watch_anew(options.warm_up + options.steps)
     if options.rows:
         pq.write_table(pa.Table.from_pylist([one._asdict() for one in looks]), options.rows)
     found = growths(looks, options.warm_up)
@@ -195,7 +203,7 @@ def main() -> int:
     for one in found:
         mark = "  grows" if one.grows else ""
         print(f"{one.figure:28} {one.median:9.1f} {one.growth:20.2f} {one.low:10.2f} to {one.high:8.2f}{mark}")
-    print(f"{options.warm_up} and {options.steps} steps in {seconds:.0f} s, {len(looks)} figures read")
+    print(f"{len(looks)} figures read over {max((one.step for one in looks), default=0)} steps")
     if missing := {figure for figure in FIGURES if figure not in {one.figure for one in found}}:
         print(f"too few looks at {', '.join(sorted(missing))}: take more steps")
         return 1

@@ -33,10 +33,6 @@ def judge_until_believed(judge: Callable[[], Judgement], preset: Preset) -> Judg
     cost = {**again.cost, "judged_again": time.perf_counter() - start}
     if again.speedup is None or first.speedup is None or again.doubts:
         return replace(again, cost=cost)
-    lower = min(first, again, key=_speedup)
+    lower = first if first.speedup.value < again.speedup.value else again
     hints = tuple(Finding(doubt.kind, HINT, f"measured again, since {doubt.message}") for doubt in doubts)
     return replace(again, speedup=lower.speedup, timing=lower.timing, findings=(*again.findings, *hints), cost=cost)
-
-
-def _speedup(judgement: Judgement) -> float:
-    return judgement.speedup.value if judgement.speedup else 0.0

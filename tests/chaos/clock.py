@@ -145,15 +145,15 @@ class Clock:
         source, library, self._file = folder / "clock.c", folder / "clock.so", folder / "offset"
         source.write_text(_SOURCE)
         subprocess.run(["cc", "-shared", "-fPIC", "-O2", "-o", str(library), str(source), "-ldl"], check=True)
-        self.seconds = 0
+        self.seconds = self.latest = 0
         self.set(0)
         for path in (library, self._file):
             path.chmod(0o644)
         self.environment = {"LD_PRELOAD": str(library), "CHAOS_CLOCK": str(self._file)}
 
     def set(self, seconds: int) -> None:
-        """Makes the clock differ from the machine's by so many seconds."""
-        self.seconds = seconds
+        """Makes the clock differ from the machine's by so many seconds. `latest` are the most so far."""
+        self.seconds, self.latest = seconds, max(seconds, self.latest)
         mode = "r+b" if self._file.exists() else "wb"
         with open(self._file, mode) as file:
             file.write(struct.pack("q", seconds))

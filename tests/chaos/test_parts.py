@@ -256,3 +256,24 @@ def test_two_verdicts_on_a_program_are_seen(tmp_path: Path) -> None:
     run.verdicts.write("1-sft", 2, [Verdict("a", "task", "cpu", Outcome.WRONG)])
     with pytest.raises(Broken, match="candidate a has 2 verdicts"):
         single_verdicts(run)
+
+
+def test_no_node_leaves_while_the_clock_lags_and_none_goes_back_right_after_one_left(tmp_path: Path) -> None:
+    clock, left = Clock(tmp_path), []
+    cluster = SimpleNamespace(nodes=[0, 1, 2], add=lambda: None, remove=lambda _: left.append(clock.seconds))
+    supervisor = SimpleNamespace(seconds=0.0, watch=lambda _: None)
+    scene = Scene(SimpleNamespace(cluster=cluster, clock=clock), supervisor, Random(1))  # type: ignore[arg-type]
+    node, jump = (
+        next(kind for kind in KINDS if kind.name == name) for name in ("node leaves and returns", "clock jumps")
+    )
+    moves = []
+    for index in range(200):
+        supervisor.seconds += 10.0 if index % 8 else 100.0
+        if index % 8 == 4:
+            node.inject(scene)
+            assert left[-1] == clock.latest
+        before, since = clock.seconds, supervisor.seconds - scene.hits.get("node", -100.0)
+        jump.inject(scene)
+        moves.append((clock.seconds - before, since))
+    assert all(moved > 0 for moved, since in moves if since <= 30)
+    assert {moved for moved, since in moves if since > 30} == {-86_400, -3600, -60, 60, 3600, 86_400}

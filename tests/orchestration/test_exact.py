@@ -25,7 +25,6 @@ from safetensors.torch import load_file
 from benchmarks.same_run import compare_runs, read_steps
 from orchestration.run.directory import RunDirectory
 from orchestration.run.state import RunState
-from tests.orchestration.processes import HANG_SECONDS
 from tests.orchestration.small import POLICY
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -92,7 +91,7 @@ def start(root: Path, *words: str) -> subprocess.Popen[str]:
 
 def finish(process: subprocess.Popen[str]) -> str:
     try:
-        output, _ = process.communicate(timeout=HANG_SECONDS)
+        output, _ = process.communicate(timeout=900)
     finally:
         process.kill()
     assert process.returncode == 0, output
@@ -109,7 +108,7 @@ def position(state: RunState | None) -> tuple[object, ...]:
 
 def kill(process: subprocess.Popen[str]) -> str:
     os.killpg(process.pid, signal.SIGKILL)
-    return process.communicate(timeout=HANG_SECONDS)[0]
+    return process.communicate(timeout=60)[0]
 
 
 class Killed(NamedTuple):

@@ -59,7 +59,7 @@ def test_a_run_outlasts_an_absent_store_and_keeps_a_second_driver_out(store: Sto
         while run.holder() != Holder(first.pid, os.uname().nodename) and time.monotonic() < deadline:
             time.sleep(0.5)
         second = start(tmp_path, *words)  # while the first one starts its actors
-        refused, _ = second.communicate(timeout=HANG_SECONDS)
+        refused, _ = second.communicate(timeout=240)
         wait_for(first, run, "sft", 1)
         store.stop()
         time.sleep(OUTAGE)

@@ -42,7 +42,7 @@ def kill_and_finish(root: Path) -> Finished:
         wait_for(first, run, "contrastive_rl", 1)
     finally:
         os.killpg(first.pid, signal.SIGKILL)
-        before, _ = first.communicate(timeout=HANG_SECONDS)
+        before, _ = first.communicate(timeout=60)
     state = json.loads((root / "small" / "state.json").read_text())
     second = start(root, "contrastive_rl.learning_rate=0.002")
     output, _ = second.communicate(timeout=HANG_SECONDS)
@@ -283,7 +283,7 @@ def test_a_run_that_is_asked_to_end_early_is_finished_with_the_step_under_way(
     try:
         wait_for(process, run, "contrastive_rl", 4)
         process.send_signal(signal.SIGUSR1)
-        output, _ = process.communicate(timeout=HANG_SECONDS)
+        output, _ = process.communicate(timeout=120)
     finally:
         process.kill()
     assert process.returncode == 0, output
@@ -313,7 +313,7 @@ def test_ctrl_c_is_one_line_and_leaves_nothing_running(tmp_path: Path) -> None:
             assert process.poll() is None, process.communicate()[0]
             assert pids_of(root)
             os.killpg(process.pid, signal.SIGINT)
-            outputs[root], _ = process.communicate(timeout=HANG_SECONDS)
+            outputs[root], _ = process.communicate(timeout=90)
     finally:
         for process in processes.values():
             process.kill()

@@ -11,7 +11,7 @@ import pytest
 
 from orchestration.run.directory import RunDirectory
 from orchestration.run.watchdog import STALLED
-from tests.orchestration.processes import HANG_SECONDS, left_of, start
+from tests.orchestration.processes import left_of, start
 
 _HURRIED = '''
 from orchestration import session
@@ -33,7 +33,7 @@ main()
 def test_a_run_whose_engines_do_not_come_up_ends_with_its_own_code_and_leaves_nothing(tmp_path: Path) -> None:
     process = start(tmp_path, "tasks.held_out.tasks=[]", program=("-c", _HURRIED))
     try:
-        output, _ = process.communicate(timeout=HANG_SECONDS)
+        output, _ = process.communicate(timeout=150)
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)

@@ -52,8 +52,8 @@ def engine_class() -> Any:
     return Engine
 
 
-def rank_class() -> Any:
-    """Likewise."""
+def rank_class(deaths: Path | None = None) -> Any:
+    """Likewise. As often as the file `deaths` has letters, rank 0 dies as it starts."""
 
     @ray.remote(num_cpus=0)
     class Rank:
@@ -65,7 +65,10 @@ def rank_class() -> Any:
         def node(self) -> str:
             return "node"
 
-        def start(self, *_: Any, **__: Any) -> None: ...
+        def start(self, _config: Any, _policy: str, rank: int, *_: Any, **__: Any) -> None:
+            if rank == 0 and deaths is not None and (left := deaths.read_text()):
+                deaths.write_text(left[1:])
+                os._exit(1)
 
         def set_version(self, version: int) -> None:
             self._version = version
@@ -75,25 +78,6 @@ def rank_class() -> Any:
         def next_part(self) -> SimpleNamespace:
             manifest = SimpleNamespace(part=0, last=True, total_bytes=8)
             return SimpleNamespace(manifest=manifest, data=np.array([self._version]), handles={})
-
-    return Rank
-
-
-def dying_rank_class(left: Path) -> Any:
-    """Of ranks that die as they start, as often as a file has letters. Rank 0 alone counts."""
-
-    @ray.remote(num_cpus=0)
-    class Rank:
-        def address(self) -> tuple[str, int]:
-            return "", 0
-
-        def node(self) -> str:
-            return "node"
-
-        def start(self, _config: Any, _policy: str, rank: int, *_: Any, **__: Any) -> None:
-            if rank == 0 and (text := left.read_text()):
-                left.write_text(text[1:])
-                os._exit(1)
 
     return Rank
 
@@ -149,7 +133,7 @@ class Run:
         self.commits = SimpleNamespace(state=SimpleNamespace(finished=False))
         self.early_end = contextlib.nullcontext()
         self.drain = SimpleNamespace(requested=False)
-        self.recoveries = 0  # the first restore included
+        self.ready: list[int] = []  # engines at each restore
 
     def __enter__(self) -> Run:
         return self
@@ -157,10 +141,8 @@ class Run:
     def __exit__(self, *_: object) -> None: ...
 
     def restore(self) -> None:
-        if self.recoveries:
-            self.roles.engines.poll(0.0)
-            assert self.roles.engines.members.healthy() == [], "it waits for the push"
-        self.recoveries += 1
+        self.roles.engines.poll(0.0)
+        self.ready.append(len(self.roles.engines.members.healthy()))
         self.roles.push_weights(3, self.pipeline)
 
 
@@ -194,7 +176,7 @@ def test_a_node_that_takes_a_rank_and_an_engine_is_a_loss_of_the_learner_and_the
     session, answers = Run(roles), []
 
     def train(_: Run) -> None:
-        if session.recoveries == 1:
+        if len(session.ready) == 1:
             assert answer(roles) == 3
             lose(roles, rank=1)
         answers.append(answer(roles))
@@ -202,7 +184,8 @@ def test_a_node_that_takes_a_rank_and_an_engine_is_a_loss_of_the_learner_and_the
     for name, stand_in in (("Session", lambda *_: session), ("train", train), ("report", lambda _: None)):
         monkeypatch.setattr(driver, name, stand_in)
     driver.run(roles._config, SimpleNamespace())  # type: ignore[arg-type]
-    assert (session.recoveries, answers) == (2, [3])
+    assert answers == [3]
+    assert session.ready == [1, 0], "the new engine waits for the push"
     assert roles.engines.members.restarts == 1, "the engine that started meanwhile was kept"
 
 
@@ -217,9 +200,9 @@ def test_a_rank_that_is_lost_before_the_first_step_is_a_loss_like_any_other(
         ("report", lambda _: None),
     ):
         monkeypatch.setattr(driver, name, stand_in)
-    monkeypatch.setattr(Run, "restore", lambda self: roles.push_weights(3, self.pipeline))
     driver.run(roles._config, SimpleNamespace())  # type: ignore[arg-type]
     assert answers == [3]
+    assert session.ready == [1, 1]
 
 
 @pytest.mark.slow
@@ -229,7 +212,7 @@ def test_a_rank_that_dies_as_it_starts_is_started_again_a_few_times(
 ) -> None:
     left = tmp_path / "deaths"
     left.write_text("x" * deaths)
-    monkeypatch.setattr("actors.learner.LearnerRank", dying_rank_class(left))
+    monkeypatch.setattr("actors.learner.LearnerRank", rank_class(left))
     if deaths < STARTS:
         roles.restart_learner()
         assert left.read_text() == ""
