@@ -151,7 +151,8 @@ def _recovery(about: list[dict[str, Any]]) -> None:
 
 
 def _speed(rows: list[dict[str, Any]], about: list[dict[str, Any]]) -> None:
-    taken = [row["cost"]["total"] - row["cost"].get("build", 0.0) for row in rows]
+    # A look at a program is a builder's work, like its build: an evaluator alone does both.
+    taken = [row["cost"]["total"] - row["cost"].get("build", 0.0) - row["cost"].get("look", 0.0) for row in rows]
     good = [seconds for seconds, row in zip(taken, rows, strict=True) if row["outcome"] == "ok"]
     waited = [row["cost"].get("turn_over", 0.0) for row in rows if row["outcome"] == "ok"]
     of_idle = [seconds - before for seconds, before in zip(good, waited, strict=True)]

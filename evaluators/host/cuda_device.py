@@ -30,7 +30,7 @@ from evaluators.shared.region import Region
 from evaluators.timing.clocks import Clock, EventClock
 
 _FLUSHED_CACHES, _LEAST_FLUSH_BYTES = 3, 64 << 20  # a flush writes as much as so many L2 caches hold
-_BLOCK_SECONDS, _BESIDE_SECONDS = 0.004, 2.5e-4  # of the calls of a burst; what one takes for flushes, waits and copies
+_BLOCK_SECONDS, _BESIDE_SECONDS = 0.004, 3.8e-4  # of the calls of a burst; what one takes for flushes, waits and copies
 _MAX_CALLS = 24
 _WARM_UP_CALLS = 2
 _SHARED_BYTES = 4 << 30  # the most that inputs and outputs of both sides together take at once
@@ -92,10 +92,10 @@ class CudaDevice:
             raise InfraError(f"{size / 2**30:.2f} GiB on {self.arch}: {error}") from error
 
     def new_gate(self, output_bytes: int, memory_bytes: int) -> Gate:
-        if self._gate_timer is None or self._gate_timer.is_stuck:
-            self._gate_timer = GateTimer(self._flush_bytes, self.ordinal)
         size = min(_GATE_BYTES, self._properties.total_memory // _GATE_PART, memory_bytes)
         try:
+            if self._gate_timer is None or self._gate_timer.is_stuck:
+                self._gate_timer = GateTimer(self._flush_bytes, self.ordinal)
             return Gate(self._gate_timer, self.ordinal, output_bytes, size)
         except CudaMemoryError as error:
             raise InfraError(f"{size / 2**30:.2f} GiB behind a gate on {self.arch}: {error}") from error

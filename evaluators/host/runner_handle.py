@@ -234,11 +234,11 @@ class RunnerHandle:
         self._gate = gate = self._device.new_gate(output_bytes, self._memory_bytes // 2)
         if gate is None:
             return False
-        sizes = {"words": gate.words.size, "bytes": gate.memory.size, "spare": gate.spare}
+        about = {"words": gate.words.size, "bytes": gate.memory.size, "spare": gate.spare, "awake": gate.awake.hex()}
         try:
             gate.bind(specs)
             descriptors = [gate.words.descriptor, gate.memory.descriptor]
-            self._exchange.ask({"op": "bind_gate", **sizes}, timeout, descriptors, decode=claims.ignore)
+            self._exchange.ask({"op": "bind_gate", **about}, timeout, descriptors, decode=claims.ignore)
         finally:
             gate.close()
         return True

@@ -15,7 +15,7 @@ from evaluators.host.device import Device
 from evaluators.judge.pair import RunnerPair, reference_errors_as_infra
 from evaluators.tasks import TaskProgram
 
-_GATED, _WARM_UP_GATED = 16, 2  # calls behind a gate
+_GATED, _WARM_UP_GATED = 6, 2  # calls behind a gate
 _GATED_SECONDS = 0.05  # of the reference's; long ones are fewer
 _MOST_ROUNDS, _LEAST_ROUNDS, _WARM_UP_ROUNDS = 10, 4, 1
 _SECONDS = 0.2  # of all calls; a longer reference gets fewer rounds

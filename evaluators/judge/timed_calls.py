@@ -33,7 +33,7 @@ from evaluators.timing.presets import Preset
 from evaluators.timing.supported import Gates, bounded, supported_by_gates
 
 _CALLS_ALONE = 11
-_MOST_GATED, _LEAST_GATED, _GATED_A_BLOCK = 24, 8, 6  # calls of each side
+_MOST_GATED, _LEAST_GATED, _GATED_A_BLOCK = 8, 6, 2  # calls of each side
 _GATED_SECONDS = 0.1  # of all calls; long ones are fewer
 _EXCEEDS = 1.05  # times the speed-up of single calls: more of these are made
 _CANDIDATE_FIRST = 0.75  # probability

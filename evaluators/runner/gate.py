@@ -3,6 +3,10 @@
 Runs in the candidate's process (untrusted). Nothing in here measures: the judge opens the gate, waits at its other end
 and reads the outputs, all in the order of a stream of its own (`evaluators.host.gate`). A program that changes what is
 here can only make its own outputs wrong, or late.
+
+While a call waits, a kernel of ours looks for the gate's opening, too: so the context is running when the gate opens,
+and the driver need not first find out that it has work. A program could do that for itself, and take less for a call
+than another one, if it were not done for all.
 """
 
 from __future__ import annotations
@@ -17,17 +21,36 @@ from torch import Tensor
 
 from evaluators.runner.tracer import Tracer
 from evaluators.shared import nesting
+from evaluators.shared.awake import AWAKE_NAME
 from evaluators.shared.cuda_memory import GATE_DONE, GATE_GO, GATE_ROW_BYTES, GATE_ROWS, checked
 
 _ADDRESS, _COPY = Tensor.data_ptr, Tensor.copy_
 _EQUAL = driver.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_EQ
+_MOST_AWAKE_NS = 20_000_000  # then the stream waits as if there were no such kernel
+
+
+class _Awake:
+    """A kernel of one thread that ends when a gate opens, or after a while."""
+
+    def __init__(self, stream: driver.CUstream, code: bytes) -> None:
+        """`code`: what `evaluators.shared.awake` made of it for this GPU."""
+        self._stream, self._launch, self._checked = stream, driver.cuLaunchKernel, checked
+        self._module = checked(driver.cuModuleLoadData(code))
+        self._kernel = checked(driver.cuModuleGetFunction(self._module, AWAKE_NAME))
+        self._types = ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint64
+
+    def until(self, address: int, ticket: int, most_ns: int = _MOST_AWAKE_NS) -> None:
+        """Launches it: until the word at `address` is `ticket`."""
+        parameters = (address, ticket, most_ns), self._types
+        self._checked(self._launch(self._kernel, 1, 1, 1, 1, 1, 1, 0, self._stream, parameters, 0))
 
 
 class Gate:
     """One gate of the judge, and memory for the outputs behind it."""
 
-    def __init__(self, words: Tensor, memory: Tensor, spare: int) -> None:
-        """`words` and `memory`: the judge's, mapped here. `spare`: bytes at its begin for copies of outputs."""
+    def __init__(self, words: Tensor, memory: Tensor, spare: int, awake: bytes) -> None:
+        """`words` and `memory`: the judge's, mapped here. `spare`: bytes at its begin for copies of outputs. `awake`:
+        the code of the kernel that keeps the context awake."""
         torch.cuda.empty_cache()  # what comes from there lies elsewhere
         arena = ctypes.CDLL(None).warpsmith_open_device_arena
         arena(ctypes.c_size_t(memory.data_ptr() + spare), ctypes.c_size_t(memory.numel() - spare))
@@ -36,6 +59,8 @@ class Gate:
         self._stream = driver.CUstream(0)
         self._wait, self._write = driver.cuStreamWaitValue32, driver.cuStreamWriteValue32
         self._checked = checked
+        self._awake = _Awake(self._stream, awake)
+        self._awake.until(words.data_ptr(), 0, 0)  # the first launch loads it
         self._kept: list[Tensor] = []
         self._spec: nesting.Spec = {}
         self._forms: list[nesting.Spec] = []
@@ -67,6 +92,8 @@ class Gate:
         words, ticket = self._words.data_ptr(), message["ticket"]
         self.forget()
         spacers = [torch.empty(size, dtype=torch.uint8, device="cuda") for size in message["spacers"]]
+        if tracer is None:  # it would be a kernel that runs before the recorded call
+            self._awake.until(words + GATE_GO, ticket)
         self._checked(self._wait(self._stream, words + GATE_GO, ticket, _EQUAL))
         ready()
         if message["tiny"]:

@@ -204,7 +204,7 @@ class Runner:
         from evaluators.runner.gate import Gate
 
         mapped = self.device.map(words, message["words"]), self.device.map(region, message["bytes"])
-        self.gate = Gate(*mapped, message["spare"])
+        self.gate = Gate(*mapped, message["spare"], bytes.fromhex(message["awake"]))
         assert self.output_spec is not None
         self.gate.bind(self.output_spec)
         return {}

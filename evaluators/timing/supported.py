@@ -21,7 +21,7 @@ from evaluators.records import Estimate
 from evaluators.timing.bursts import BurstPair, without_offset
 from evaluators.timing.estimates import CONFIDENCE, median_estimate
 
-GATE_SECONDS, GATE_SHARE = 8e-6, 0.005
+GATE_SECONDS, GATE_SHARE = 5e-6, 0.005
 """By so much, and by this share of the reference's seconds, calls behind gates may differ for other reasons than the
 program's. On one H200, programs of 4 to 4000 µs differed by at most 6 µs, noise included."""
 

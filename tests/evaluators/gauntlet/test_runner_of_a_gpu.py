@@ -41,7 +41,7 @@ REACHING = [
     and not any(word in program.source for word in ONLY_THERE)
 ]
 SLOTS, WORD_BYTES, MEMORY_BYTES = 8, 1 << 20, 1 << 20
-FRESH = ("shared.cuda_memory", "runner.tracer", "runner.gate", "runner.cuda")
+FRESH = ("shared.cuda_memory", "shared.awake", "runner.tracer", "runner.gate", "runner.cuda")
 GATED = {"op": "call_gated", "seed": 0, "ticket": 7, "spacers": [1, 1], "tiny": False}
 
 
@@ -207,7 +207,7 @@ def test_an_exploit_knows_the_runner_that_it_reaches_into(program: GauntletProgr
         memory = torch.zeros(SLOTS * size, dtype=torch.uint8)
         runner.outputs = [nesting.views([form], memory[slot * size : (slot + 1) * size]) for slot in range(SLOTS)]
         words, behind = (torch.zeros(bytes, dtype=torch.uint8) for bytes in (WORD_BYTES, MEMORY_BYTES + 2 * size))
-        runner.gate = gpu.gate.Gate(words, behind, size)
+        runner.gate = gpu.gate.Gate(words, behind, size, b"code")
         runner.gate.bind(spec)
         judge.attach(runner)
         module: dict[str, Any] = {"__name__": "candidate"}

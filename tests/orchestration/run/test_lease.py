@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from learners.patience import Patience
 from orchestration.run.directory import RunDirectory
 from orchestration.run.errors import LeaseLost, RunDirectoryError
 from orchestration.run.lock import Holder
@@ -121,7 +122,8 @@ def test_of_drivers_on_an_object_store_exactly_one_runs(object_store: str, tmp_p
     root = object_store.format(tmp_path.name)
     for repetition in range(2):
         name = f"run-{repetition}"
-        ends = contend(lambda: RunDirectory(root, name), 2, 5.0)  # noqa: B023 - called at once
+        patience = Patience(20.0)  # pyarrow fails to read what the server of a busy machine cuts off
+        ends = contend(lambda: RunDirectory(root, name, patience=patience), 2, 5.0)  # noqa: B023 - called at once
         assert ends[0] == "runs"
         assert f"/{name}: process {HERE} is running in it" in ends[1]
         assert "password" not in ends[1]
