@@ -18,7 +18,7 @@ from evaluators.tasks import TaskProgram
 _GATED, _WARM_UP_GATED = 6, 2  # calls behind a gate
 _GATED_SECONDS = 0.05  # of the reference's; long ones are fewer
 _MOST_ROUNDS, _LEAST_ROUNDS, _WARM_UP_ROUNDS = 10, 4, 1
-_SECONDS = 0.2  # of all calls; a longer reference gets fewer rounds
+_SECONDS = 0.1  # of all calls; a longer reference gets fewer rounds
 
 
 @dataclass(frozen=True)

@@ -30,9 +30,15 @@ from evaluators.timing.clocks import Hidden, slowed_by, slowed_since, waited_mor
 from evaluators.timing.estimates import calibrated_estimate, median_estimate
 from evaluators.timing.paper import paper_estimate
 from evaluators.timing.presets import Preset
-from evaluators.timing.supported import Gates, bounded, supported_by_gates
+from evaluators.timing.supported import (
+    Gates,
+    bounded,
+    is_launch_bound,
+    supported_by_gates,
+    supported_by_single_calls,
+)
 
-_CALLS_ALONE = 11
+_CALLS_ALONE, _SINGLE_CALLS = 11, 16
 _MOST_GATED, _LEAST_GATED, _GATED_A_BLOCK = 8, 6, 2  # calls of each side
 _GATED_SECONDS = 0.1  # of all calls; long ones are fewer
 _EXCEEDS = 1.05  # times the speed-up of single calls: more of these are made
@@ -69,13 +75,15 @@ class _Samples:
     """The bursts of all rounds that count, single calls beside them, and the GPU's state after each round.
 
     `again`: a burst of the reference right after one of the candidate's, and the next one, right after the reference's
-    own. `gated`: calls behind gates. `tiny`: seconds of the shortest kernel behind the reference's gate.
+    own. `gated`: calls behind gates. `single`: calls alone on a GPU, where launches take longer than kernels. `tiny`:
+    seconds of the shortest kernel behind the reference's gate.
     """
 
     pairs: list[BurstPair] = field(default_factory=list)
     again: list[BurstPair] = field(default_factory=list)
     alone: list[BurstPair] = field(default_factory=list)
     gated: list[BurstPair] = field(default_factory=list)
+    single: list[BurstPair] = field(default_factory=list)
     tiny: list[float] = field(default_factory=list)
     clocks: list[ClockSample] = field(default_factory=list)
     stopped_by: str = ""
@@ -97,12 +105,13 @@ class TimedCalls:
         self._program, self._pair, self._device = program, pair, device
         self._weights, self._checks, self._trials, self._preset = weights, checks, trials, preset
         self._errors: Errors = []
-        self._offset = 0.0
+        self._offset, self._is_launch_bound = 0.0, False
 
     def run(self, calibration: Calibration) -> Measurement:
         """Times both sides. Raises RunnerFailure for a wrong output or a program that fails, InfraError for the
         reference."""
         self._offset = median(calibration.offsets)
+        self._is_launch_bound = is_launch_bound(calibration.reference, calibration.behind_gate, calibration.tiny[0])
         if self._weights.are_new:  # results prepared from the weights of the trials are wrong now
             self._checks.expectation = Expectation(self._program, self._weights.draw())
         # A timed output is compared with the reference's at the task's dtype: both carry rounding errors.
@@ -151,6 +160,7 @@ class TimedCalls:
                 self._try_unusual(unusual.pop())
             if self._pair.has_gates:
                 self._time_gated(samples, _GATED_A_BLOCK)
+                self._time_single(samples, len(block))
             elif calls > 1 and len(samples.alone) < _CALLS_ALONE:
                 samples.alone += [self._time_alone() for _ in block]
             ratios = self._device.clock.ratios(samples.pairs, self._offset)
@@ -159,6 +169,7 @@ class TimedCalls:
             self._try_unusual(kind)
         if self._pair.has_gates:
             self._time_gated(samples, _MOST_GATED)
+            self._time_single(samples, _SINGLE_CALLS)
         samples.stopped_by = reason
         return samples
 
@@ -207,6 +218,15 @@ class TimedCalls:
             self._checks.check_round(both, self._errors)
             samples.gated.append((both.reference, both.candidate))
             samples.tiny.append(self._pair.run_tiny(self._trials.timeouts(1)[0]))
+
+    def _time_single(self, samples: _Samples, most: int) -> None:
+        """At most so many single calls of each side, as many as are still missing, if the reference's launches take
+        longer than its kernels: calls behind gates do not show launches."""
+        missing = _SINGLE_CALLS - len(samples.single) if self._is_launch_bound else 0
+        for _ in range(min(most, missing)):
+            with self._pair.costs("alone"):
+                done = self._round(1, candidate_first=random.random() < 0.5)
+            samples.single.append((done.reference, done.candidate))
 
     def _try_unusual(self, kind: Callable[[Calling], None]) -> None:
         """An untimed call of each side on inputs of that kind. It looks like those that bound what bursts are paid: one
@@ -280,7 +300,10 @@ class TimedCalls:
             speedup = calibrated_estimate([clock.ratios(pairs, offset) for offset in calibration.offsets])
         supported = clock.supported(pairs, samples.alone)
         if samples.gated:
-            supported.append(supported_by_gates(_gates(samples, calibration)))
+            supported += [
+                supported_by_gates(_gates(samples, calibration)),
+                supported_by_single_calls(samples.single),
+            ]
         speedup = bounded(speedup, *supported)
         return Measurement(
             speedup,

@@ -5,7 +5,8 @@ calls by which they differ. Nothing that a burst costs once is in it, and no clo
 It is noisier than a burst, so it is not what is paid: it bounds what is.
 
 On a GPU it is from calls behind gates (`evaluators.host.gate`): by what the candidate's takes longer there than the
-reference's.
+reference's. They leave out what launching takes, since all is launched before the gate opens. Where the reference's
+launches take longer than its kernels, single calls by the judge's clock bound what is paid, too.
 """
 
 from __future__ import annotations
@@ -34,6 +35,10 @@ TINY_SECONDS = 3e-6
 MOST_SLOWED = 1.01
 """By so much the reference may be slower than before the candidate was loaded, as a GPU's clocks change."""
 
+HOST_SECONDS = 3e-5
+"""By so much a single call may take longer by the judge's clock for other reasons than the program's."""
+
+_LAUNCH_SHARE = 0.95
 _RESAMPLES, _SEED = 2000, 7
 _LEAST_BLOCKS, _LEAST_ALONE = 4, 4
 
@@ -110,6 +115,33 @@ def supported_by_gates(gates: Gates) -> Estimate:
     shortest = candidate.low - of_candidate.high + beside - slack
     middle, low, high = (_ratio(reference, seconds, offset) for seconds in (value, longest, shortest))
     return Estimate(middle, low, high, len(gates.candidate))
+
+
+def is_launch_bound(by_own_clock: Sequence[float], behind_gate: Sequence[float], tiny: Sequence[float]) -> bool:
+    """Whether the reference's calls take longer by its own clock than behind its gate, where launching takes no time.
+    `tiny`: of the shortest kernel there. In seconds. False without any of these."""
+    if not (by_own_clock and behind_gate and tiny):
+        return False
+    on_device = median(behind_gate) - median(tiny) + TINY_SECONDS
+    return on_device + GATE_SECONDS < _LAUNCH_SHARE * median(by_own_clock)
+
+
+def supported_by_single_calls(pairs: Sequence[BurstPair]) -> Estimate | None:
+    """The speed-up of calls that were made alone on a GPU, by the judge's clock, less what the judge's clock sees
+    beside the reference's call; None without enough of them.
+
+    The reference's own clock can be believed. A program that does the work of several calls at once has only its own
+    input here, and its launches are within the time.
+    """
+    if len(pairs) < _LEAST_ALONE:
+        return None
+    beside = median_estimate([reference.judged - reference.total for reference, _ in pairs])
+    candidate = median_estimate([candidate.judged for _, candidate in pairs])
+    seconds = median(reference.total for reference, _ in pairs)
+    longest = candidate.high - beside.low + HOST_SECONDS
+    shortest = candidate.low - beside.high - HOST_SECONDS
+    middle, low, high = (_ratio(seconds, taken, 0.0) for taken in (candidate.value - beside.value, longest, shortest))
+    return Estimate(middle, low, high, len(pairs))
 
 
 def _reference_seconds(gates: Gates, tiny: float) -> float:

@@ -12,7 +12,14 @@ import pytest
 from evaluators.records import Estimate
 from evaluators.timing.bursts import Burst, BurstPair
 from evaluators.timing.clocks import JudgeClock
-from evaluators.timing.supported import Gates, bounded, supported_by_gates, supported_speedup
+from evaluators.timing.supported import (
+    Gates,
+    bounded,
+    is_launch_bound,
+    supported_by_gates,
+    supported_by_single_calls,
+    supported_speedup,
+)
 
 CALL, ONCE, SHORT = 1e-4, 4e-4, 8
 
@@ -205,3 +212,50 @@ def test_a_kernel_in_place_of_many_is_paid_in_full_however_their_launches_vary(r
 
 def launch_bound(reference: float) -> list[Gates]:
     return [behind_gates(31.0, reference=reference, jitter=2e-5, seed=seed) for seed in range(100)]
+
+
+def single_calls(saved: float, *, reference: float = 2e-3, jitter: float = 4e-5, seed: int = 3) -> list[BurstPair]:
+    """Single calls on a GPU by the judge's clock, which sees 0.6 ms beside each. `saved`: the share of the reference's
+    seconds that a candidate's call does not take."""
+    random = np.random.default_rng(seed)
+
+    def call(seconds: float) -> Burst:
+        return Burst(6e-4 + seconds + float(random.gamma(1.0, jitter)), (seconds,))
+
+    return [(call(reference), call((1 - saved) * reference)) for _ in range(16)]
+
+
+@pytest.mark.parametrize("claimed", [1.3, 5.0])
+def test_calls_that_batch_over_a_burst_are_not_paid_where_launches_take_long(claimed) -> None:
+    """Behind gates launches take no time, so that these support whatever share of it a program claims to save."""
+    launches = {"reference": 2e-3, "beside_kernels": -1.6e-3}
+    gates = replace(behind_gates(**launches), reference_before=[BESIDE + 4e-4] * 6)
+    assert is_launch_bound(gates.by_own_clock[1], gates.reference_before, gates.tiny[0])
+    claim, behind = Estimate(claimed, 0.99 * claimed, 1.01 * claimed, 40), supported_by_gates(gates)
+    assert bounded(claim, behind).value > 1.25
+    assert bounded(claim, behind, supported_by_single_calls(single_calls(0.0))).value == pytest.approx(1.0, abs=0.03)
+
+
+@pytest.mark.parametrize("reference", [1.5e-4, 8e-4, 2e-3])
+def test_one_kernel_in_place_of_many_launches_is_paid_in_full_by_single_calls(reference) -> None:
+    claims = [
+        bounded(
+            Estimate(31, 30, 32, 40), supported_by_single_calls(single_calls(30 / 31, reference=reference, seed=seed))
+        )
+        for seed in range(100)
+    ]
+    assert sum(claim.value < 31 for claim in claims) <= 1
+
+
+def test_what_a_program_saves_is_within_what_single_calls_support() -> None:
+    for seed in range(100):
+        found = supported_by_single_calls(single_calls(0.5, seed=seed))
+        assert found is not None
+        assert found.low < 2.0 < found.high < 2.4
+
+
+def test_a_reference_whose_kernels_take_the_time_is_not_launch_bound() -> None:
+    gates = behind_gates()
+    assert not is_launch_bound(gates.by_own_clock[1], gates.reference_before, gates.tiny[0])
+    assert not is_launch_bound([], gates.reference_before, gates.tiny[0])
+    assert supported_by_single_calls(single_calls(0.0)[:3]) is None
