@@ -125,14 +125,17 @@ class RunnerHandle:
         with _saved(init_inputs) as descriptor:
             return self._exchange.ask(message, timeout, [descriptor], decode=claims.decode_state)
 
-    def call(self, seeds: list[int], timeout: float, first: int = 0) -> tuple[list[float], nesting.Spec | None]:
-        """Calls the model once a seed, from the slot `first` on. Returns the seconds of each call by the runner's
-        clock, or the form of an output that has another form than the expected one."""
+    def call(
+        self, seeds: list[int], timeout: float, first: int = 0, *, as_in_burst: bool = False
+    ) -> tuple[list[float], nesting.Spec | None]:
+        """Calls the model once a seed, from the slot `first` on. `as_in_burst`: a single call's launches shall count
+        as those of a burst do. Returns the seconds of each call by the runner's clock, or the form of an output that
+        has another form than the expected one."""
         before = self.process.waited_seconds()
         if self._arena is not None:
             called = self._exchange.ask_burst(seeds, first, timeout, self._arena.tensors)
         else:
-            message = {"op": "call", "seeds": seeds, "first": first}
+            message = {"op": "call", "seeds": seeds, "first": first, "as_in_burst": as_in_burst}
             called = self._exchange.ask(message, timeout, decode=lambda reply: claims.decode_call(reply, len(seeds)))
         self.waited = max(0.0, self.process.waited_seconds() - before)
         self.outputs.note_places(called.places)

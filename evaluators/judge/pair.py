@@ -124,10 +124,12 @@ class RunnerPair:
         *,
         candidate_first: bool = False,
         warm: int = 0,
+        as_in_burst: bool = False,
     ) -> Round:
         """Runs one burst of each side, with one call for each entry of `values`.
 
         `timeouts`: seconds for the reference's burst and for the candidate's. `warm`: how many calls warm a burst up.
+        `as_in_burst`: launches of a single call shall count as those of a longer burst do.
         Raises RunnerFailure if the candidate fails or changes its inputs, InfraError if the reference does.
         """
         self._gated = {}
@@ -142,7 +144,7 @@ class RunnerPair:
         bursts: dict[int, Burst] = {}
         for side in (_CANDIDATE, _REFERENCE) if candidate_first else (_REFERENCE, _CANDIDATE):
             with self.costs("calls"):
-                bursts[side] = self._run_burst(side, seeds, timeouts[side], warm, first)
+                bursts[side] = self._run_burst(side, seeds, timeouts[side], warm, first, as_in_burst=as_in_burst)
             self.costs.add("outside_calls", max(0.0, bursts[side].judged - bursts[side].total))
             with self.costs("inputs_unchanged"):
                 if not torch.equal(
@@ -208,16 +210,18 @@ class RunnerPair:
             raise InfraError(f"task {self.task}: the reference changes its inputs in place")
         raise RunnerFailure(Outcome.WRONG, "the program changes its inputs in place")
 
-    def _run_burst(self, side: int, seeds: list[int], timeout: float, warm: int, first: int = 0) -> Burst:
+    def _run_burst(
+        self, side: int, seeds: list[int], timeout: float, warm: int, first: int = 0, *, as_in_burst: bool = False
+    ) -> Burst:
         runner = self.runners[side]
         self.last_was_candidate = side == _CANDIDATE
         if side == _REFERENCE:
             before = self.runners[_CANDIDATE].process.cpu_seconds()
             with reference_errors_as_infra(self.task):
-                seconds, mismatch = runner.call(seeds, timeout, first)
+                seconds, mismatch = runner.call(seeds, timeout, first, as_in_burst=as_in_burst)
             self.unasked_seconds += max(0.0, self.runners[_CANDIDATE].process.cpu_seconds() - before)
         else:
-            seconds, mismatch = runner.call(seeds, timeout, first)
+            seconds, mismatch = runner.call(seeds, timeout, first, as_in_burst=as_in_burst)
         self._refuse_mismatch(side, mismatch)
         return Burst(runner.seconds, tuple(seconds), warm, runner.waited)
 

@@ -38,7 +38,7 @@ from evaluators.timing.supported import (
     supported_by_single_calls,
 )
 
-_CALLS_ALONE, _SINGLE_CALLS = 11, 16
+_CALLS_ALONE, _SINGLE_CALLS = 11, 10
 _MOST_GATED, _LEAST_GATED, _GATED_A_BLOCK = 8, 6, 2  # calls of each side
 _GATED_SECONDS = 0.1  # of all calls; long ones are fewer
 _EXCEEDS = 1.05  # times the speed-up of single calls: more of these are made
@@ -184,13 +184,15 @@ class TimedCalls:
             return random.sample([calls, 2 * calls], 2)
         return [calls, calls]
 
-    def _round(self, calls: int, warm: int = 0, *, candidate_first: bool = False) -> Round:
+    def _round(self, calls: int, warm: int = 0, *, candidate_first: bool = False, as_in_burst: bool = False) -> Round:
         """One burst of each side on fresh inputs, every output compared."""
         with self._pair.costs("draw_inputs"):
             values = [self._program.inputs(secrets.randbits(48)) for _ in range(calls)]
         seeds = [secrets.randbits(48) for _ in range(calls)]
         timeouts = self._trials.timeouts(calls)
-        done = self._pair.run_round(values, seeds, timeouts, candidate_first=candidate_first, warm=warm)
+        done = self._pair.run_round(
+            values, seeds, timeouts, candidate_first=candidate_first, warm=warm, as_in_burst=as_in_burst
+        )
         self._checks.check_round(done, self._errors)
         return done
 
@@ -225,7 +227,7 @@ class TimedCalls:
         missing = _SINGLE_CALLS - len(samples.single) if self._is_launch_bound else 0
         for _ in range(min(most, missing)):
             with self._pair.costs("alone"):
-                done = self._round(1, candidate_first=random.random() < 0.5)
+                done = self._round(1, candidate_first=random.random() < 0.5, as_in_burst=True)
             samples.single.append((done.reference, done.candidate))
 
     def _try_unusual(self, kind: Callable[[Calling], None]) -> None:

