@@ -13,6 +13,7 @@ from typing import Any
 
 from evaluators.failures import InfraError, RunnerFailure
 from evaluators.host.device import Device
+from evaluators.host.runner_handle import RunnerHandle
 from evaluators.judge.calibration import Calibration, calibrate
 from evaluators.judge.checks import Checks
 from evaluators.judge.expectation import Expectation
@@ -78,13 +79,16 @@ class Loading:
         """Loads both programs, the candidate last, and constructs both models. Raises RunnerFailure and InfraError."""
         reference, candidate = self._pair.runners
         self._memory.begin()
-        self._start_runners()
+        self._begin_start()
         seed = secrets.randbits(48)
         init_inputs = self._program.init_inputs(seed)
         with reference_errors_as_infra(self._program.task.id):  # no program of a candidate is there yet
-            self._bind(seed, init_inputs)
-        with self._pair.costs("load_reference"), reference_errors_as_infra(self._program.task.id):
-            reference.load(self._program.source, "Model", self._timeout)
+            example, spec = self._forms(seed, init_inputs)
+            self._end_start(reference)
+            with self._pair.costs("load_reference"):
+                reference.load(self._program.source, "Model", self._timeout)
+            self._end_start(candidate)
+            self._bind(example, spec)
         with self._pair.costs("calibrate"):
             self._device.warm_up()
             calibration = calibrate(self._pair, self._program, init_inputs, self._device, self._timeout)
@@ -95,24 +99,31 @@ class Loading:
         self._memory.check(self._pair.gate_bytes)
         return Loaded(init_inputs, calibration, findings)
 
-    def _start_runners(self) -> None:
-        """Starts both runners at the same time, unless they have been started: each needs some time to take hold of the
-        device."""
+    def _begin_start(self) -> None:
+        """Lets both runners take hold of the device at the same time, unless they have been started ahead. That takes
+        some tenths of a second on a GPU, in which the judge, and the one that is there first, do what they can."""
         with self._pair.costs("start"):
-            waiting = [runner for runner in self._pair.runners if not runner.has_started]
-            for runner in waiting:
-                runner.begin_start()
-            for runner in waiting:
+            for runner in self._pair.runners:
+                if not runner.has_started:
+                    runner.begin_start()
+
+    def _end_start(self, runner: RunnerHandle) -> None:
+        with self._pair.costs("start"):
+            if not runner.has_started:
                 runner.end_start(self._timeout)
 
-    def _bind(self, seed: int, init_inputs: list[Any]) -> None:
-        """Gives both runners the memory of their inputs and outputs."""
+    def _forms(self, seed: int, init_inputs: list[Any]) -> tuple[list[Any], nesting.Spec]:
+        """Inputs of one call, and the form of its output."""
         example = self._program.inputs(secrets.randbits(48))
         # The form of the output comes from a model of the judge's own. The reference runner's model may keep a state
         # (an RNN's hidden one), which must have seen exactly the calls that the candidate's has seen.
         spec = self._program.output_spec(seed, init_inputs, example)
         if not nesting.tensor_specs(spec):
             raise InfraError(f"task {self._program.task.id}: its output holds no tensor")
+        return example, spec
+
+    def _bind(self, example: list[Any], spec: nesting.Spec) -> None:
+        """Gives both runners the memory of their inputs and outputs."""
         with self._pair.costs("bind"):
             self._pair.bind(example, spec, self._timeout)
         with self._pair.costs("bind_gates"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from statistics import median
+from statistics import median, quantiles
 
 import pytest
 
@@ -90,7 +90,8 @@ def offsets(pair: RunnerPair, task: Task) -> list[float]:
 def test_the_reference_alone_shows_that_a_process_is_slower(pair) -> None:
     found = offsets(pair, TASK)
     assert len(found) >= 6
-    assert median(found) == pytest.approx(1e-3, rel=0.2)
+    assert quantiles(found, n=4)[0] == pytest.approx(1e-3, rel=0.2)  # other load only adds to calls
+    assert median(found) > 8e-4
 
 
 def test_a_long_reference_needs_no_calibration(pair, monkeypatch) -> None:

@@ -78,8 +78,8 @@ def told(monkeypatch) -> Callable[[float], str]:
         monkeypatch.setitem(by_name, "paper", _SHORT)
     seconds, run_burst, noise = [0.02, 0.02], RunnerPair._run_burst, random.Random(0)
 
-    def by_that_clock(self: RunnerPair, side: int, *arguments: Any) -> Burst:
-        done = run_burst(self, side, *arguments)
+    def by_that_clock(self: RunnerPair, side: int, *arguments: Any, **options: Any) -> Burst:
+        done = run_burst(self, side, *arguments, **options)
         own = tuple(seconds[side] * noise.uniform(0.999, 1.001) for _ in done.own)
         return Burst(sum(own) + 1e-5, own, done.warm)
 
