@@ -6,16 +6,15 @@ here may wait without a bound.
 
 from __future__ import annotations
 
-import itertools
 import time
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable
 from typing import Any
 
-import ray
 from ray.actor import ActorHandle
 from ray.exceptions import ActorUnavailableError, RayError
 
 from actors.calls import Call, Raised
+from actors.pool_answers import Answers, wait_for_answers
 from actors.pool_broadcasts import Broadcast, Broadcasts
 from actors.pool_load import Load
 from actors.pool_losses import Blame
@@ -28,6 +27,11 @@ from configs.waits import STARTS
 
 _POLL_SECONDS = 1.0
 _DESCRIBED = 8  # items
+AHEAD_BACKLOG = 4
+"""So many items must wait for each actor that is ready, for one to be given ahead: it cannot be taken back, and might
+wait for a slow one while other actors have nothing to do."""
+WITNESS_SECONDS = 0.05
+"""An actor that ended an item so recently is believed to live, and no ping goes before its next item."""
 
 
 class ActorPool:
@@ -36,6 +40,9 @@ class ActorPool:
     An item whose actor dies, is unavailable or takes longer than `timeout` seconds is given to another actor, up to
     `max_retries` times, or a few times more if its losses are not its fault (`actors.pool_losses`); if the method
     itself raises, the item is not retried. An actor is probed after a time-out, and while it has nothing to do.
+    `ahead`: items that an actor is given beyond the `max_in_flight` that it works on, so that it need not wait for the
+    driver, while many wait (`AHEAD_BACKLOG`). Only for actors that work on one item at a time, in order. Their time
+    begins when the actor is done with those before, and if it is lost before that they do not count it as a loss.
     `affinity(item)`: items with the same affinity prefer the same actor; None: no preference. `control_group`: the
     concurrency group of the actors that broadcasts run in, so that no item takes their places. `clock`: the monotonic
     one. For `start_timeout`, `probe_timeout`, `max_failed_starts` and `on_restart` see `Members`.
@@ -48,6 +55,7 @@ class ActorPool:
         size: int,
         *,
         max_in_flight: int = 1,
+        ahead: int = 0,
         timeout: float = 300.0,
         max_retries: int = 2,
         start_timeout: float = 600.0,
@@ -60,15 +68,19 @@ class ActorPool:
     ) -> None:
         self.name = name
         self._timeout, self._affinity, self._clock = timeout, affinity, clock
+        if ahead and max_in_flight != 1:
+            raise ValueError(f"pool {name}: ahead must be 0 if max_in_flight is not 1, got {ahead}")
         self._is_exclusive = max_in_flight == 1  # so an item that was under way is known
+        self._ahead = ahead
         self._start_limit = start_timeout * max_failed_starts
         self._paused = False
         self._queue = WorkQueue(name, max_retries)
         self._notices = WaitNotices(name)
         self._blame = Blame()
         self._witnesses: dict[int, Any] = {}  # by ticket: a ping just before the item's call
-        self.load = Load(max_in_flight)
-        self._manager = Manager(max_remote_requests_in_flight_per_actor=1)  # a tag is one call
+        self._heard: dict[int, float] = {}  # when each actor last ended an item
+        self.load = Load(max_in_flight, ahead)
+        self._manager = Manager()
         self.members = Members(
             name,
             self._manager,
@@ -79,6 +91,7 @@ class ActorPool:
             max_failed_starts=max_failed_starts,
             on_restart=on_restart,
             on_loss=self._on_loss,
+            on_ready=self._on_ready,
             is_idle=self._is_idle,
             clock=clock,
         )
@@ -109,19 +122,19 @@ class ActorPool:
         deadline = time.monotonic() + limit
         while not self.members.is_complete:
             if time.monotonic() > deadline:
-                ready = f"{len(self.members.healthy())} of {len(self.members)} actors are ready"
+                ready = f"{self.members.ready} of {len(self.members)} actors are ready"
                 raise TimeoutError(f"pool {self.name}: {ready} after {limit:.0f} s; {self.members.describe()}")
             wait_any([self], min(_POLL_SECONDS, max(deadline - time.monotonic(), 0.0)))
             self._check()
         if not len(self.members):
             raise PoolExhausted(self.members.exhaustion)
 
-    def submit(self, item: Any, method: str, *, priority: int = 0) -> None:
+    def submit(self, item: Any, method: str, *, priority: int = 0, key: Hashable = None) -> None:
         """Queues `actor.method(item)`: lower priorities first, and in the order of submission among equals.
 
-        An ObjectRef as item is resolved on its way to the actor.
+        An ObjectRef as item is resolved on its way to the actor. `key`: what `withdraw_keys` finds it by.
         """
-        self._queue.submit(item, method, priority, self._affinity(item))
+        self._queue.submit(item, method, priority, self._affinity(item), key)
         self._dispatch()
 
     def poll(self, timeout: float = _POLL_SECONDS) -> list[tuple[Any, Any]]:
@@ -139,11 +152,12 @@ class ActorPool:
         """Who waits for whom, and for how long, in words. It may be called from another thread."""
         now, running = self._clock(), self._queue.running()
         places = {actor: member.index for actor, member in list(self.members.items())}
-        oldest = sorted(running, key=lambda work: work.given)[:_DESCRIBED]
+        begun = [(work.given, work.deadline, work) for work in running if work.deadline is not None]
+        oldest = sorted(begun, key=lambda each: each[0])[:_DESCRIBED]
         with_actors = [
-            f"{work.method} is with actor {places.get(work.actor or 0, '?')} for {now - work.given:.0f} s and has "
-            f"{max(work.deadline - now, 0.0):.0f} s left"
-            for work in oldest
+            f"{work.method} is with actor {places.get(work.actor or 0, '?')} for {now - given:.0f} s and has "
+            f"{max(deadline - now, 0.0):.0f} s left"
+            for given, deadline, work in oldest
         ]
         more = f"{len(running) - len(oldest)} others are with actors" if len(running) > len(oldest) else ""
         paused = "it is not its turn" if self._paused else ""
@@ -155,16 +169,11 @@ class ActorPool:
 
         Items that run are taken back, too (an asynchronous method is cancelled), unless `queued_only`.
         """
-        taken = []
-        for work in self._queue.work():
-            if not unwanted(work.item) or (queued_only and work.actor is not None):
-                continue
-            if work.actor is not None:
-                self._manager.forget(str(work.ticket))
-                self._release(work, work.actor)
-            taken.append(work.item)
-            self._queue.remove(work)
-        return taken
+        return self._take_back((work for work in self._queue.work() if unwanted(work.item)), queued_only)
+
+    def withdraw_keys(self, keys: Collection[Hashable], *, queued_only: bool = False) -> list[Any]:
+        """Likewise, the items with these keys. Other items cost no time."""
+        return self._take_back(self._queue.with_keys(keys), queued_only)
 
     def begin_broadcast(self, method: str, *arguments: Any, timeout: float) -> Broadcast:
         """Calls `method` on all ready actors; `poll` receives the answers.
@@ -184,9 +193,9 @@ class ActorPool:
             self._check()
         return broadcast.results
 
-    def calls(self) -> list[ray.ObjectRef[Any]]:
-        """The calls that the pool waits for."""
-        return [*self._manager.calls(), *self.members.pings()]
+    def answers(self) -> tuple[Answers[Any], ...]:
+        """Where answers that the pool waits for arrive."""
+        return (self._manager.answers, self.members.answers)
 
     def pause(self) -> None:
         """Gives the actors no further work until `resume`: running items go on, submitted ones wait."""
@@ -199,19 +208,18 @@ class ActorPool:
     def stop(self) -> None:
         """Kills all actors and forgets all work."""
         self._manager.clear()
-        for part in (self.members, self.load, self._queue, self._broadcasts, self._witnesses):
+        for part in (self.members, self.load, self._queue, self._broadcasts, self._witnesses, self._heard):
             part.clear()
 
     def _check(self) -> None:
         """Looks after actors, work and broadcasts whose time is over."""
         now = self._clock()
         self.members.check(now)
-        for work in self._queue.running():
-            if now > work.deadline:
-                self._time_out(work)
+        for work in self._queue.overdue(now):
+            self._time_out(work)
         self._broadcasts.check(now)
         self._queue.decide(now, lambda losses: self._blame.in_the_end(losses, self.members.places()))
-        can_work = self._paused or any(member.is_ready for member in self.members)
+        can_work = self._paused or self.members.ready > 0
         self._notices.check(now, 0 if can_work else self._queue.waiting, self.members.describe)
         if self.members.is_exhausted:
             for work in self._queue.work():
@@ -220,7 +228,7 @@ class ActorPool:
     def _time_out(self, work: Work) -> None:
         actor = work.actor
         assert actor is not None
-        self._manager.forget(str(work.ticket))
+        self._manager.forget(work.ticket)
         self._lose(work, actor, f"{work.method} took longer than {self._timeout:.0f} s")
         if self.members[actor].is_ready:
             self.members.probe(actor)
@@ -228,23 +236,25 @@ class ActorPool:
     def _dispatch(self) -> None:
         """Gives queued work to the least loaded actors that have room, preferring those with the same affinity."""
         while self._queue.waiting and not self._paused:
-            ready = ((member.index, actor) for actor, member in self.members.items() if member.is_ready)
             first = self._queue.first()
-            actor = self.load.least_loaded(ready, first.affinity, {loss.place for loss in first.losses})
+            has_ahead = self._ahead > 0 and self._queue.waiting >= AHEAD_BACKLOG * self.members.ready
+            avoided = {loss.place for loss in first.losses}
+            actor = self.load.least_loaded(first.affinity, avoided, has_ahead=has_ahead)
             if actor is None:
                 return
             now = self._clock()
-            work = self._queue.start_first(actor, now, now + self._timeout)
+            waits = self._is_exclusive and self.load.first(actor) is not None
+            work = self._queue.start_first(actor, now, None if waits else now + self._timeout)
             self.load.assign(actor, work)
-            if self._is_exclusive:
+            if self._is_exclusive and not waits and now - self._heard.get(actor, -WITNESS_SECONDS) >= WITNESS_SECONDS:
                 self._witnesses[work.ticket] = self._manager.actor(actor).ping.remote()
-            self._manager.call(actor, str(work.ticket), Call(work.method), work.item)
+            self._manager.call(actor, work.ticket, Call(work.method), work.item)
 
     def _collect(self) -> None:
         """Receives the results that have arrived, and notices actors that became unavailable."""
         for actor, tag, reply in self._manager.ready():
-            if tag.isdecimal():
-                self._receive(int(tag), actor, reply)
+            if isinstance(tag, int):
+                self._receive(tag, actor, reply)
             else:
                 self._broadcasts.receive(tag, actor, reply)
         for actor in self._manager.unhealthy():
@@ -263,6 +273,7 @@ class ActorPool:
         if isinstance(reply, RayError):
             self._lose(work, actor, one_line(reply), reply)
         else:
+            self._heard[actor] = self._clock()
             self._release(work, actor)
             self._queue.finish(work, PoolFailure(reply.error) if isinstance(reply, Raised) else reply)
 
@@ -271,7 +282,14 @@ class ActorPool:
             self._blame.died(self.members[actor].index, actor, self._clock())
         self._lose_all(actor, reason)
         self.load.drop(actor)
+        self._heard.pop(actor, None)
         self._broadcasts.drop(actor)
+
+    def _on_ready(self, actor: int, *, is_ready: bool) -> None:
+        if is_ready:
+            self.load.open(actor, self.members[actor].index)
+        else:
+            self.load.close(actor)
 
     def _lose_all(self, actor: int, reason: str) -> None:
         for ticket in self.load.tickets(actor):
@@ -280,35 +298,60 @@ class ActorPool:
             self._lose(work, actor, reason)
 
     def _lose(self, work: Work, actor: int, reason: str, error: RayError | None = None) -> None:
-        """Takes work from an actor that is lost, whatever it had to do with that."""
+        """Takes work from an actor that is lost, whatever it had to do with that, and what was given ahead, which had
+        nothing to do with it."""
+        for ticket in self.load.tickets(actor) if self._ahead else ():
+            other = self._queue.find(ticket)
+            if other is not None and other.deadline is None:
+                self._manager.forget(ticket)
+                self.load.release(actor, other)
+                self._queue.put_back(other)
+        if work.actor is None:
+            return  # it was given ahead itself
         now, (node, process) = self._clock(), self.members.whereabouts(actor)
         excuse = self._blame.at_first(error, self._witnesses.get(work.ticket), work.losses)
         place, seconds = self.members[actor].index, now - work.given
         self._release(work, actor)
         loss = Loss(reason, place, actor, node, process, seconds, now, time.time(), excuse)
         if not self._queue.lose(work, loss, is_absent=isinstance(error, ActorUnavailableError)):
-            for other, member in list(self.members.items()):  # those that died with it, and had nothing to do
-                if member.is_ready and other != actor and self._is_idle(other):
-                    self.members.probe(other)
+            for idle, member in list(self.members.items()):  # those that died with it, and had nothing to do
+                if member.is_ready and idle != actor and self._is_idle(idle):
+                    self.members.probe(idle)
 
     def _release(self, work: Work, actor: int) -> None:
+        """Counts work as no longer with an actor, which begins with what it was given ahead."""
         self.load.release(actor, work)
         self._witnesses.pop(work.ticket, None)
+        if self._ahead and (ticket := self.load.first(actor)) is not None:
+            following = self._queue.find(ticket)
+            assert following is not None, "an actor has only work that is under way"
+            if following.deadline is None:
+                now = self._clock()
+                self._queue.begin(following, now, now + self._timeout)
+
+    def _take_back(self, unwanted: Iterable[Work], queued_only: bool) -> list[Any]:
+        taken = []
+        for work in unwanted:
+            if work.actor is not None:
+                if queued_only:
+                    continue
+                self._manager.forget(work.ticket)
+                self._release(work, work.actor)
+            taken.append(work.item)
+            self._queue.remove(work)
+        return taken
 
     def _is_idle(self, actor: int) -> bool:
         return not self.load.tickets(actor) and not self._broadcasts.awaits(actor)
 
     def _until_next_deadline(self) -> float:
         """Seconds until the time of the first item, ping or broadcast is over; one second if there are none."""
-        deadlines = [work.deadline for work in self._queue.running()]
-        deadlines += self.members.deadlines() + self._queue.decisions() + self._broadcasts.deadlines()
+        deadlines = self._queue.deadlines() + self.members.deadlines() + self._broadcasts.deadlines()
         return max(min(deadlines, default=self._clock() + _POLL_SECONDS) - self._clock(), 0.0) + 0.01
 
 
 def wait_any(pools: Iterable[ActorPool], timeout: float) -> None:
     """Returns as soon as a call of one of the pools is answered, or after `timeout` seconds."""
-    calls = list(itertools.chain.from_iterable(pool.calls() for pool in pools))
-    if calls:
-        ray.wait(calls, num_returns=1, timeout=timeout, fetch_local=False)
-    else:
-        time.sleep(timeout)
+    pools = list(pools)
+    if not any(pool.members.has_news for pool in pools):
+        wait_for_answers([place for pool in pools for place in pool.answers()], timeout)

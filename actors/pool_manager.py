@@ -1,11 +1,14 @@
-"""RLlib's actor manager as the pools use it: each call has a tag, and a pool waits for the first answer of many.
+"""RLlib's actor manager as the pools use it: each call has a tag, and its answer comes to the pool by itself.
 
 Calls return the exceptions of methods as values (see `calls`); only Ray's own errors count against an actor here.
+RLlib waits for calls by looking at all of them, which takes longer the more there are, so the calls are kept here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import itertools
+from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any
 
 import ray
@@ -14,10 +17,23 @@ from ray.exceptions import RayError
 from ray.rllib.utils.actor_manager import FaultTolerantActorManager
 
 from actors.calls import Call
+from actors.pool_answers import Answers
+
+Tag = int | str
+"""The ticket of an item, or the name of another call."""
 
 
 class Manager(FaultTolerantActorManager):
     """RLlib's manager with calls whose answers are fetched one by one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers: Answers[int] = Answers()
+        self._numbers = itertools.count()
+        self._calls: dict[int, tuple[Tag, int, ray.ObjectRef[Any]]] = {}  # (tag, actor, call) by the call's number
+        self._by_tag: dict[Tag, int] = {}
+        self._by_actor: defaultdict[int, set[int]] = defaultdict(set)
+        self._unhealthy: set[int] = set()
 
     def add(self, actor: ActorHandle[Any]) -> int:
         """Takes an actor into service; returns its number."""
@@ -30,40 +46,72 @@ class Manager(FaultTolerantActorManager):
 
     def unhealthy(self) -> list[int]:
         """The actors that a Ray error has taken out of service."""
-        return [actor for actor in self.actor_ids() if not self.is_actor_healthy(actor)]
+        return list(self._unhealthy)
 
-    def call(self, actor_id: int, tag: str, call: Call, *arguments: Any, group: str = "") -> None:
+    def set_actor_state(self, actor_id: int, healthy: bool) -> None:
+        """Takes an actor into service, or out of it: its calls are forgotten then."""
+        super().set_actor_state(actor_id, healthy)
+        (self._unhealthy.discard if healthy else self._unhealthy.add)(actor_id)
+
+    def remove_actor(self, actor_id: int) -> ActorHandle[Any]:
+        """Forgets an actor and its calls; returns its handle."""
+        self._unhealthy.discard(actor_id)
+        return super().remove_actor(actor_id)
+
+    def call(self, actor_id: int, tag: Tag, call: Call, *arguments: Any, group: str = "") -> None:
         """Starts a call, whose answer `ready` gives under this tag. Raises RuntimeError if the tag is in use.
 
         `group`: the concurrency group of the actor that it runs in, empty for the default one.
         """
-        state = self._remote_actor_states[actor_id]
-        if state.get_num_in_flight_requests(tag):
-            raise RuntimeError(f"actor {actor_id} has a call for tag {tag} already; tags must be unique")
+        if tag in self._by_tag:
+            raise RuntimeError(f"there is a call for tag {tag} already; tags must be unique")
         method: Any = self._actors[actor_id].apply
         if group:
             method = method.options(concurrency_group=group)
-        in_flight: dict[Any, Any] = self._in_flight_req_to_actor_id  # RLlib's own calls name no group
-        in_flight[method.remote(func=call, **_named(arguments))] = (tag, actor_id)
-        state.increment_requests(tag)
+        under_way, number = method.remote(func=call, **_named(arguments)), next(self._numbers)
+        self._calls[number] = (tag, actor_id, under_way)
+        self._by_tag[tag] = number
+        self._by_actor[actor_id].add(number)
+        self.answers.expect(under_way, number)
 
-    def ready(self) -> list[tuple[int, str, Any]]:
-        """(actor, tag, result or RayError) of every call that was answered since the last time."""
-        answers: Iterable[Any] = self.fetch_ready_async_reqs(timeout_seconds=0.0)
-        return [(answer.actor_id, answer.tag, answer.get()) for answer in answers]
+    def ready(self) -> list[tuple[int, Tag, Any]]:
+        """(actor, tag, result or RayError) of every call that was answered since the last time.
 
-    def forget(self, tag: str) -> None:
+        A RayError takes its actor out of service.
+        """
+        ready = []
+        for number, answer in self.answers.take():
+            if number not in self._calls:
+                continue  # forgotten, or its actor is out of service
+            tag, actor, _ = self._drop(number)
+            ready.append((actor, tag, answer))
+            if isinstance(answer, RayError):
+                self.set_actor_state(actor, healthy=False)
+        return ready
+
+    def forget(self, tag: Tag) -> None:
         """Cancels a call, and drops its answer if one comes."""
-        in_flight: dict[Any, Any] = self._in_flight_req_to_actor_id  # (tag, actor) by call; RLlib declares it otherwise
-        for call, (tag_of_call, actor) in list(in_flight.items()):
-            if tag_of_call == tag:
-                del in_flight[call]
-                self._remote_actor_states[actor].decrement_requests(tag)
-                ray.cancel(call)
+        number = self._by_tag.get(tag)
+        if number is not None:
+            ray.cancel(self._drop(number)[2])
 
-    def calls(self) -> list[ray.ObjectRef[Any]]:
-        """All calls without an answer."""
-        return list(self._in_flight_req_to_actor_id)
+    def clear(self) -> None:
+        """Kills all actors, and forgets them and their calls."""
+        super().clear()
+        for part in (self._calls, self._by_tag, self._by_actor, self._unhealthy, self.answers):
+            part.clear()
+
+    def _drop(self, number: int) -> tuple[Tag, int, ray.ObjectRef[Any]]:
+        tag, actor, call = self._calls.pop(number)
+        del self._by_tag[tag]
+        self._by_actor[actor].discard(number)
+        return tag, actor, call
+
+    def _remove_async_state(self, actor_id: int) -> None:
+        """Called by RLlib when an actor is taken out of service, or removed."""
+        for number in list(self._by_actor.pop(actor_id, ())):
+            tag, _, _ = self._calls.pop(number)
+            del self._by_tag[tag]
 
 
 def _named(arguments: Sequence[Any]) -> dict[str, Any]:

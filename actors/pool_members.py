@@ -1,10 +1,13 @@
 """The actors of a pool and their health: starts, probes, restarts.
 
-No restarted actor may work before the `on_restart` hook has run, and no wait here is without a bound.
+No restarted actor may work before the `on_restart` hook has run, and no wait here is without a bound. `check` looks at
+the actors that answered, or whose time has come, and at no other.
 """
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import logging
 import time
 from collections.abc import Callable, ItemsView, Iterator
@@ -16,6 +19,7 @@ from ray.actor import ActorHandle
 from ray.exceptions import GetTimeoutError, RayError
 
 from actors.calls import whereabouts
+from actors.pool_answers import Answers
 from actors.pool_manager import Manager, one_line
 from actors.pool_restarts import STEADY_SECONDS, pause_before_start
 
@@ -42,13 +46,19 @@ class Member:
     starts_at: float = 0.0  # while no actor is in the place
     ready_since: float | None = None
     where: Any = None  # the call that tells node and process
-    heartbeat: Any = None
-    heartbeat_at: float = 0.0  # of the next one, or when the one under way must be answered
+    heartbeat: Any = None  # a later ping, while there is nothing to do
+    heartbeat_note: int = -1  # the note of the next one
 
     @property
     def is_ready(self) -> bool:
         """Whether the actor may be given work."""
         return self.ping is None
+
+
+class ReadyHook(Protocol):
+    """Hears whenever an actor may be given work from now on, or may not any more."""
+
+    def __call__(self, actor: int, *, is_ready: bool) -> None: ...
 
 
 class LossHook(Protocol):
@@ -80,6 +90,7 @@ class Members:
         max_failed_starts: int,
         on_restart: Callable[[ActorHandle[Any]], Any] | None,
         on_loss: LossHook,
+        on_ready: ReadyHook,
         is_idle: Callable[[int], bool],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -87,8 +98,14 @@ class Members:
         self._start_timeout, self._probe_timeout = start_timeout, probe_timeout
         self._max_failed_starts = max_failed_starts
         self._on_restart, self._on_loss, self._is_idle, self._clock = on_restart, on_loss, is_idle, clock
+        self._on_ready = on_ready
+        self.answers: Answers[tuple[int, Any]] = Answers()  # to pings, by actor and call
+        self._answered: dict[int, Any] = {}  # the answers of actors that are not welcomed yet
+        self._agenda: list[tuple[float, int, int, Any]] = []  # a heap of notes: when to look after an actor, and why
+        self._numbers = itertools.count()
+        self._ready: set[int] = set()
         self._members: dict[int, Member] = {}
-        self._vacant: list[Member] = []  # places whose next actor is to start later
+        self._vacant: list[tuple[float, int, Member]] = []  # a heap: when to start the next actor of a place
         self._postpones_starts = False
         self._held = ""  # why `on_restart` is not called now
         self._last_loss = ""
@@ -112,7 +129,7 @@ class Members:
 
     def places(self) -> set[int]:
         """The places that are not given up."""
-        return {member.index for member in (*self._members.values(), *self._vacant)}
+        return {member.index for member in (*self._members.values(), *(vacant[-1] for vacant in self._vacant))}
 
     def healthy(self) -> list[ActorHandle[Any]]:
         """The actors that are ready for work."""
@@ -129,10 +146,15 @@ class Members:
             return "", 0
         return node, process
 
-    def pings(self) -> list[Any]:
-        """The pings whose answers change anything."""
-        waiting = [member for member in self._members.values() if not (member.needs_hook and self._held)]
-        return [member.ping for member in waiting if member.ping is not None]
+    @property
+    def ready(self) -> int:
+        """How many actors are ready for work."""
+        return len(self._ready)
+
+    @property
+    def has_news(self) -> bool:
+        """Whether `check` has something to do at once."""
+        return bool(self.answers) or (bool(self._answered) and not self._held)
 
     @property
     def is_exhausted(self) -> bool:
@@ -147,12 +169,12 @@ class Members:
     @property
     def is_complete(self) -> bool:
         """Whether every actor is ready, but for places that are given up or wait for their GPU."""
-        return all(member.is_ready for member in self) and (not self._vacant or self._postpones_starts)
+        return len(self._ready) == len(self._members) and (not self._vacant or self._postpones_starts)
 
     def deadlines(self) -> list[float]:
         """When something is to be done about an actor, in seconds of the monotonic clock."""
-        starts = [] if self._postpones_starts else [member.starts_at for member in self._vacant]
-        return starts + [member.deadline for member in self if not member.is_ready]
+        starts = [] if self._postpones_starts else [vacant[0] for vacant in self._vacant[:1]]
+        return starts + [entry[0] for entry in self._agenda[:1]]
 
     def hold_restarts(self, reason: str) -> None:
         """As long as there is a reason, `on_restart` is not called: a restarted actor waits for it. Empty: go on.
@@ -165,15 +187,15 @@ class Members:
         """What each actor that is not ready waits for, in words."""
         now = self._clock()
         waits = []
-        for member in list(self._members.values()):
-            if (ping := member.ping) is None:
+        for actor, member in list(self._members.items()):
+            if member.is_ready:
                 continue
-            if member.needs_hook and self._held and ray.wait([ping], timeout=0)[0]:
+            if member.needs_hook and self._held and actor in self._answered:
                 waits.append(f"actor {member.index} waits because {self._held}")
             else:
                 state = "starts" if member.is_new else "is asked whether it lives"
                 waits.append(f"actor {member.index} {state} and has {max(member.deadline - now, 0.0):.0f} s left")
-        for member in list(self._vacant):
+        for _, _, member in sorted(self._vacant):
             lost = f"in {max(member.starts_at - now, 0.0):.0f} s, after {member.early_losses} early losses"
             waits.append(f"actor {member.index} starts {'when its GPU is free' if self._postpones_starts else lost}")
         return "; ".join(waits) or "all actors are ready"
@@ -190,13 +212,17 @@ class Members:
     def check(self, now: float) -> None:
         """Takes actors that answer into service, and replaces those that do not. Raises what `on_restart` raises."""
         self._start_due(now)
-        for actor, member in list(self._members.items()):
-            if member.ping is None:
-                self._listen(actor, member, now)
-            elif ray.wait([member.ping], timeout=0)[0]:
-                self._welcome(actor, member)
-            elif now > member.deadline:
-                self.replace(actor, "silent", start_failed=member.is_new)
+        for (actor, call), answer in self.answers.take():
+            self._hear(actor, call, answer, now)
+        for actor, answer in list(self._answered.items()):
+            self._welcome(actor, answer)
+        while self._agenda and self._agenda[0][0] <= now:
+            _, number, actor, call = heapq.heappop(self._agenda)
+            member = self._members.get(actor)
+            if member is not None and call is None and number == member.heartbeat_note:
+                self._send_heartbeat(actor, member, now)
+            elif member is not None and call is not None:
+                self._miss(actor, member, call, now)
 
     def replace(self, actor: int, reason: str, *, start_failed: bool = False, died: bool = False) -> None:
         """Kills an actor and starts another in its place, or gives the place up."""
@@ -210,32 +236,32 @@ class Members:
         _log.warning("pool %s: actor %d is lost (%s); %s", self._name, member.index, reason, then)
         self._on_loss(actor, reason, died=died)
         del self._members[actor]
+        self._answered.pop(actor, None)
+        self._ready.discard(actor)
         self._last_loss = reason
         ray.kill(self._manager.remove_actor(actor))
         if given_up:
             return
         self.restarts += 1
-        self._vacant.append(
-            Member(
-                member.index,
-                needs_hook=True,
-                failed_starts=failed_starts,
-                early_losses=early_losses,
-                starts_at=now + pause,
-            )
+        successor = Member(
+            member.index,
+            needs_hook=True,
+            failed_starts=failed_starts,
+            early_losses=early_losses,
+            starts_at=now + pause,
         )
+        heapq.heappush(self._vacant, (successor.starts_at, next(self._numbers), successor))
         self._start_due(now)
 
     def clear(self) -> None:
         """Forgets all actors."""
-        self._members.clear()
-        self._vacant.clear()
+        for part in (self._members, self._vacant, self._ready, self._answered, self._agenda, self.answers):
+            part.clear()
 
     def _start_due(self, now: float) -> None:
         """Starts the actors whose time has come."""
-        for member in [] if self._postpones_starts else [each for each in self._vacant if each.starts_at <= now]:
-            self._vacant.remove(member)
-            self._start(member)
+        while self._vacant and self._vacant[0][0] <= now and not self._postpones_starts:
+            self._start(heapq.heappop(self._vacant)[-1])
 
     def _start(self, member: Member) -> None:
         """Starts an actor in a place of the pool."""
@@ -247,29 +273,68 @@ class Members:
 
     def _ping(self, actor: int, timeout: float, *, is_new: bool) -> None:
         member = self._members[actor]
-        member.ping = self._manager.actor(actor).ping.remote()
+        self._ready.discard(actor)
+        self._answered.pop(actor, None)
+        self._on_ready(actor, is_ready=False)
+        member.ping = self._ask(actor)
         member.deadline = self._clock() + timeout
         member.is_new = is_new
+        self._note(member.deadline, actor, member.ping)
 
-    def _listen(self, actor: int, member: Member, now: float) -> None:
-        """Asks an actor from time to time whether it lives, while it has nothing to do, and replaces a dead one."""
-        if member.heartbeat is None:
-            if now >= member.heartbeat_at and self._is_idle(actor):
-                member.heartbeat = self._manager.actor(actor).ping.remote()
-                member.heartbeat_at = now + HEARTBEAT_TIMEOUT
-        elif ray.wait([member.heartbeat], timeout=0)[0]:
-            try:
-                ray.get(member.heartbeat, timeout=self._probe_timeout)
-                member.heartbeat, member.heartbeat_at = None, now + HEARTBEAT_SECONDS
-            except RayError as error:
-                self.replace(actor, one_line(error), died=True)
-        elif now > member.heartbeat_at and self._is_idle(actor):
-            self.replace(actor, "silent")
+    def _ask(self, actor: int) -> Any:
+        """A ping to an actor, whose answer `check` receives."""
+        ping = self._manager.actor(actor).ping.remote()
+        self.answers.expect(ping, (actor, ping))
+        return ping
 
-    def _welcome(self, actor: int, member: Member) -> None:
+    def _note(self, when: float, actor: int, call: Any) -> int:
+        """Has `check` look then whether a call was answered, or send a heartbeat if it is None; returns the number."""
+        number = next(self._numbers)
+        heapq.heappush(self._agenda, (when, number, actor, call))
+        return number
+
+    def _rest(self, actor: int, member: Member, now: float) -> None:
+        """Leaves an actor alone until its next heartbeat."""
+        member.heartbeat = None
+        member.heartbeat_note = self._note(now + HEARTBEAT_SECONDS, actor, None)
+
+    def _hear(self, actor: int, call: Any, answer: Any, now: float) -> None:
+        """Takes the answer to a ping or a heartbeat, unless it is of no interest any more."""
+        member = self._members.get(actor)
+        if member is None:
+            return
+        if call is member.ping:
+            self._answered[actor] = answer
+        elif call is member.heartbeat and isinstance(answer, RayError):
+            if member.is_ready:  # else a ping is under way, which tells the same
+                self.replace(actor, one_line(answer), died=True)
+        elif call is member.heartbeat:
+            self._rest(actor, member, now)
+
+    def _send_heartbeat(self, actor: int, member: Member, now: float) -> None:
+        """Asks an actor whether it lives, if it has nothing to do. If it works, its item has a time-out."""
+        if member.is_ready and self._is_idle(actor):
+            member.heartbeat = self._ask(actor)
+            self._note(now + HEARTBEAT_TIMEOUT, actor, member.heartbeat)
+        elif member.is_ready:
+            self._rest(actor, member, now)
+
+    def _miss(self, actor: int, member: Member, call: Any, now: float) -> None:
+        """Replaces an actor whose time for an answer is over, if it still has not come."""
+        if call is member.ping and actor not in self._answered:
+            self.replace(actor, "silent", start_failed=member.is_new)
+        elif call is member.heartbeat and member.is_ready:
+            if self._is_idle(actor):
+                self.replace(actor, "silent")
+            else:
+                self._note(now + HEARTBEAT_SECONDS, actor, call)
+
+    def _welcome(self, actor: int, answer: Any) -> None:
         """Takes an actor into service whose ping has ended, or replaces it."""
+        member = self._members[actor]
         try:
-            ray.get(member.ping, timeout=self._probe_timeout)
+            if isinstance(answer, RayError):
+                raise answer
             if member.needs_hook and self._held:
                 return
             if member.needs_hook and self._on_restart is not None:
@@ -279,6 +344,9 @@ class Members:
             self.replace(actor, one_line(error), start_failed=member.is_new, died=died)
         else:
             self._manager.set_actor_state(actor, healthy=True)
+            del self._answered[actor]
             member.ping, member.needs_hook, member.failed_starts = None, False, 0
             member.ready_since = member.ready_since or self._clock()
-            member.heartbeat_at = self._clock() + HEARTBEAT_SECONDS
+            self._rest(actor, member, self._clock())
+            self._ready.add(actor)
+            self._on_ready(actor, is_ready=True)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import heapq
 import itertools
 import logging
-from collections.abc import Callable, Hashable, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,13 +24,16 @@ ABSENT_SECONDS = 30.0
 """The same if the worker is out of reach rather than dead: its node may have left, which Ray finds out in 15 s."""
 LOSSES_TO_ONE = 3
 """All losses that an item may have, for each that may be its fault."""
+_SPARE = 64  # removed items that the heap may have in any case
 
 
 @dataclass
 class Work:
     """An item on its way. `actor` works on it until `deadline` (seconds of the monotonic clock); None: it waits.
 
+    With `actor` but without a `deadline` it was given ahead, and waits there until the actor has ended what it had.
     `losses`: the workers that it lost. `decided_at`: when it is decided whether they are its fault; None: it may go on.
+    `key`: what it is withdrawn by, None if by its content alone. `is_waiting`: whether the next actor may have it.
     """
 
     ticket: int
@@ -39,9 +43,11 @@ class Work:
     affinity: Hashable
     actor: int | None = None
     given: float = 0.0
-    deadline: float = 0.0
+    deadline: float | None = None
     losses: list[Loss] = field(default_factory=list)
     decided_at: float | None = None
+    key: Hashable = None
+    is_waiting: bool = False
 
     @property
     def counted(self) -> int:
@@ -53,7 +59,8 @@ class WorkQueue:
     """Hands out work by priority, lower first, and among equals in the order of submission.
 
     Work that lost its worker returns to its place in the queue, up to `max_retries` times if that may be its fault, and
-    never more than `LOSSES_TO_ONE` times as often.
+    never more than `LOSSES_TO_ONE` times as often. What is done with an item takes a time that does not depend on how
+    many there are, but for the logarithm of a heap.
     """
 
     def __init__(self, name: str, max_retries: int) -> None:
@@ -62,7 +69,11 @@ class WorkQueue:
         self._most_losses = LOSSES_TO_ONE * (max_retries + 1)
         self._tickets = itertools.count()
         self._work: dict[int, Work] = {}
-        self._waiting: list[tuple[int, int]] = []  # a heap of (priority, ticket)
+        self._heap: list[tuple[int, int]] = []  # (priority, ticket) of what waits, and of what was removed meanwhile
+        self._waiting = 0
+        self._deadlines: OrderedDict[int, float] = OrderedDict()  # by ticket; all have the same time, so in order
+        self._undecided: dict[int, Work] = {}
+        self._by_key: dict[Hashable, set[int]] = {}
         self._results: list[tuple[Any, Any]] = []
         self.moves = 0
         """Items that ended, or lost their workers, so far."""
@@ -75,7 +86,7 @@ class WorkQueue:
     @property
     def waiting(self) -> int:
         """Items that no actor works on, and that the next one may have."""
-        return len(self._waiting)
+        return self._waiting
 
     @property
     def has_news(self) -> bool:
@@ -94,30 +105,61 @@ class WorkQueue:
         """The work with this number, None if it is finished or withdrawn."""
         return self._work.get(ticket)
 
-    def submit(self, item: Any, method: str, priority: int, affinity: Hashable) -> None:
+    def with_keys(self, keys: Collection[Hashable]) -> list[Work]:
+        """The work that was submitted with one of these keys, in the order of submission."""
+        tickets = sorted(ticket for key in keys for ticket in self._by_key.get(key, ()))
+        return [self._work[ticket] for ticket in tickets]
+
+    def submit(self, item: Any, method: str, priority: int, affinity: Hashable, key: Hashable = None) -> None:
         """Queues an item."""
         ticket = next(self._tickets)
-        self._work[ticket] = Work(ticket, item, method, priority, affinity)
-        heapq.heappush(self._waiting, (priority, ticket))
+        work = self._work[ticket] = Work(ticket, item, method, priority, affinity, key=key)
+        if key is not None:
+            self._by_key.setdefault(key, set()).add(ticket)
+        self._push(work)
 
     def first(self) -> Work:
         """The work that is to run next. There must be some that waits."""
-        return self._work[self._waiting[0][1]]
-
-    def start_first(self, actor: int, now: float, deadline: float) -> Work:
-        """Gives the first work to an actor."""
-        work = self._work[heapq.heappop(self._waiting)[1]]
-        work.actor, work.given, work.deadline = actor, now, deadline
+        while (work := self._work.get(self._heap[0][1])) is None or not work.is_waiting:
+            heapq.heappop(self._heap)  # it was removed
         return work
+
+    def start_first(self, actor: int, now: float, deadline: float | None) -> Work:
+        """Gives the first work to an actor. Without a deadline it is given ahead: `begin` sets one later."""
+        work = self.first()
+        heapq.heappop(self._heap)
+        work.is_waiting = False
+        self._waiting -= 1
+        work.actor = actor
+        if deadline is not None:
+            self.begin(work, now, deadline)
+        return work
+
+    def begin(self, work: Work, now: float, deadline: float) -> None:
+        """An actor begins with work that it has, and has until `deadline`, which must not be before any other's."""
+        work.given = now
+        work.deadline = self._deadlines[work.ticket] = deadline
+
+    def put_back(self, work: Work) -> None:
+        """Puts work back in its place that an actor was given ahead, and did not begin."""
+        work.actor = None
+        self._push(work)
+
+    def overdue(self, now: float) -> list[Work]:
+        """The work whose time is over."""
+        late = list(itertools.takewhile(lambda ticket: now > self._deadlines[ticket], self._deadlines))
+        return [self._work[ticket] for ticket in late]
 
     def lose(self, work: Work, loss: Loss, *, is_absent: bool = False) -> bool:
         """Puts work that lost its worker back in its place; False if it has to be decided first whether it goes on.
         `is_absent`: the worker is out of reach rather than dead."""
         work.losses.append(loss)
-        work.actor = None
+        work.actor = work.deadline = None
+        self._deadlines.pop(work.ticket, None)
         self.moves += 1
         if work.counted > self._max_retries or len(work.losses) >= self._most_losses:
             work.decided_at = loss.at + (ABSENT_SECONDS if is_absent else SETTLE_SECONDS)
+            self._undecided[work.ticket] = work
             return False
         self._requeue(work)
         return True
@@ -125,7 +167,7 @@ class WorkQueue:
     def decide(self, now: float, excuses: Callable[[Sequence[Loss]], Sequence[str]]) -> None:
         """Gives up what has lost too many workers, and lets go on what they are no fault of. `excuses`: one for each
         loss, empty without one."""
-        for work in list(self._work.values()):
+        for work in list(self._undecided.values()):
             if work.decided_at is None or now < work.decided_at:
                 continue
             found = excuses(work.losses)
@@ -137,15 +179,25 @@ class WorkQueue:
                 self.finish(work, PoolFailure(error))
             else:
                 work.decided_at = None
+                del self._undecided[work.ticket]
                 self._requeue(work)
 
     def decisions(self) -> list[float]:
         """When the work that waits for a decision gets one, in seconds of the monotonic clock."""
-        return [work.decided_at for work in self._work.values() if work.decided_at is not None]
+        return [work.decided_at for work in self._undecided.values() if work.decided_at is not None]
+
+    def deadlines(self) -> list[float]:
+        """When something is to be done next, in seconds of the monotonic clock."""
+        return [*itertools.islice(self._deadlines.values(), 1), *self.decisions()]
 
     def _requeue(self, work: Work) -> None:
         _log.warning("pool %s: %s is tried again elsewhere: %s", self._name, work.method, work.losses[-1])
-        heapq.heappush(self._waiting, (work.priority, work.ticket))
+        self._push(work)
+
+    def _push(self, work: Work) -> None:
+        work.is_waiting = True
+        self._waiting += 1
+        heapq.heappush(self._heap, (work.priority, work.ticket))
 
     def finish(self, work: Work, result: Any) -> None:
         """Ends work with a result."""
@@ -156,9 +208,18 @@ class WorkQueue:
     def remove(self, work: Work) -> None:
         """Drops work without a result."""
         del self._work[work.ticket]
-        if work.actor is None and (work.priority, work.ticket) in self._waiting:
-            self._waiting.remove((work.priority, work.ticket))
-            heapq.heapify(self._waiting)
+        self._deadlines.pop(work.ticket, None)
+        self._undecided.pop(work.ticket, None)
+        if work.key is not None:
+            alike = self._by_key[work.key]
+            alike.discard(work.ticket)
+            if not alike:
+                del self._by_key[work.key]
+        if work.is_waiting:
+            self._waiting -= 1
+            if len(self._heap) > 2 * self._waiting + _SPARE:  # so that removing costs no more than submitting did
+                self._heap = [entry for entry in self._heap if entry[1] in self._work]
+                heapq.heapify(self._heap)
 
     def take_results(self) -> list[tuple[Any, Any]]:
         """(item, result) of all work that ended since the last call, in order of completion."""
@@ -167,5 +228,6 @@ class WorkQueue:
 
     def clear(self) -> None:
         """Forgets everything."""
-        for items in (self._work, self._waiting, self._results):
-            items.clear()
+        for part in (self._work, self._heap, self._deadlines, self._undecided, self._by_key, self._results):
+            part.clear()
+        self._waiting = 0
