@@ -68,7 +68,7 @@ class Manager(FaultTolerantActorManager):
         method: Any = self._actors[actor_id].apply
         if group:
             method = method.options(concurrency_group=group)
-        under_way, number = method.remote(func=call, **_named(arguments)), next(self._numbers)
+        under_way, number = method.remote(call, **_named(arguments)), next(self._numbers)
         self._calls[number] = (tag, actor_id, under_way)
         self._by_tag[tag] = number
         self._by_actor[actor_id].add(number)

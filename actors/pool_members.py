@@ -283,7 +283,7 @@ class Members:
 
     def _ask(self, actor: int) -> Any:
         """A ping to an actor, whose answer `check` receives."""
-        ping = self._manager.actor(actor).ping.remote()
+        ping: Any = self._manager.actor(actor).ping.remote()
         self.answers.expect(ping, (actor, ping))
         return ping
 

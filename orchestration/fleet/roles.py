@@ -61,6 +61,12 @@ class Roles:
         evaluator = self._config.evaluator
         return evaluator.cpu_look == "always" or (evaluator.cpu_look == "auto" and evaluator.arch != "cpu")
 
+    @property
+    def _ahead(self) -> int:
+        """Candidates that a builder or an evaluator is given beyond the one that it works on. None if roles take turns:
+        a turn would have to wait for them."""
+        return 0 if self._config.placement.share == "all" else 1
+
     def start(self) -> None:
         """Starts all roles side by side, since each takes many seconds. Raises ConfigError if one finds no place."""
         config = self._config
@@ -147,6 +153,7 @@ class Roles:
                 right,
             ),
             config.evaluator.builders,
+            ahead=self._ahead,
             timeout=build_seconds(config),
             start_timeout=POOL_START_SECONDS,
         )
@@ -163,6 +170,7 @@ class Roles:
                 config.guard.enabled,
             ),
             config.evaluator.workers,
+            ahead=self._ahead,
             timeout=evaluation_seconds(config),
             start_timeout=POOL_START_SECONDS,
         )

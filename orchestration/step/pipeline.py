@@ -227,7 +227,7 @@ class Pipeline:
                 gathering.record_requests([request.key for request in requests], prompt, requests[0].n)
                 for request in requests:
                     self._requests[request.key] = gathering
-                    self.engines.submit(request, "generate")
+                    self.engines.submit(request, "generate", key=request.key)
 
     def _requests_for(self, prompt: Prompt, gathering: Gathering) -> Iterator[GenerationRequest]:
         """A request for each response, so that each comes as soon as it is complete. Greedy responses are all the same,
@@ -266,5 +266,5 @@ class Pipeline:
         requests, digests = gathering.give_up()
         for key in requests:
             self._requests.pop(key, None)
-        self.engines.withdraw(lambda request: request.key in requests)
+        self.engines.withdraw_keys(requests)
         self.judging.give_up(digests, gathering)

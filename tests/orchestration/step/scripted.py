@@ -4,7 +4,7 @@ import asyncio
 import errno
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -161,20 +161,20 @@ class Pool:
 
     def __init__(self, answer: Callable[[Any], Any]) -> None:
         self.requests: list[Any] = []
-        self._answer, self._answers = answer, list[tuple[Any, Any]]()
+        self._answer, self._answers = answer, list[tuple[Any, Any, Any]]()
 
-    def submit(self, request: Any, method: str, *, priority: int = 0) -> None:
+    def submit(self, request: Any, method: str, *, priority: int = 0, key: Any = None) -> None:
         self.requests.append(request)
-        self._answers.append((request, self._answer(request)))
+        self._answers.append((request, self._answer(request), key))
 
-    def withdraw(self, unwanted: Callable[[Any], bool], *, queued_only: bool) -> list[Any]:
-        taken = [request for request, _ in self._answers if unwanted(request)]
-        self._answers = [pair for pair in self._answers if not unwanted(pair[0])]
+    def withdraw_keys(self, keys: Collection[Any], *, queued_only: bool) -> list[Any]:
+        taken = [request for request, _, key in self._answers if key in keys]
+        self._answers = [each for each in self._answers if each[-1] not in keys]
         return taken
 
     def poll(self, timeout: float) -> list[tuple[Any, Any]]:
         answers, self._answers = self._answers, []
-        return answers
+        return [(request, answer) for request, answer, _ in answers]
 
 
 def program(name: str) -> str:
