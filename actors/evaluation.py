@@ -23,6 +23,11 @@ class BuildRequest:
     evictions: int = 0
     again: bool = False
 
+    @property
+    def key(self) -> tuple[str, str]:
+        """The candidate's digest and the preset at which it is judged."""
+        return (self.candidate.digest, self.preset)
+
 
 @dataclass(frozen=True)
 class EvaluationRequest:
@@ -41,3 +46,8 @@ class EvaluationRequest:
     passed_look: bool = False
     evictions: int = 0
     again: bool = False
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """The candidate's digest and the preset at which it is judged."""
+        return (self.candidate.digest, self.preset)

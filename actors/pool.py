@@ -43,7 +43,8 @@ class ActorPool:
     `ahead`: items that an actor is given beyond the `max_in_flight` that it works on, so that it need not wait for the
     driver, while many wait (`AHEAD_BACKLOG`). Only for actors that work on one item at a time, in order. Their time
     begins when the actor is done with those before, and if it is lost before that they do not count it as a loss.
-    `affinity(item)`: items with the same affinity prefer the same actor; None: no preference. `control_group`: the
+    `affinity(item)`: items with the same affinity prefer the same actor; None: no preference. `key(item)`:
+    what `withdraw_keys` finds it by. `control_group`: the
     concurrency group of the actors that broadcasts run in, so that no item takes their places. `clock`: the monotonic
     one. For `start_timeout`, `probe_timeout`, `max_failed_starts` and `on_restart` see `Members`.
     """
@@ -63,11 +64,12 @@ class ActorPool:
         max_failed_starts: int = STARTS,
         on_restart: Callable[[ActorHandle[Any]], Any] | None = None,
         affinity: Callable[[Any], Hashable] = lambda _: None,
+        key: Callable[[Any], Hashable] = lambda item: getattr(item, "key", None),
         control_group: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name = name
-        self._timeout, self._affinity, self._clock = timeout, affinity, clock
+        self._timeout, self._affinity, self._key, self._clock = timeout, affinity, key, clock
         if ahead and max_in_flight != 1:
             raise ValueError(f"pool {name}: ahead must be 0 if max_in_flight is not 1, got {ahead}")
         self._is_exclusive = max_in_flight == 1  # so an item that was under way is known
@@ -129,12 +131,12 @@ class ActorPool:
         if not len(self.members):
             raise PoolExhausted(self.members.exhaustion)
 
-    def submit(self, item: Any, method: str, *, priority: int = 0, key: Hashable = None) -> None:
+    def submit(self, item: Any, method: str, *, priority: int = 0) -> None:
         """Queues `actor.method(item)`: lower priorities first, and in the order of submission among equals.
 
-        An ObjectRef as item is resolved on its way to the actor. `key`: what `withdraw_keys` finds it by.
+        An ObjectRef as item is resolved on its way to the actor.
         """
-        self._queue.submit(item, method, priority, self._affinity(item), key)
+        self._queue.submit(item, method, priority, self._affinity(item), self._key(item))
         self._dispatch()
 
     def poll(self, timeout: float = _POLL_SECONDS) -> list[tuple[Any, Any]]:
@@ -172,7 +174,7 @@ class ActorPool:
         return self._take_back((work for work in self._queue.work() if unwanted(work.item)), queued_only)
 
     def withdraw_keys(self, keys: Collection[Hashable], *, queued_only: bool = False) -> list[Any]:
-        """Likewise, the items with these keys. Other items cost no time."""
+        """Likewise, the items with these keys, and looks at no others."""
         return self._take_back(self._queue.with_keys(keys), queued_only)
 
     def begin_broadcast(self, method: str, *arguments: Any, timeout: float) -> Broadcast:

@@ -70,7 +70,15 @@ class Trial:
     def __init__(self, members: int, service: Service) -> None:
         self.members, self._service = members, service
         self._hosts = Hosts(min(members, _HOSTS))
-        self.pool = ActorPool("evaluator", self._hosts.member, members, ahead=1, timeout=600.0, start_timeout=120.0)
+        self.pool = ActorPool(
+            "evaluator",
+            self._hosts.member,
+            members,
+            ahead=1,
+            timeout=600.0,
+            start_timeout=120.0,
+            key=lambda item: item.submitted,
+        )
         self.pool.wait_ready()
         self.waited: list[float] = []
 
@@ -164,7 +172,7 @@ def withdraw(members: int) -> list[tuple[str, float]]:
     with _trial(members, 3600.0) as trial:
         times = []
         for number in range(QUEUED):
-            trial.pool.submit(Item(3600.0, float(number), _TEXT), "work", key=number)
+            trial.pool.submit(Item(3600.0, float(number), _TEXT), "work")
         for name, call, expected in (
             ("poll", lambda: trial.pool.poll(0.0), 0),
             ("withdraw_keys of 500", lambda: trial.pool.withdraw_keys(range(9000, 9000 + WITHDRAWN)), WITHDRAWN),

@@ -100,9 +100,9 @@ class Judging:
         self._awaited[key] = [gathering]
         task = self._tasks[candidate.task_id]
         if self._builders_look or self._cpu_look or needs_build(candidate.source):
-            self._build(BuildRequest(task, candidate, gathering.preset))
+            self.builders.submit(BuildRequest(task, candidate, gathering.preset), "prepare")
         else:
-            self._evaluate(EvaluationRequest(task, candidate, gathering.preset))
+            self.evaluators.submit(EvaluationRequest(task, candidate, gathering.preset), "evaluate")
 
     def advance(self) -> bool:
         """Passes on the results of builders, evaluators and the reviewer; returns whether there were any. Never waits.
@@ -133,16 +133,10 @@ class Judging:
                 unwanted.add(key)
         withdrawn: set[Key] = set()
         for pool in (self.builders, self.evaluators):
-            withdrawn |= {_key_of(request) for request in pool.withdraw_keys(unwanted, queued_only=True)}
+            withdrawn |= {request.key for request in pool.withdraw_keys(unwanted, queued_only=True)}
         for key in withdrawn:
             del self._awaited[key]
             self._measured.pop(key, None)
-
-    def _build(self, request: BuildRequest, priority: int = 0) -> None:
-        self.builders.submit(request, "prepare", priority=priority, key=_key_of(request))
-
-    def _evaluate(self, request: EvaluationRequest, priority: int = 0) -> None:
-        self.evaluators.submit(request, "evaluate", priority=priority, key=_key_of(request))
 
     def _receive_build(self, request: BuildRequest, outcome: Any) -> None:
         """Sends a built candidate on to the evaluators, unless the builder's look was enough for a verdict."""
@@ -165,7 +159,7 @@ class Judging:
             request.evictions,
             request.again,
         )
-        self._evaluate(evaluation, priority=-1 if request.again else 0)
+        self.evaluators.submit(evaluation, "evaluate", priority=-1 if request.again else 0)
 
     def _build_more(self, request: BuildRequest | EvaluationRequest, missing: Unbuilt) -> None:
         """Builds what a candidate turned out to lack: an extension that it asked for while it ran, or its artifact,
@@ -179,7 +173,7 @@ class Judging:
         else:
             evictions += 1
         rebuild = BuildRequest(request.task, request.candidate, request.preset, extensions, evictions, request.again)
-        self._build(rebuild, priority=-1)
+        self.builders.submit(rebuild, "prepare", priority=-1)
 
     def _receive_verdict(self, request: EvaluationRequest, outcome: Any) -> None:
         if isinstance(outcome, Unbuilt):
@@ -208,16 +202,16 @@ class Judging:
 
         A repetition comes before all other candidates, so that these are compared with a best that is believed.
         """
-        key = _key_of(request)
+        key = request.key
         measured = [*self._measured.pop(key, ()), verdict]
         if not needs_another(measured, self.reviewer.best_of(verdict.task), self._remeasure_best):
             self._review(request.candidate, combined(measured))
             return
         self._measured[key] = measured
         if isinstance(request, BuildRequest):
-            self._build(replace(request, again=True), priority=-1)
+            self.builders.submit(replace(request, again=True), "prepare", priority=-1)
         else:
-            self._evaluate(replace(request, again=True), priority=-1)
+            self.evaluators.submit(replace(request, again=True), "evaluate", priority=-1)
 
     def _review(self, candidate: Candidate, verdict: Verdict) -> None:
         """Hands a fresh verdict to the reviewer, and counts it for the step that asked first."""
@@ -243,10 +237,6 @@ def has_failed(outcome: Any) -> bool:
 
 def _key(digest: str, verdict: Verdict) -> Key:
     return (digest, verdict.evaluator["preset"])
-
-
-def _key_of(request: BuildRequest | EvaluationRequest) -> Key:
-    return (request.candidate.digest, request.preset)
 
 
 def _verdict_of(evidence: Evidence) -> Verdict:

@@ -227,7 +227,7 @@ class Pipeline:
                 gathering.record_requests([request.key for request in requests], prompt, requests[0].n)
                 for request in requests:
                     self._requests[request.key] = gathering
-                    self.engines.submit(request, "generate", key=request.key)
+                    self.engines.submit(request, "generate")
 
     def _requests_for(self, prompt: Prompt, gathering: Gathering) -> Iterator[GenerationRequest]:
         """A request for each response, so that each comes as soon as it is complete. Greedy responses are all the same,

@@ -161,20 +161,20 @@ class Pool:
 
     def __init__(self, answer: Callable[[Any], Any]) -> None:
         self.requests: list[Any] = []
-        self._answer, self._answers = answer, list[tuple[Any, Any, Any]]()
+        self._answer, self._answers = answer, list[tuple[Any, Any]]()
 
-    def submit(self, request: Any, method: str, *, priority: int = 0, key: Any = None) -> None:
+    def submit(self, request: Any, method: str, *, priority: int = 0) -> None:
         self.requests.append(request)
-        self._answers.append((request, self._answer(request), key))
+        self._answers.append((request, self._answer(request)))
 
     def withdraw_keys(self, keys: Collection[Any], *, queued_only: bool) -> list[Any]:
-        taken = [request for request, _, key in self._answers if key in keys]
-        self._answers = [each for each in self._answers if each[-1] not in keys]
+        taken = [request for request, _ in self._answers if request.key in keys]
+        self._answers = [pair for pair in self._answers if pair[0].key not in keys]
         return taken
 
     def poll(self, timeout: float) -> list[tuple[Any, Any]]:
         answers, self._answers = self._answers, []
-        return [(request, answer) for request, answer, _ in answers]
+        return answers
 
 
 def program(name: str) -> str:
