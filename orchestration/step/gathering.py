@@ -5,6 +5,7 @@ Only bookkeeping: the pipeline (`orchestration.step.pipeline`) asks the pools an
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -40,9 +41,11 @@ class _Received:
 
 @dataclass
 class _Group:
-    """The responses to one prompt. `owed`: how many are still to come."""
+    """The responses to one prompt. `number`: its place among the groups that were asked for. `owed`: how many responses
+    are still to come."""
 
     prompt: Prompt
+    number: int
     owed: int
     received: list[_Received] = field(default_factory=list)
 
@@ -81,6 +84,9 @@ class Gathering:
         self._requests: dict[str, tuple[str, int, int]] = {}  # group, number and responses of each one under way
         self._received: list[_Received] = []
         self._groups: dict[str, _Group] = {}  # the groups that are not closed
+        self._numbers = itertools.count()
+        self._touched: set[str] = set()  # the groups that may be closed since something came for them
+        self._waiting_for: dict[str, list[str]] = {}  # the groups that wait for a verdict, by its candidate's digest
         self._unjudged: set[str] = set()
         self._fresh: list[Verdict] = []  # the verdicts that it waited for
         self._created = time.monotonic()
@@ -126,7 +132,7 @@ class Gathering:
     def record_requests(self, keys: Sequence[str], prompt: Prompt, each: int) -> None:
         """Notes that requests under these keys, for `each` responses to a prompt, are with the engines."""
         self._started = self._started or time.monotonic()
-        self._groups[prompt.group] = _Group(prompt, each * len(keys))
+        self._groups[prompt.group] = _Group(prompt, next(self._numbers), each * len(keys))
         self._sent += len(keys)
         self._requests.update({key: (prompt.group, number, each) for number, key in enumerate(keys)})
 
@@ -135,6 +141,7 @@ class Gathering:
         name, number, owed = self._requests.pop(key)
         group, position = self._groups[name], self._positions.get(name, len(self._positions))
         group.owed -= owed
+        self._touched.add(name)
         for index, completion in enumerate(completions or ()):
             self._tokens += len(completion.token_ids)
             self._generated = time.monotonic()
@@ -165,15 +172,23 @@ class Gathering:
     def record_verdict(self, verdict: Verdict) -> None:
         """Adds the verdict on a candidate."""
         self._unjudged.discard(verdict.candidate)
+        self._touched.update(self._waiting_for.pop(verdict.candidate, ()))
         self._fresh.append(verdict)
         self.result.verdicts[verdict.candidate] = verdict
 
     def close_groups(self) -> None:
-        """Closes the groups that are judged, and asks `on_group` for further prompts after each."""
-        for name, group in list(self._groups.items()):
+        """Closes the groups that are judged, and asks `on_group` for further prompts after each. Looks only at those
+        for which something came since the last time."""
+        touched = [(self._groups[name].number, name) for name in self._touched if name in self._groups]
+        self._touched.clear()
+        for _, name in sorted(touched):
+            group = self._groups[name]
+            if group.owed:
+                continue
             rollouts = [one.rollout for one in _in_place(group.received)]
-            digests = [rollout.candidate_digest for rollout in rollouts if rollout.candidate_digest]
-            if group.owed or not self._unjudged.isdisjoint(digests):
+            missing = self._unjudged.intersection(rollout.candidate_digest or "" for rollout in rollouts)
+            if missing:  # it is looked at again when one of them has come
+                self._waiting_for.setdefault(missing.pop(), []).append(name)
                 continue
             del self._groups[name]
             if self.on_group is None or not rollouts:

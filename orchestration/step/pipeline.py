@@ -31,7 +31,9 @@ from orchestration.step.review import Reviewer
 _log = logging.getLogger(__name__)
 _POLL_SECONDS = 0.02
 MAX_BACKLOG = 1024
-"""Candidates to be built or judged, beyond which no other group is sampled."""
+"""Candidates to be built or judged, beyond which no other group is sampled; more if evaluators are many."""
+BACKLOG_OF_ONE = 8
+"""The same for each evaluator. Twice as many as must wait for each, for it to be given one ahead."""
 
 Result = TypeVar("Result")
 
@@ -75,7 +77,7 @@ class Pipeline:
         )
         self.engines = engines
         self.rollout = rollout
-        self.max_backlog = MAX_BACKLOG
+        self.max_backlog = max(MAX_BACKLOG, BACKLOG_OF_ONE * len(evaluators.members))
         self.on_progress = on_progress or (lambda _: None)
         self._turns = turns
         self._under_way: list[Gathering] = []  # in the order in which they were begun

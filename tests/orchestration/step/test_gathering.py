@@ -154,3 +154,58 @@ def test_responses_that_an_earlier_process_received_give_the_step_that_it_would_
     assert {name: again.metrics[name] for name in made.metrics.keys() - times} == {
         name: made.metrics[name] for name in made.metrics.keys() - times
     }
+
+
+def test_looking_for_judged_groups_takes_no_longer_if_more_are_open() -> None:
+    def seconds(groups: int) -> float:
+        prompts = [Prompt(SOFTMAX.id, f"group{number}", "prompt", (1,)) for number in range(groups)]
+        gathering = Gathering(prompts, samples=1, temperature=1.0, preset="fast")
+        while gathering.waiting:
+            prompt = gathering.waiting.popleft()
+            gathering.record_requests([prompt.group], prompt, 1)
+        best = float("inf")
+        for number in range(50):
+            completion = Completion(fenced(f"{WRONG}\nNUMBER = {number}"), (1,), (0.0,), "stop", 0)
+            for candidate in gathering.record_answer(f"group{number}", [completion]):
+                gathering.record_candidate(candidate)
+            began = time.perf_counter()
+            gathering.close_groups()
+            best = min(best, time.perf_counter() - began)
+        assert not gathering.is_done
+        return best
+
+    assert seconds(4_000) < 10 * seconds(100)
+
+
+def test_a_group_is_closed_when_the_last_of_its_verdicts_comes_in_any_order() -> None:
+    closed: list[str] = []
+
+    def on_group(rollouts: Sequence[Rollout], _: object) -> list[Prompt]:
+        closed.append(rollouts[0].group)
+        return []
+
+    prompts = [Prompt(SOFTMAX.id, name, "prompt", (1,)) for name in ("a", "b")]
+    gathering = Gathering(prompts, samples=2, temperature=1.0, preset="fast", on_group=on_group)
+    candidates: dict[str, list[Candidate]] = {"a": [], "b": []}
+    while gathering.waiting:
+        prompt = gathering.waiting.popleft()
+        keys = [f"{prompt.group}#{number}" for number in range(2)]
+        gathering.record_requests(keys, prompt, 1)
+        for key in keys:
+            shared = "" if key == "b#0" else key  # b#0 is the program of a#0
+            text = fenced(f"{WRONG}\nNAME = {shared or 'a#0'!r}")
+            for candidate in gathering.record_answer(key, [Completion(text, (1,), (0.0,), "stop", 0)]):
+                gathering.record_candidate(candidate)
+                candidates[prompt.group].append(candidate)
+    assert [len(found) for found in candidates.values()] == [2, 1]
+
+    def judged(candidate: Candidate) -> list[str]:
+        gathering.record_verdict(Verdict(candidate.digest, SOFTMAX.id, "cpu", Outcome.WRONG))
+        gathering.close_groups()
+        return closed
+
+    gathering.close_groups()
+    assert judged(candidates["b"][0]) == []
+    assert judged(candidates["a"][0]) == ["b"]
+    assert judged(candidates["a"][1]) == ["b", "a"]
+    assert gathering.is_done
