@@ -18,7 +18,7 @@ OTHERS := $(filter-out tests/evaluators $(MODELS),$(patsubst %/,%,$(wildcard tes
 export TOKENIZERS_PARALLELISM := false
 
 .DELETE_ON_ERROR:
-.PHONY: install demo test test-all test-evaluators test-hostile test-models test-others test-cuda chaos exact gauntlet lint format reference report mlflow bench-learning bench-tasks bench-evaluator bench-build clean
+.PHONY: install demo test test-all test-evaluators test-hostile test-models test-others test-cuda chaos exact gauntlet lint format reference report mlflow bench-learning bench-tasks bench-evaluator bench-build bench-scaling clean
 
 install: $(INSTALLED)
 
@@ -103,6 +103,9 @@ bench-evaluator: $(INSTALLED)
 
 bench-build: $(INSTALLED)
 	$(BIN)/python -m benchmarks.build
+
+bench-scaling: $(INSTALLED)
+	$(BIN)/python -m benchmarks.scaling
 
 clean:
 	rm -rf runs .pytest_cache .mypy_cache .ruff_cache

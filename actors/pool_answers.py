@@ -17,7 +17,7 @@ import ray
 from ray.exceptions import RayError
 
 Label = TypeVar("Label")
-GATHER_SECONDS = 0.001
+GATHER_SECONDS = 0.002
 """After the first answer that a driver waited for, until it looks: others that come with it are handled together."""
 
 

@@ -11,8 +11,10 @@ mean of `--service` seconds. The sections:
 - `arrivals`: items come at random times, at 80 % of what the members can do, so that the wait (from submission until a
   member begins) says something.
 - `engines`: as `steady`, but each item comes from one of 64 engines before, which work on 32 at once.
-- `ceiling`: items of 20 ms, more than the driver can hand out. Items a second.
+- `ceiling`: as `steady`, but evaluators answer at once, so that the driver is what takes time.
 - `withdraw`: 500 items among 18,000 that wait are taken back, by key and by what they are; and one poll beside them.
+- `reading`: what the driver does itself with a response: it finds the program in it, and its digest. The responses are
+  those of a published run.
 
 The driver's share is the processor time of its process, Ray's threads in it included, in cores. What else runs on the
 machine takes part in every figure, so its load average is printed below.
@@ -36,16 +38,18 @@ import ray
 from actors.pool import ActorPool, wait_any
 from benchmarks.scaling_members import Done, Hosts, Item, Service
 from benchmarks.tables import print_table
+from evaluators.records import Candidate
+from prompts.parse import parse_response
 
 MEMBERS = (1, 8, 64, 256, 1000)
-SECTIONS = ("steady", "arrivals", "engines", "ceiling", "withdraw")
+SECTIONS = ("steady", "arrivals", "engines", "ceiling", "withdraw", "reading")
+RESPONSES = Path(__file__).parents[1] / "docs/results/hour/samples.parquet"
 QUEUED, WITHDRAWN = 18_000, 500
 ENGINES, AT_ONCE = 64, 32
 _HOSTS = 4
 _WARM_UP = 3.0  # mean times of service
 _TEXT = "x" * 2048
 _LOAD = 0.8
-_SHORT = 0.02  # seconds
 
 
 @dataclass(frozen=True)
@@ -67,9 +71,10 @@ class Row:
 class Trial:
     """A pool of simulated evaluators, and what is measured of it."""
 
-    def __init__(self, members: int, service: Service) -> None:
-        self.members, self._service = members, service
-        self._hosts = Hosts(min(members, _HOSTS))
+    def __init__(self, members: int, mean: float) -> None:
+        """`mean`: seconds that an item takes; 0: none."""
+        self.members, self._service = members, Service(mean)
+        self._hosts = Hosts(min(members, _HOSTS)) if mean else Hosts(min(members, 2), at_once=0)
         self.pool = ActorPool(
             "evaluator",
             self._hosts.member,
@@ -126,7 +131,7 @@ def steady(members: int, mean: float, seconds: float, section: str = "steady") -
             trial.fill()
             return trial.receive(0.1)
 
-        return trial.measure(section, _WARM_UP * mean, seconds, step)
+        return trial.measure(section, _WARM_UP * mean if mean else 1.0, seconds, step)
 
 
 def arrivals(members: int, mean: float, seconds: float) -> Row:
@@ -186,9 +191,25 @@ def withdraw(members: int) -> list[tuple[str, float]]:
     return times
 
 
+def reading(rows: Path = RESPONSES) -> tuple[int, float, float]:
+    """Characters of a response, and seconds of processor time for its program and for the program's digest, on
+    average."""
+    table = pq.read_table(rows, columns=["task_id", "response", "finish_reason"]).to_pylist()
+    given = [row for row in table if row["response"]]
+    began = time.process_time()
+    codes = [parse_response(row["response"], row["finish_reason"]).code for row in given]
+    parsed = time.process_time()
+    for row, code in zip(given, codes, strict=True):
+        if code is not None:
+            Candidate.propose(row["task_id"], code, "")
+    proposed = time.process_time()
+    characters = sum(len(row["response"]) for row in given) // len(given)
+    return characters, (parsed - began) / len(given), (proposed - parsed) / len(given)
+
+
 @contextmanager
 def _trial(members: int, mean: float) -> Iterator[Trial]:
-    trial = Trial(members, Service(mean))
+    trial = Trial(members, mean)
     try:
         yield trial
     finally:
@@ -214,7 +235,7 @@ def print_rows(rows: list[Row], mean: float) -> None:
         "steady": f"{mean:g} s an item on average, more items than members can take",
         "arrivals": f"{mean:g} s an item, arriving at {_LOAD:.0%} of what members can do",
         "engines": f"{mean:g} s an item, each from one of {ENGINES} engines",
-        "ceiling": f"{_SHORT:g} s an item: what the driver can hand out",
+        "ceiling": "evaluators that answer at once: what the driver can hand out",
     }
     columns = ("evaluators", "busy", "items/s", "driver, cores", "ms of driver/item", "waited, p95", "driver, MiB")
     for section, title in titles.items():
@@ -222,7 +243,7 @@ def print_rows(rows: list[Row], mean: float) -> None:
         cells = [
             (
                 row.members,
-                f"{row.busy:.1%}",
+                f"{row.busy:.1%}" if row.busy else "-",
                 f"{row.items / row.seconds:,.1f}",
                 f"{row.driver:.3f}",
                 f"{1e3 * row.driver * row.seconds / row.items:.2f}" if row.items else "-",
@@ -255,11 +276,15 @@ def main() -> None:
     if "engines" in options.only:
         rows.append(engines(most, mean, seconds))
     if "ceiling" in options.only:
-        rows.append(steady(most, _SHORT, seconds, "ceiling"))
+        rows.append(steady(most, 0.0, seconds, "ceiling"))
     print_rows(rows, mean)
     if "withdraw" in options.only:
         times = [(name, f"{1e3 * took:.2f}") for name, took in withdraw(most)]
         print_table(f"beside {QUEUED:,} items that wait", ("call", "ms"), times)
+    if "reading" in options.only:
+        characters, parsed, proposed = reading()
+        work = [("its program", f"{1e3 * parsed:.2f}"), ("the digest of that", f"{1e3 * proposed:.2f}")]
+        print_table(f"the driver reads a response of {characters:,} characters", ("what", "ms"), work)
     print("load average:", *(f"{load:.2f}" for load in os.getloadavg()))
     ray.shutdown()
     if options.out:

@@ -177,9 +177,9 @@ def test_no_item_is_given_ahead_while_few_wait(make_pool) -> None:
 
 
 def test_the_time_of_an_item_that_is_given_ahead_begins_when_the_one_before_has_ended(make_pool) -> None:
-    pool = make_pool(1, timeout=3.0, max_retries=0)
+    pool = make_pool(1, timeout=2.0, max_retries=0)
     for number in range(2 + AHEAD_BACKLOG):
-        pool.submit(("live", 2.0 if number < 2 else 0.0), "work")
+        pool.submit(("live", 1.2 if number < 2 else 0.0), "work")
     assert not any(isinstance(result, PoolFailure) for _, result in results_of(pool))
     assert pool.members.restarts == 0
 
