@@ -5,7 +5,8 @@ Losses that do not count against an item:
 - all other workers of the pool died within `TOGETHER_SECONDS` of it (as the driver notices it), none of them with the
   same item, so the cause is not in one of them;
 - the worker was dead before the item reached it. It may just not have had the time to say that it lived, so an item is
-  believed this once;
+  believed this once. A worker that has just ended another item is believed to live (`WITNESS_SECONDS` in
+  `actors/pool.py`);
 - Ray failed otherwise than by the death, the absence or the silence of the worker.
 """
 
