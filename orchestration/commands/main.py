@@ -21,6 +21,7 @@ from orchestration.commands.refusal import INTERRUPTED
 from orchestration.commands.report import report
 from orchestration.commands.run import run
 from orchestration.commands.status import status, stop
+from orchestration.commands.submit import logs, submit
 from orchestration.commands.tasks import tasks
 from orchestration.commands.track import track
 from orchestration.run.watchdog import STALLED
@@ -31,7 +32,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (run, status, stop, bundle, evaluate, baseline, tasks, report, track, gauntlet, audit):
+for command in (run, submit, logs, status, stop, bundle, evaluate, baseline, tasks, report, track, gauntlet, audit):
     app.command()(command)
 app.add_typer(hacks, name="hacks")
 
