@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,7 +29,7 @@ class FakeJob:
 
 
 class FakeJobs:
-    """The server's state, which tests read and change. `on_submit` decides what becomes of a job that is submitted."""
+    """The server's state, which tests read and change."""
 
     def __init__(self) -> None:
         self.jobs: dict[str, FakeJob] = {}
@@ -38,6 +38,7 @@ class FakeJobs:
         self.stopped: list[str] = []
         self.hidden: set[str] = set()  # jobs that listings leave out once: two commands at one moment
         self.log_of_new = ""
+        self.when_read: Callable[[str], None] = lambda identity: None  # once a connection has what there is of a log
         self.url = ""
 
     def end(self, identity: str, status: str, exit_code: int | None = None, message: str = "") -> None:
@@ -114,6 +115,8 @@ class FakeJobs:
             end = len(job.log) if cut is None else min(cut, len(job.log))
             for start in range(sent, end, 7):
                 await socket.send_str(job.log[start : min(start + 7, end)])
+            if sent < end or end == 0:
+                self.when_read(identity)
             sent = end
             if cut is not None and sent == cut:
                 assert request.transport is not None
