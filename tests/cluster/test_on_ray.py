@@ -55,9 +55,7 @@ jobs.submit(Draining((), {"RAY_JOB_STOP_WAIT_TIME_S": "30"}, metadata, None), "d
 while "00:00:01  began" not in jobs.log("draining").splitlines():  # the log begins with the command itself
     time.sleep(0.2)
 """
-SHELL = (
-    "trap 'sleep 5; echo 00:00:09  drained its step; exit 0' TERM; echo 00:00:01  began; while true; do sleep 0.1; done"
-)
+SHELL = "trap 'sleep 5; echo \"00:00:09  drained its step\"; exit 0' TERM; echo '00:00:01  began'; while true; do sleep 0.1; done"
 
 
 @pytest.fixture(scope="module")
@@ -164,7 +162,7 @@ def test_a_run_whose_job_is_killed_is_resumed_by_the_same_command(
 def test_a_stopped_job_drains_and_a_token_is_needed(port: int, environment: dict[str, str], tmp_path: Path) -> None:
     address = f"http://127.0.0.1:{port}"
     draining = [sys.executable, "-c", DRAINS, address, SHELL]
-    subprocess.run(draining, cwd=CHECKOUT, env=environment, check=True, timeout=200)
+    subprocess.run(draining, cwd=CHECKOUT, env=environment, check=True, timeout=100)
     stopping = start(environment, port, "stop", "draining")
     plan = start(environment, port, "submit", "local", f"root={tmp_path}", "name=job", "--dry-run")
     absent = ["submit", "local", f"root={tmp_path}", "tasks.source=/absent.jsonl", "--dry-run"]
