@@ -55,7 +55,9 @@ jobs.submit(Draining((), {"RAY_JOB_STOP_WAIT_TIME_S": "30"}, metadata, None), "d
 while "00:00:01  began" not in jobs.log("draining").splitlines():  # the log begins with the command itself
     time.sleep(0.2)
 """
-SHELL = "trap 'sleep 5; echo \"00:00:09  drained its step\"; exit 0' TERM; echo '00:00:01  began'; while true; do sleep 0.1; done"
+SHELL = """trap 'sleep 5; echo "00:00:09  drained its step"; exit 0' TERM
+echo '00:00:01  began'
+while true; do sleep 0.1; done"""
 
 
 @pytest.fixture(scope="module")
