@@ -15,6 +15,7 @@ import typer
 
 from orchestration.commands.baseline import baseline
 from orchestration.commands.bundle import bundle
+from orchestration.commands.cluster import cluster
 from orchestration.commands.evaluate import evaluate
 from orchestration.commands.guard import audit, gauntlet, hacks
 from orchestration.commands.refusal import INTERRUPTED
@@ -35,6 +36,7 @@ app = typer.Typer(
 for command in (run, submit, logs, status, stop, bundle, evaluate, baseline, tasks, report, track, gauntlet, audit):
     app.command()(command)
 app.add_typer(hacks, name="hacks")
+app.add_typer(cluster, name="cluster")
 
 
 def main() -> None:
