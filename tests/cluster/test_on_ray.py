@@ -1,16 +1,16 @@
-"""Submission to a real Ray head that the commands did not start: a whole run, its kill and its resume, and a stop."""
+"""Submission to a real Ray cluster that the commands did not start: a whole run, its kill and its resume, and a stop.
+
+The cluster is rendered by `warpsmith cluster render`, and its nodes are pretended ones, which Ray's autoscaler starts.
+"""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import secrets
 import signal
-import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,13 +18,14 @@ from pathlib import Path
 import pytest
 
 from cluster.job import CHECKOUT
+from cluster.render import FORMATS
+from configs.load import load_config
 from orchestration.run.directory import RunDirectory
 from tests.cluster.breaking_proxy import BreakingProxy
+from tests.cluster.pretended import own_address, pretended_cluster
 from tests.orchestration.processes import HANG_SECONDS, pids_of, wait_for
 from tests.orchestration.small import POLICY
-from tests.ports import free_ports
 
-PORTS = ("port", "dashboard-port", "dashboard-agent-listen-port", "ray-client-server-port")
 COMMAND = (sys.executable, "-m", "orchestration.commands.main")
 SMALL = [
     "name=first",
@@ -55,6 +56,21 @@ jobs.submit(Draining((), {"RAY_JOB_STOP_WAIT_TIME_S": "30"}, metadata, None), "d
 while "00:00:01  began" not in jobs.log("draining").splitlines():  # the log begins with the command itself
     time.sleep(0.2)
 """
+PLACES = """
+import ray, sys
+ray.init(address=sys.argv[1], log_to_driver=False)
+@ray.remote(num_gpus=1, num_cpus=1)
+class Evaluator:
+    def label(self):
+        node = ray.get_runtime_context().get_node_id()
+        return next(one["Labels"]["ray.io/accelerator-type"] for one in ray.nodes() if one["NodeID"] == node)
+kept = []
+for accelerator in ("H100", "L40S"):
+    place = {"ray.io/accelerator-type": accelerator}
+    kept += [members := [Evaluator.options(label_selector=place).remote() for _ in range(2)]]
+    print(accelerator, ray.get([member.label.remote() for member in members], timeout=90))
+print(sum(one["Alive"] for one in ray.nodes() if "ray.io/accelerator-type" in one["Labels"]))
+"""
 SHELL = """trap 'sleep 5; echo "00:00:09  drained its step"; exit 0' TERM
 echo '00:00:01  began'
 while true; do sleep 0.1; done"""
@@ -72,37 +88,17 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def port(environment: dict[str, str]) -> Iterator[int]:
-    """The port of the dashboard of a separate Ray head, made by `ray start`. Other Ray processes on this machine do not
-    disturb it.
-
-    It has its own folder, so that no `ray.init()` elsewhere on the machine joins it. The folder's path is short: paths
-    of sockets in it may have at most 107 bytes.
-    """
-    ports = dict(zip(PORTS, free_ports(len(PORTS)), strict=True))
-    with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:
-        command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", f"--temp-dir={folder}"]
-        command += ["--num-cpus=16", f"--object-store-memory={100 << 20}", "--disable-usage-stats"]
-        command += [f"--{name}={port}" for name, port in ports.items()]
-        process = subprocess.Popen(
-            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
-        try:
-            wait_for_dashboard(ports["dashboard-port"], process)
-            yield ports["dashboard-port"]
-        finally:
-            process.terminate()
-            process.communicate(timeout=60)
+def ports(environment: dict[str, str]) -> Iterator[dict[str, int]]:
+    """The ports of the head of a cluster as it is rendered: at first it has no other node."""
+    gpus = "cluster.gpu_nodes=[H100x8:0-4@gpu=h100,L40Sx1:0-8@gpu=l40s]"
+    words = [*("root=s3://bucket/runs", "cluster.image=none", "cluster.cpus=16", "cluster.memory_gib=2"), gpus]
+    with pretended_cluster(FORMATS["raycluster"](load_config("local", words)), environment) as found:
+        yield found
 
 
-def wait_for_dashboard(port: int, process: subprocess.Popen[str], seconds: float = 120.0) -> None:
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
-            return
-        assert process.poll() is None, process.communicate()[0]
-        time.sleep(0.2)
-    pytest.fail(f"no dashboard on port {port} within {seconds} s")
+@pytest.fixture(scope="module")
+def port(ports: dict[str, int]) -> int:
+    return ports["dashboard-port"]
 
 
 def start(environment: dict[str, str], port: int, *words: str) -> subprocess.Popen[str]:
@@ -186,3 +182,13 @@ def test_a_stopped_job_drains_and_a_token_is_needed(port: int, environment: dict
     _, errors = end(wrong, 2)
     assert "refuses the token" in errors
     assert len(errors.strip().splitlines()) == 1
+
+
+@pytest.mark.slow
+def test_a_rendered_cluster_grows_by_the_types_that_are_asked_for(
+    ports: dict[str, int], environment: dict[str, str]
+) -> None:
+    words = [sys.executable, "-c", PLACES, f"{own_address()}:{ports['port']}"]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-3:] == ["H100 ['H100', 'H100']", "L40S ['L40S', 'L40S']", "3"]  # 8 GPUs a node; 1
