@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+import time
+from collections.abc import Iterator
 from typing import Self
 
 
@@ -26,17 +28,23 @@ class BreakingProxy:
         self._listener.close()
         self.cut()
 
-    def cut(self) -> int:
-        """Breaks every connection. Returns how many there were."""
+    def cut(self) -> None:
+        """Breaks every connection."""
         broken, self._open = self._open, []
         for one in broken:
             with contextlib.suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)
             one.close()
-        return len(broken) // 2
+
+    def wait_for_connection(self, seconds: float = 60.0) -> None:
+        """Until somebody is connected again."""
+        deadline = time.monotonic() + seconds
+        while not self._open:
+            assert time.monotonic() < deadline, f"nobody has connected within {seconds} s"
+            time.sleep(0.1)
 
     @contextlib.contextmanager
-    def unreachable(self):
+    def unreachable(self) -> Iterator[None]:
         """Within this block every connection breaks as soon as it is made."""
         self._refusing = True
         self.cut()
