@@ -74,6 +74,7 @@ def logs(
 def _begin(jobs: Jobs, job: Job) -> str:
     """Starts the job, or finds the one that works on its run. Returns its id; ends the command if nothing is to do."""
     from cluster import attempts
+    from cluster.job import DIRECTORY
 
     if not job.run:
         identity = jobs.submit(job)
@@ -83,7 +84,7 @@ def _begin(jobs: Jobs, job: Job) -> str:
     print(_said(found, job.run), file=sys.stderr)
     if found.kind == "finished":
         raise typer.Exit(0)
-    show_directory(job.metadata["warpsmith.directory"], file=sys.stderr)
+    show_directory(job.metadata[DIRECTORY], file=sys.stderr)
     return found.identity
 
 
