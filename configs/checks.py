@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import Field, fields, is_dataclass
 from typing import Any
 
+from configs.node_groups import parse_group, parse_nodes
 from configs.schema import RunConfig
 from configs.waits import longest_wait
 
@@ -60,6 +61,7 @@ def violations(config: RunConfig) -> Iterator[tuple[tuple[str, ...], str]]:
     yield from _adapters(config)
     yield from _agreement(config)
     yield from _stall(config)
+    yield from _nodes(config)
 
 
 Violations = Iterator[tuple[tuple[str, ...], str]]
@@ -99,6 +101,29 @@ def _naming(config: RunConfig) -> Violations:
         yield ("root",), f"root must not be empty, got {config.root!r}"
     if not config.policy.model.strip():
         yield ("policy.model",), "policy.model must be `scratch`, or a Hugging Face model id or path, got ''"
+
+
+def _nodes(config: RunConfig) -> Violations:
+    texts = config.cluster.gpu_nodes
+    try:
+        groups = [parse_group(text) for text in texts]
+    except ValueError as error:
+        yield ("cluster.gpu_nodes",), f"cluster.gpu_nodes {error}"
+    else:
+        kinds = [(group.accelerator, group.gpus) for group in groups]
+        if repeated := [text for text, kind in zip(texts, kinds, strict=True) if kinds.count(kind) > 1]:
+            yield ("cluster.gpu_nodes",), f"cluster.gpu_nodes has two groups of one kind: join {listed(repeated)}"
+        bare = [text for text, group in zip(texts, groups, strict=True) if group.selector is None]
+        if len(groups) > 1 and bare:
+            yield (
+                ("cluster.gpu_nodes",),
+                f"cluster.gpu_nodes has several kinds, so each must name the label of its nodes: "
+                f"{bare[0]}@nvidia.com/gpu.product=...",
+            )
+    try:
+        parse_nodes(config.cluster.cpu_nodes)
+    except ValueError as error:
+        yield ("cluster.cpu_nodes",), f"cluster.cpu_nodes {error}"
 
 
 def _lists(config: RunConfig) -> Violations:

@@ -86,6 +86,7 @@ CHANGEABLE: Mapping[str, str] = {
     "storage": "how long is waited, not for what",
     "tracking": "where the run is shown, not its work",
     "ray": "where the run runs",
+    "cluster": "where the run runs",
 }
 """Keys or sections that may differ when a run is resumed, and why its results stay comparable or show the change."""
 

@@ -17,10 +17,10 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from omegaconf import MISSING
 
-from configs import schema, schema_phases, schema_tasks
+from configs import schema, schema_cluster, schema_phases, schema_tasks
 from configs.schema import RunConfig
 
-MODULES = (schema, schema_phases, schema_tasks)
+MODULES = (schema, schema_cluster, schema_phases, schema_tasks)
 """Which modules have the classes of the schema."""
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "config.md"
 
@@ -33,7 +33,7 @@ _LIST_WORDS = {int: "list of whole numbers", str: "list of texts"}
 _INTRODUCTION = """\
 # Configuration reference
 
-Made from [`configs/schema.py`](../../configs/schema.py), with the modules of its tasks and phases, by `make reference`.
+Made from [`configs/schema.py`](../../configs/schema.py), with the modules beside it, by `make reference`.
 Do not edit this page: edit the schema.
 
 A run's configuration is a YAML file with these sections, and `section.key=value` on the command line sets single keys.

@@ -1,5 +1,5 @@
-"""The configuration of a run: structured configs for OmegaConf. Here, in `configs.schema_tasks` and in
-`configs.schema_phases` is every key.
+"""The configuration of a run: structured configs for OmegaConf. Here, in `configs.schema_tasks`, in
+`configs.schema_phases` and in `configs.schema_cluster` is every key.
 
 The comment beside or above a key is its documentation; `python -m configs.reference` makes docs/reference/config.md of
 it. The choices and the range of a key stand in its field's metadata, which `configs.checks` holds values to. "CUDA-L1
@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from omegaconf import MISSING
 
 from configs.fields import bounded, one_of, words_of
+from configs.schema_cluster import ClusterConfig as ClusterConfig
 from configs.schema_phases import PHASES as PHASES
 from configs.schema_phases import ContrastiveConfig as ContrastiveConfig
 from configs.schema_phases import EndpointConfig as EndpointConfig
@@ -330,3 +331,4 @@ class RunConfig:
     storage: StorageConfig = field(default_factory=StorageConfig)
     tracking: TrackingConfig = field(default_factory=TrackingConfig)
     ray: RayConfig = field(default_factory=RayConfig)
+    cluster: ClusterConfig = field(default_factory=ClusterConfig)

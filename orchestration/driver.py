@@ -26,13 +26,16 @@ _MAX_RECOVERIES = 3
 BASE = "base"
 
 
-def run(config: RunConfig, progress: Progress) -> None:
-    """Trains to the end of the schedule, from the run directory's last commit. Raises what cannot be recovered from."""
+def run(config: RunConfig, progress: Progress) -> bool:
+    """Trains to the end of the schedule, from the run directory's last commit. Raises what cannot be recovered from.
+
+    Returns whether the run is finished: it may have been asked to end before that.
+    """
     session = Session(config, progress)
     if session.commits.state.finished:
         progress.report(build_report(session.run))
         session.send_rest_of_tracking()
-        return
+        return True
     with session.early_end, session:
         try:
             train_and_recover(session)
@@ -44,6 +47,7 @@ def run(config: RunConfig, progress: Progress) -> None:
             session.progress.note("stopped by SIGTERM at its last commit; the same command goes on from there")
         else:
             report(session)
+    return session.commits.state.finished
 
 
 def train_and_recover(session: Session) -> None:

@@ -15,12 +15,14 @@ import typer
 
 from orchestration.commands.baseline import baseline
 from orchestration.commands.bundle import bundle
+from orchestration.commands.cluster import cluster
 from orchestration.commands.evaluate import evaluate
 from orchestration.commands.guard import audit, gauntlet, hacks
 from orchestration.commands.refusal import INTERRUPTED
 from orchestration.commands.report import report
 from orchestration.commands.run import run
 from orchestration.commands.status import status, stop
+from orchestration.commands.submit import logs, submit
 from orchestration.commands.tasks import tasks
 from orchestration.commands.track import track
 from orchestration.run.watchdog import STALLED
@@ -31,9 +33,10 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (run, status, stop, bundle, evaluate, baseline, tasks, report, track, gauntlet, audit):
+for command in (run, submit, logs, status, stop, bundle, evaluate, baseline, tasks, report, track, gauntlet, audit):
     app.command()(command)
 app.add_typer(hacks, name="hacks")
+app.add_typer(cluster, name="cluster")
 
 
 def main() -> None:

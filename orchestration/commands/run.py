@@ -94,6 +94,7 @@ def _train(config: RunConfig) -> None:
     """Trains until the run ends, fails or is interrupted. Raises typer.Exit unless it ends well."""
     from actors.learner import LearnerLost
     from actors.pool_records import PoolExhausted
+    from cluster.attempts import finished_line
     from configs.load import ConfigError
     from evaluators.tasks import TaskError
     from learners.errors import LearnerError
@@ -108,7 +109,7 @@ def _train(config: RunConfig) -> None:
 
     try:
         with Interruptible(), Progress() as progress:
-            driver.run(config, progress)
+            finished = driver.run(config, progress)
     except (LearnerLost, LearnerError, PoolExhausted, TeacherDown, OSError) as error:
         _log.debug("the run ends", exc_info=True)
         if is_full(error):  # written by a part that does not say where
@@ -123,6 +124,8 @@ def _train(config: RunConfig) -> None:
     except KeyboardInterrupt:
         print(f"stopped; {_RESUME}", file=sys.stderr)
         raise typer.Exit(INTERRUPTED) from None
+    if finished:
+        print(finished_line(config.name), flush=True)
 
 
 def _place_of(error: Exception, config: RunConfig) -> str:

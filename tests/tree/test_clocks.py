@@ -14,7 +14,7 @@ MEANT = {
     "evaluators/host/incidents.py": (1, "file times, which the kernel sets, are compared with it"),
     "evaluators/host/whole_files.py": (1, "the age of a file, by its time"),
     "evaluators/judge/slot.py": (2, "the times of incidents, which are file times"),
-    "orchestration/commands/status.py": (1, "the age of a commit of another process, by the time of its file"),
+    "orchestration/commands/standing.py": (1, "the age of a commit of another process, by the time of its file"),
     "orchestration/run/directory.py": (1, "the time of a commit"),
     "orchestration/run/spool.py": (1, "records carry the time of day for MLflow"),
     "orchestration/run/steps.py": (1, "metrics carry the time of day"),

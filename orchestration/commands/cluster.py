@@ -1,0 +1,37 @@
+"""`warpsmith cluster`: files that bring up a cluster for a run."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from orchestration.commands.refusal import refuse
+
+cluster = typer.Typer(help="Write the files that bring up a cluster for a run.", no_args_is_help=True)
+
+
+@cluster.callback()
+def _group() -> None:
+    """Keeps `render` a command of its own: Typer would run the only command of a group without its name."""
+
+
+@cluster.command()
+def render(
+    config: Annotated[str, typer.Argument(help="A configuration file, or the name of one of ours (`local`).")],
+    overrides: Annotated[list[str] | None, typer.Argument(help="key=value ...", show_default=False)] = None,
+    form: Annotated[
+        str, typer.Option("--format", help="rayjob, raycluster (KubeRay), ray-up, skypilot or slurm.")
+    ] = "raycluster",
+) -> None:
+    """Print the manifest of a cluster, from the section `cluster` of the configuration."""
+    from cluster.errors import ClusterError
+    from cluster.render import FORMATS
+    from configs.load import ConfigError, load_config
+
+    if form not in FORMATS:
+        raise refuse(f"--format must be one of {', '.join(FORMATS)}, got {form!r}")
+    try:
+        print(FORMATS[form](load_config(config, overrides or [])), end="")
+    except (ConfigError, ClusterError) as error:
+        raise refuse(error) from None
