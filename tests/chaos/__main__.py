@@ -26,7 +26,7 @@ from tests.chaos.verify import copy_of_run, run_undisturbed, verify
 from tests.chaos.world import World
 
 Row = dict[str, Any]
-MOST_WAIT = 10.0
+MOST_WAIT = 8.0
 
 
 def inject_all(
@@ -86,7 +86,7 @@ def main() -> int:
     parser.add_argument(
         "--seed", type=int, default=None, help="of their order and moments (default: drawn, and printed)"
     )
-    parser.add_argument("--steps", type=int, default=14, help="of contrastive RL, in each of two cycles")
+    parser.add_argument("--steps", type=int, default=12, help="of contrastive RL, in each of two cycles")
     parser.add_argument("--pause", type=float, default=4.0, help="most seconds between two faults")
     parser.add_argument("--kinds", nargs="*", default=[], help="only kinds whose name has one of these texts")
     parser.add_argument("settings", nargs="*", default=[], metavar="key=value", help="settings of both runs")
