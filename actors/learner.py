@@ -22,7 +22,6 @@ from ray.exceptions import RayError, RayTaskError
 from actors.start import start_actor
 from actors.weight_transport import BROADCAST, HOST, SHARED, BroadcastChannel, ByBroadcast, DeviceMemory, gpu_id, share
 from configs.schema import ContrastiveConfig, LearnerConfig, RunConfig
-from configs.waits import LEARNER_START_SECONDS
 from learners.checkpoint_files import CheckpointFolder, WrittenFile
 from learners.engine import LearnerEngine
 from learners.patience import Patience
@@ -167,7 +166,7 @@ class LearnerGroup:
         """
         self._timeout = config.learner.timeout
         self._file_timeout = self._timeout + config.storage.patience
-        limit = max(LEARNER_START_SECONDS, self._timeout)
+        limit = max(config.learner.start_timeout, self._timeout)
         ranks = range(config.learner.ranks)
         self._ranks = [start_actor(LearnerRank, {"num_cpus": 1, **place(rank)}) for rank in ranks]
         self.has_trained = False
@@ -192,10 +191,19 @@ class LearnerGroup:
                 rank.start.remote(config, policy, index, master, ranks_on_host=nodes.count(node))
                 for index, (rank, node) in enumerate(zip(self._ranks, nodes, strict=True))
             ]
-            self._wait(starts, limit)
+            self._await_starts(starts, limit)
         except BaseException:
             self.stop()
             raise
+
+    def _await_starts(self, starts: list[ray.ObjectRef[Any]], limit: float) -> None:
+        """A rank that hangs as it starts is as good as dead. Raises RankDied."""
+        try:
+            self._wait(starts, limit)
+        except RankDied:
+            raise
+        except LearnerLost as error:
+            raise RankDied(str(error)) from error
 
     def _go_on_with_the_placed(self, config: LearnerConfig, limit: float) -> None:
         """Ends the ranks that found no place within `config.place_timeout`. Raises LearnerLost if fewer than

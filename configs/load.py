@@ -69,6 +69,7 @@ CHANGEABLE: Mapping[str, str] = {
     "learner.ranks": "how a batch is divided, not its gradient",
     "learner.min_ranks": "how a batch is divided, not its gradient",
     "learner.place_timeout": "patience only",
+    "learner.start_timeout": "patience only",
     "learner.gradient_checkpointing": "memory only",
     "learner.compile": "speed only",
     "learner.attention": "how a batch is laid out, not its gradient",

@@ -139,6 +139,7 @@ class LearnerConfig:
     # ranks; otherwise what OMP_NUM_THREADS says, which Ray sets to 1.
     threads: int = bounded(0, 0)
     timeout: float = bounded(600.0, 1.0)  # seconds for a call to a rank; bounds every collective
+    start_timeout: float = bounded(300.0, 1.0)  # seconds for all ranks to start, or `timeout` if that is more
     # The fewest ranks that go on if not all find a place within `place_timeout`: after a rank was lost, and at a start.
     # The next recovery or resume asks for all again (docs/guides/runs.md). 0: all have to be there.
     min_ranks: int = bounded(0, 0)

@@ -11,7 +11,6 @@ STARTS = 3
 """Failed starts in a row after which a place in a pool is given up."""
 POOL_START_SECONDS = 600.0
 """For a builder or an evaluator to start."""
-LEARNER_START_SECONDS = 300.0
 STORE_SECONDS = 600.0
 """For the rows of a step to be stored on a file system that works."""
 GRACE_SECONDS = 60.0
@@ -42,7 +41,7 @@ def longest_wait(config: RunConfig) -> tuple[str, float]:
         "rollout.timeout": config.rollout.timeout,
         "rollout.start_timeout": STARTS * max(config.rollout.start_timeout, POOL_START_SECONDS),
         "learner.timeout": max(
-            config.learner.timeout + config.storage.patience, config.rollout.timeout, LEARNER_START_SECONDS
+            config.learner.timeout + config.storage.patience, config.rollout.timeout, config.learner.start_timeout
         ),
         "evaluator.timeout": config.evaluator.timeout,
         "evaluator.limits.build_seconds": build_seconds(config),

@@ -12,7 +12,7 @@ import ray
 import torch
 
 from actors import learner
-from actors.learner import LearnerGroup, LearnerLost
+from actors.learner import LearnerGroup, LearnerLost, RankDied
 from actors.weight_transport import BROADCAST, BroadcastChannel
 from configs.schema import LearnerConfig, PolicyConfig, RunConfig
 from learners.errors import LearnerError
@@ -162,7 +162,7 @@ def test_ranks_without_a_place_are_left_out_if_the_others_are_enough(
     group = LearnerGroup(**lacking(limit, 1, ranks=3, min_ranks=2), policy="")
     assert group.size == 2
     group.stop()
-    monkeypatch.setattr(learner, "LEARNER_START_SECONDS", 2.0)
+    limit = replace(config, learner=replace(limit.learner, start_timeout=2.0))
     found = r"[01] of 3 learner ranks found a place within 2 s, and learner\.min_ranks is 2"
     with pytest.raises(LearnerLost, match=found):
         LearnerGroup(**lacking(limit, 0, 1, ranks=3, min_ranks=2), policy="")
@@ -199,11 +199,30 @@ def test_each_rank_knows_how_many_share_its_host(
         group.stop()
 
 
-def test_a_rank_without_room_is_noticed_in_time(
-    local_ray: None, config: RunConfig, policy_folder: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_rank_that_hangs_as_it_starts_counts_as_dead(
+    local_ray: None, config: RunConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(learner, "LEARNER_START_SECONDS", 2.0)
-    short = replace(config, learner=replace(config.learner, timeout=2.0))
+    @ray.remote(num_cpus=0)
+    class Rank:
+        """Stands in for a rank."""
+
+        def address(self) -> tuple[str, int]:
+            return "127.0.0.1", 1
+
+        def node(self) -> str:
+            return "a"
+
+        def start(self, *_: object, **__: object) -> None:
+            time.sleep(600)
+
+    monkeypatch.setattr(learner, "start_actor", lambda *_: Rank.remote())
+    short = replace(config, learner=replace(config.learner, timeout=1.0, start_timeout=2.0))
+    with pytest.raises(RankDied, match=r"rank 0 did not answer within 2 s \(its start\)"):
+        LearnerGroup(short, "nowhere")
+
+
+def test_a_rank_without_room_is_noticed_in_time(local_ray: None, config: RunConfig, policy_folder: Path) -> None:
+    short = replace(config, learner=replace(config.learner, timeout=2.0, start_timeout=2.0))
     with pytest.raises(LearnerLost, match="rank 0 did not start within 2 s: is there room"):
         LearnerGroup(short, str(policy_folder), lambda _: {"resources": {"nowhere": 1.0}})
 

@@ -40,6 +40,7 @@ SETTINGS = [
     "rollout.max_concurrent=1",  # requests that meet in a batch change each other's last bits
     "rollout.timeout=30",
     "learner.timeout=30",
+    "learner.start_timeout=60",
     "learner.threads=1",
     "storage.patience=60",
     "storage.lease=15",
