@@ -39,6 +39,7 @@ SETTINGS = [
     *POLICY,
     "rollout.max_concurrent=1",  # requests that meet in a batch change each other's last bits
     "rollout.timeout=30",
+    "rollout.start_timeout=60",
     "learner.timeout=30",
     "learner.start_timeout=60",
     "learner.threads=1",
