@@ -39,9 +39,9 @@ SETTINGS = [
     *POLICY,
     "rollout.max_concurrent=1",  # requests that meet in a batch change each other's last bits
     "rollout.timeout=30",
-    "rollout.start_timeout=60",
+    "rollout.start_timeout=90",
     "learner.timeout=30",
-    "learner.start_timeout=60",
+    "learner.start_timeout=90",
     "learner.threads=1",
     "storage.patience=60",
     "storage.lease=15",
