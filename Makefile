@@ -12,13 +12,13 @@ GENERATED := runs/generated.jsonl
 PARTS ?= 4
 SELECTED = -m "not slow"
 HOSTILE := $(addprefix tests/evaluators/,hostile isolation sandbox compile audit tasks generator)
-MODELS := $(addprefix tests/,actors learners benchmarks chaos)
-OTHERS := $(filter-out tests/evaluators $(MODELS),$(patsubst %/,%,$(wildcard tests/*/)) $(wildcard tests/test_*.py))
+MODELS := $(addprefix tests/,actors learners benchmarks)
+OTHERS := $(filter-out tests/evaluators tests/chaos $(MODELS),$(patsubst %/,%,$(wildcard tests/*/)) $(wildcard tests/test_*.py))
 
 export TOKENIZERS_PARALLELISM := false
 
 .DELETE_ON_ERROR:
-.PHONY: install demo test test-all test-evaluators test-hostile test-models test-others test-cuda chaos exact gauntlet lint format reference report mlflow bench-learning bench-tasks bench-evaluator bench-build bench-scaling clean
+.PHONY: install demo test test-all test-evaluators test-hostile test-models test-others test-chaos test-cuda chaos exact gauntlet lint format reference report mlflow bench-learning bench-tasks bench-evaluator bench-build bench-scaling clean
 
 install: $(INSTALLED)
 
@@ -36,14 +36,15 @@ demo: $(INSTALLED) $(GENERATED)
 $(GENERATED): | $(INSTALLED)
 	$(BIN)/warpsmith tasks --generate 12 --output $@
 
-# Four parts side by side (PARTS=1: one after the other), each printed when it is done: most tests wait for processes.
+# Five parts, four side by side (PARTS=1: one after the other), each printed when it is done: most tests wait for processes.
 # `make test` leaves out those marked slow, a whole run among them; `make test-all`, like `pytest` alone, runs them, too.
 test: $(INSTALLED)
-	$(MAKE) -j$(PARTS) --output-sync=target test-evaluators test-models test-others test-hostile
+	$(MAKE) -j$(PARTS) --output-sync=target test-evaluators test-models test-others test-hostile test-chaos
 
-# Evaluators are tested one after the other, since they measure; then whole runs beside models.
+# Evaluators are tested one after the other, since they measure, and so is a run with faults, which is compared with one
+# without: a program that is doubted on a busy machine is judged anew. Then whole runs beside models.
 test-all: $(INSTALLED)
-	$(MAKE) test-evaluators test-hostile SELECTED=
+	$(MAKE) test-evaluators test-hostile test-chaos SELECTED=
 	$(MAKE) -j2 --output-sync=target test-others test-models SELECTED=
 
 test-evaluators: $(INSTALLED)
@@ -51,6 +52,9 @@ test-evaluators: $(INSTALLED)
 
 test-models: $(INSTALLED)
 	$(BIN)/python -m pytest $(SELECTED) $(MODELS)
+
+test-chaos: $(INSTALLED)
+	$(BIN)/python -m pytest $(SELECTED) tests/chaos
 
 test-hostile: $(INSTALLED)
 	$(BIN)/python -m pytest $(SELECTED) $(HOSTILE)
