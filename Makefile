@@ -36,7 +36,7 @@ demo: $(INSTALLED) $(GENERATED)
 $(GENERATED): | $(INSTALLED)
 	$(BIN)/warpsmith tasks --generate 12 --output $@
 
-# Five parts, four side by side (PARTS=1: one after the other), each printed when it is done: most tests wait for processes.
+# Five parts, four at a time (PARTS=1: one by one), each printed when it is done: most tests wait for processes.
 # `make test` leaves out those marked slow, a whole run among them; `make test-all`, like `pytest` alone, runs them, too.
 test: $(INSTALLED)
 	$(MAKE) -j$(PARTS) --output-sync=target test-evaluators test-models test-others test-hostile test-chaos

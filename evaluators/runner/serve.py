@@ -248,7 +248,7 @@ class Runner:
                 self.device.seed(seed)
                 self.device.enforce_flags()
                 inputs = self.inputs[first + slot]
-                is_alone = len(message["seeds"]) == 1 and not message.get("as_in_burst")
+                is_alone = len(message["seeds"]) == 1 and not message["as_in_burst"]
                 output, taken = self.device.timed(self.model, inputs, place=slot, is_alone=is_alone)
                 seconds.append(taken)
                 tensors = nesting.tensors_of_form(spec, output)

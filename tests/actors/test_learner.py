@@ -136,10 +136,10 @@ def test_fewer_ranks_go_on_from_the_checkpoint_of_all_and_all_come_back(
     assert all(torch.equal(loaded[name], tensor) for name, tensor in expected.items())
 
 
-def rank_that_starts() -> Any:
+def rank_that_starts(seconds: float = 0.0) -> Any:
     @ray.remote(num_cpus=0)
     class Rank:
-        """Stands in for a rank, whose start takes seconds."""
+        """Stands in for a rank, whose start takes many seconds; here it takes `seconds`."""
 
         def address(self) -> tuple[str, int]:
             return "127.0.0.1", 1
@@ -148,6 +148,7 @@ def rank_that_starts() -> Any:
             return "node"
 
         def start(self, config: RunConfig, policy: str, rank: int, *_: object, ranks_on_host: int) -> None:
+            time.sleep(seconds)
             assert (config.learner.ranks, ranks_on_host) == (2, 2)
             assert rank in (0, 1)
 
@@ -202,20 +203,7 @@ def test_each_rank_knows_how_many_share_its_host(
 def test_a_rank_that_hangs_as_it_starts_counts_as_dead(
     local_ray: None, config: RunConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    @ray.remote(num_cpus=0)
-    class Rank:
-        """Stands in for a rank."""
-
-        def address(self) -> tuple[str, int]:
-            return "127.0.0.1", 1
-
-        def node(self) -> str:
-            return "a"
-
-        def start(self, *_: object, **__: object) -> None:
-            time.sleep(600)
-
-    monkeypatch.setattr(learner, "start_actor", lambda *_: Rank.remote())
+    monkeypatch.setattr(learner, "LearnerRank", rank_that_starts(600.0))
     short = replace(config, learner=replace(config.learner, timeout=1.0, start_timeout=2.0))
     with pytest.raises(RankDied, match=r"rank 0 did not answer within 2 s \(its start\)"):
         LearnerGroup(short, "nowhere")

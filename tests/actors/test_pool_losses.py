@@ -10,30 +10,17 @@ import pytest
 import ray
 from ray.exceptions import ActorDiedError, TaskCancelledError
 
-from actors import pool_members, pool_queue
 from actors.pool import ActorPool
 from actors.pool_losses import ALL_DIED, DEAD_BEFORE, NODE_LEFT, RAY_FAILED, Blame
 from actors.pool_queue import ABSENT_SECONDS, LOSSES_TO_ONE, SETTLE_SECONDS, WorkQueue
 from actors.pool_records import ItemGivenUp, Loss, PoolFailure
-from tests.actors.workers import Worker, process_of
+from tests.actors.workers import Worker, hurried_pools, process_of
 
 
 @pytest.fixture
 def make_pool(local_ray: None, monkeypatch: pytest.MonkeyPatch) -> Iterator:
-    for name in ("SETTLE_SECONDS", "ABSENT_SECONDS"):
-        monkeypatch.setattr(pool_queue, name, 0.3)
-    monkeypatch.setattr(pool_members, "pause_before_start", lambda losses: 0.0)
-    pools = []
-
-    def make(size: int, **options: Any) -> ActorPool:
-        settings = {"timeout": 30.0, "probe_timeout": 1.0, **options}
-        pools.append(ActorPool("test", lambda _: Worker.remote(), size, **settings))
-        pools[-1].wait_ready(60)
-        return pools[-1]
-
-    yield make
-    for pool in pools:
-        pool.stop()
+    with hurried_pools(monkeypatch, probe_timeout=1.0) as make:
+        yield make
 
 
 def results_of(pool: ActorPool, *items: tuple) -> dict[tuple, Any]:

@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 import ray
 
-from actors import pool_members, pool_queue
 from actors.pool import AHEAD_BACKLOG, ActorPool
 from actors.pool_load import Load
 from actors.pool_queue import Work
 from actors.pool_records import ItemGivenUp, PoolFailure
-from tests.actors.workers import Worker, process_of
+from tests.actors.workers import Worker, hurried_pools, process_of
 
 
 def timed_worker_class() -> Any:
@@ -44,20 +43,8 @@ TimedWorker = timed_worker_class()
 
 @pytest.fixture
 def make_pool(local_ray: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., ActorPool]]:
-    for name in ("SETTLE_SECONDS", "ABSENT_SECONDS"):
-        monkeypatch.setattr(pool_queue, name, 0.3)
-    monkeypatch.setattr(pool_members, "pause_before_start", lambda losses: 0.0)
-    pools = []
-
-    def make(size: int, worker: Any = Worker, **options: Any) -> ActorPool:
-        settings = {"timeout": 30.0, "probe_timeout": 5.0, "ahead": 1, **options}
-        pools.append(ActorPool("test", lambda _: worker.remote(), size, **settings))
-        pools[-1].wait_ready(120)
-        return pools[-1]
-
-    yield make
-    for pool in pools:
-        pool.stop()
+    with hurried_pools(monkeypatch, probe_timeout=5.0, ahead=1) as make:
+        yield make
 
 
 def results_of(pool: ActorPool) -> list[tuple[Any, Any]]:

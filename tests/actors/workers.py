@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
+import pytest
 import ray
 
+from actors import pool_members, pool_queue
 from actors.pool import ActorPool
 
 
@@ -42,6 +46,28 @@ def worker_class() -> Any:
 
 
 Worker = worker_class()
+
+
+@contextmanager
+def hurried_pools(monkeypatch: pytest.MonkeyPatch, **usual: Any) -> Iterator[Callable[..., ActorPool]]:
+    """Makes pools that neither pause before a start nor wait long for news of an actor, and stops them in the end.
+    `usual`: options that they have unless asked for others."""
+    for name in ("SETTLE_SECONDS", "ABSENT_SECONDS"):
+        monkeypatch.setattr(pool_queue, name, 0.3)
+    monkeypatch.setattr(pool_members, "pause_before_start", lambda losses: 0.0)
+    pools = []
+
+    def make(size: int, worker: Any = Worker, **options: Any) -> ActorPool:
+        settings = {"timeout": 30.0, **usual, **options}
+        pools.append(ActorPool("test", lambda _: worker.remote(), size, **settings))
+        pools[-1].wait_ready(120)
+        return pools[-1]
+
+    try:
+        yield make
+    finally:
+        for pool in pools:
+            pool.stop()
 
 
 def process_of(pool: ActorPool, actor: int | None = None) -> int:

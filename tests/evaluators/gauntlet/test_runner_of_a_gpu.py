@@ -143,13 +143,13 @@ class Judge:
     def _requests(self) -> Any:
         yield {"op": "start"}
         for first, calls in ((3, 1), (1, 1), (2, 4)):
-            yield {"op": "call", "seeds": list(range(calls)), "first": first}
+            yield {"op": "call", "seeds": list(range(calls)), "first": first, "as_in_burst": False}
         for is_traced in (False, False, True):
             yield {**GATED, "slot": 5, "traced": is_traced}
         yield {"op": "trace"}
-        yield {"op": "call", "seeds": list(range(6)), "first": 0}
+        yield {"op": "call", "seeds": list(range(6)), "first": 0, "as_in_burst": False}
         yield {**GATED, "slot": 1, "traced": False}
-        yield {"op": "call", "seeds": list(range(5)), "first": 3}
+        yield {"op": "call", "seeds": list(range(5)), "first": 3, "as_in_burst": False}
         yield {"op": "integrity"}
 
     def write(self, slot: int) -> None:

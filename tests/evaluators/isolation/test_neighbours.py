@@ -68,9 +68,6 @@ _SLACK = (
 )
 
 
-_FAR_OFF = 2.0  # between the ratio and an interval: the judge pays the lowest of what it saw, on a busy machine less
-
-
 @dataclass(frozen=True)
 class Neighbours:
     """An evaluator's verdicts on the same programs. `interval`: of the honest program's speed-up."""
@@ -113,8 +110,8 @@ def fresh(limits) -> Neighbours:
 
 def test_a_fresh_evaluator_is_right(fresh) -> None:
     assert (fresh.honest, fresh.wrong) == (Outcome.OK, Outcome.WRONG)
-    assert fresh.interval[0] < _RATIO * _FAR_OFF
-    assert fresh.interval[1] > _RATIO / _FAR_OFF
+    assert fresh.interval[0] < _RATIO * _SLACK
+    assert fresh.interval[1] > _RATIO / _SLACK
 
 
 @pytest.mark.parametrize(

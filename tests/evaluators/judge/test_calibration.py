@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from statistics import median, quantiles
+from statistics import median
 
 import pytest
 
@@ -37,7 +37,7 @@ class Model(nn.Module):
         self.seconds = seconds
 
     def forward(self, x):
-        until = time.perf_counter() + self.seconds + 1e-3 * os.environ.get("SIDE", "").endswith("slow")
+        until = time.perf_counter() + self.seconds + 2e-4 * os.environ.get("SIDE", "").endswith("slow")
         while time.perf_counter() < until:
             pass
         return x * FACTOR
@@ -48,7 +48,7 @@ def get_inputs():
 
 
 def get_init_inputs():
-    return [2e-4]
+    return [1e-4]
 """
 TASK = Task("test/waits", 1, "waits", SOURCE)
 
@@ -62,7 +62,8 @@ def device(monkeypatch) -> CpuDevice:
 
 @pytest.fixture
 def pair(device: CpuDevice, limits: LimitsConfig, tmp_path) -> Iterator[RunnerPair]:
-    """Two processes with inputs and outputs bound. In the candidate's, a call takes 1 ms longer."""
+    """Two processes with inputs and outputs bound. In the candidate's, a call takes 0.2 ms longer: bursts are so short
+    that other load interrupts few of their calls."""
     zygote, slot = ZygoteHandle(device), device.acquire(10.0)
     runners = [
         RunnerHandle(zygote, device, slot, side, runner_limits(limits), {"SIDE": str(tmp_path / name)})
@@ -90,8 +91,7 @@ def offsets(pair: RunnerPair, task: Task) -> list[float]:
 def test_the_reference_alone_shows_that_a_process_is_slower(pair) -> None:
     found = offsets(pair, TASK)
     assert len(found) >= 6
-    assert quantiles(found, n=4)[0] == pytest.approx(1e-3, rel=0.2)  # other load only adds to calls
-    assert median(found) > 8e-4
+    assert median(found) == pytest.approx(2e-4, rel=0.2)
 
 
 def test_a_long_reference_needs_no_calibration(pair, monkeypatch) -> None:
