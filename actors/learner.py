@@ -46,7 +46,7 @@ class LearnerLost(Exception):
 
 
 class RankDied(LearnerLost):
-    """A process of the group has died."""
+    """A process of the group has died, or hung as it started."""
 
 
 @ray.remote(num_cpus=1)
@@ -182,28 +182,20 @@ class LearnerGroup:
                 config = replace(config, learner=replace(config.learner, ranks=len(self._ranks)))
             first: ray.ObjectRef[Any] = self._ranks[0].address.remote()
             if not ray.wait([first], timeout=limit)[0]:
-                raise LearnerLost(
-                    f"learner rank 0 did not start within {limit:.0f} s: is there room beside the others?"
-                )
+                raise LearnerLost(f"learner rank 0 did not start within {limit:.0f} s: is there room for it?")
             master = self._wait([first], limit)[0]
             nodes = self._wait([rank.node.remote() for rank in self._ranks], limit)
             starts = [
                 rank.start.remote(config, policy, index, master, ranks_on_host=nodes.count(node))
                 for index, (rank, node) in enumerate(zip(self._ranks, nodes, strict=True))
             ]
-            self._await_starts(starts, limit)
+            try:
+                self._wait(starts, limit)
+            except LearnerLost as error:  # one that hangs as it starts is as good as dead
+                raise RankDied(str(error)) from error
         except BaseException:
             self.stop()
             raise
-
-    def _await_starts(self, starts: list[ray.ObjectRef[Any]], limit: float) -> None:
-        """A rank that hangs as it starts is as good as dead. Raises RankDied."""
-        try:
-            self._wait(starts, limit)
-        except RankDied:
-            raise
-        except LearnerLost as error:
-            raise RankDied(str(error)) from error
 
     def _go_on_with_the_placed(self, config: LearnerConfig, limit: float) -> None:
         """Ends the ranks that found no place within `config.place_timeout`. Raises LearnerLost if fewer than
