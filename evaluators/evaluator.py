@@ -94,7 +94,7 @@ class Evaluator:
             self.device, self.store, self.limits, cache=cache, require_containment=demands.containment
         )
         self._is_contained = not demands.containment  # else it is to be found out
-        self._slot = MeasuringSlot(self.device, self.limits, self.builder.cache, demands)
+        self._slot = MeasuringSlot(self.device, self.limits, self.builder.cache, self.builder.artifacts.folder, demands)
         self._programs = TaskPrograms(self.device.torch_device, any_strides=demands.by_value)
         parts = self.device, self.store, self.builder, self._slot, self._programs
         self._baselines = Baselines(baselines, *parts, self.preset, strict, measures=measures_baselines)

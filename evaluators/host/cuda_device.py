@@ -30,7 +30,7 @@ from evaluators.shared.region import Region
 from evaluators.timing.clocks import Clock, EventClock
 
 _FLUSHED_CACHES, _LEAST_FLUSH_BYTES = 3, 64 << 20  # a flush writes as much as so many L2 caches hold
-_BLOCK_SECONDS, _BESIDE_SECONDS = 0.004, 3.8e-4  # of the calls of a burst; what one takes for flushes, waits and copies
+_BLOCK_SECONDS, _BESIDE_SECONDS = 0.003, 3.8e-4  # of the calls of a burst; what one takes for flushes, waits and copies
 _MAX_CALLS = 24
 _WARM_UP_CALLS = 2
 _SHARED_BYTES = 4 << 30  # the most that inputs and outputs of both sides together take at once

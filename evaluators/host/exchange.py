@@ -36,15 +36,14 @@ _QUOTA_SECONDS = 0.25  # for which a program runs before what it wrote is counte
 class Exchange:
     """The requests to one runner, one at a time.
 
-    `seconds`: the time that the last request took, by the judge's clock. `libraries`: the extensions that the runner
-    was told to load.
+    `extensions` answers a candidate that asks for an extension; None: there are none. `seconds`: the time that the last
+    request took, by the judge's clock. `libraries`: the extensions that the runner was told to load.
     """
 
     def __init__(self, process: RunnerProcess, extensions: BuildExtension | None) -> None:
-        """`extensions` answers a candidate that asks for an extension; None: there are none."""
         self._process = process
         self._channel = process.channel
-        self._extensions = extensions
+        self.extensions = extensions
         self.libraries: set[Path] = set()
         self.seconds = 0.0
         self._uncounted = 0.0  # seconds for which the program ran since what it wrote was counted
@@ -130,12 +129,15 @@ class Exchange:
         except ProtocolViolation as error:
             raise RunnerFailure(Outcome.RUNTIME_ERROR, self._explain(error)) from None
 
-    def begin_start(self, options: dict[str, Any], descriptors: Sequence[int] = ()) -> None:
+    def begin_start(
+        self, options: dict[str, Any], descriptors: Sequence[int] = (), *, loads_libraries: bool = False
+    ) -> None:
         """Lets the runner take hold of the device, before any line of the program has run; `end_start` waits for it.
-        Runners may start at the same time, since nothing is measured meanwhile."""
+        Runners may start at the same time, since nothing is measured meanwhile. `loads_libraries`: those that many
+        programs use, too."""
         self._process.resume()
         with contextlib.suppress(PeerClosed):  # `end_start` says why
-            self._channel.send({"op": "start", **options}, descriptors)
+            self._channel.send({"op": "start", "loads_libraries": loads_libraries, **options}, descriptors)
 
     def end_start(self, timeout: float) -> None:
         """Waits until the runner has started. Raises InfraError."""
@@ -152,7 +154,7 @@ class Exchange:
             self._process.halt()
         if raised:
             raise InfraError(f"the runner did not start: {raised[1]}")
-        self._process.note_containment(active)
+        self._process.note_start(active)
 
     def _reply(self, timeout: float, start: float, when_ready: Callable[[], None] | None) -> bytes:
         """The reply to the request of the time `start`. Meanwhile the candidate may ask for extensions; that time is
@@ -200,9 +202,9 @@ class Exchange:
             extension = claims.decode_extension(request)
         except ProtocolViolation as error:
             return {"error": str(error)}
-        if self._extensions is None:
+        if self.extensions is None:
             return {"error": "no extensions are built for this program"}
-        answer = self._extensions(extension)
+        answer = self.extensions(extension)
         if "library" in answer and len(self.libraries) < _MOST_EXTENSIONS:
             self.libraries.add(Path(answer["library"]))
         return answer

@@ -50,9 +50,11 @@ class RunnerHandle:
         environment: Mapping[str, str] | None = None,
         writable: Sequence[Path] = (),
         extensions: BuildExtension | None = None,
+        *,
+        lendable: Path | None = None,
     ) -> None:
         """Forks the runner: see `RunnerProcess` and `Exchange`. Raises InfraError."""
-        self.process = RunnerProcess(zygote, device, slot, side, limits, environment, writable)
+        self.process = RunnerProcess(zygote, device, slot, side, limits, environment, writable, lendable=lendable)
         self.has_started = False
         self.waited = 0.0
         self._exchange = Exchange(self.process, extensions)
@@ -77,18 +79,30 @@ class RunnerHandle:
         """The extensions that the runner was told to load."""
         return self._exchange.libraries
 
-    def begin_start(self) -> None:
-        """Lets the runner take hold of the device; `end_start` waits for it. Several runners may start at once."""
+    def begin_start(self, *, loads_libraries: bool = False) -> None:
+        """Lets the runner take hold of the device; `end_start` waits for it. Several runners may start at once.
+        `loads_libraries`: those that many programs use, too, which may take longer than one program's first call."""
         if self._arena is None:
-            self._exchange.begin_start({})
+            self._exchange.begin_start({}, loads_libraries=loads_libraries)
             return
         region = self._arena.region
-        self._exchange.begin_start({"bytes": region.size}, [region.descriptor])
+        self._exchange.begin_start({"bytes": region.size}, [region.descriptor], loads_libraries=loads_libraries)
 
     def end_start(self, timeout: float) -> None:
         """Waits until the runner has started. Raises InfraError."""
         self._exchange.end_start(timeout)
         self.has_started = True
+
+    def lend(
+        self, environment: Mapping[str, str], folders: Sequence[Path], extensions: BuildExtension, timeout: float
+    ) -> bool:
+        """Gives the started runner, before it loads a program, further environment variables, folders in which it may
+        write, and extensions. Returns whether it could: see `RunnerProcess.lend`. Raises InfraError."""
+        if not self.process.lend(folders):
+            return False
+        self._exchange.extensions = extensions
+        self._exchange.ask({"op": "environment", "variables": dict(environment)}, timeout, decode=claims.ignore)
+        return True
 
     def load(self, source: str, entry: str, timeout: float) -> None:
         """Imports the program, which must define `entry`."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import signal
 import socket
 import stat
@@ -39,6 +40,7 @@ _PRINTED_BYTES = 500  # of a program's output, in messages
 _STOP_SECONDS = 20.0
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 2e-5, 0.01
 _FILES_IN_A_FOLDER = 4  # a folder holds as much as so many files of the largest size
+_CAP_SYS_NICE = 23  # <linux/capability.h>
 _DYING_SECONDS = 2.0  # an ending process closes its channel before it can be waited for, on a busy machine long before
 _FREEING_SECONDS = 1.0  # some file systems free the room of an ended program a moment later
 _STATUS_NAMES = {signal.SIGXCPU: "used up its CPU time", signal.SIGSEGV: "crashed with a segmentation fault"}
@@ -81,22 +83,26 @@ class RunnerProcess:
         environment: Mapping[str, str] | None = None,
         writable: Sequence[Path] = (),
         *,
+        lendable: Path | None = None,
         on_device: bool = True,
     ) -> None:
         """Forks the runner, which waits for its first request. `side` (0 or 1) gives the two runners of a slot
-        different users. The runner may write in its own folder and in the `writable` ones. Without `on_device` it is
-        contained in the same way, and takes no hold of the device. Raises InfraError."""
+        different users. The runner may write in its own folder and in the `writable` ones, and in those below
+        `lendable` that are lent to it. Without `on_device` it is contained in the same way, and takes no hold of the
+        device. Raises InfraError."""
         self._zygote = zygote
         self._folder = Path(tempfile.mkdtemp(prefix=own_prefix("runner")))
         self.active: tuple[str, ...] = ()
-        user = _FIRST_USER + 2 * slot.index + side
+        self._user = user = _FIRST_USER + 2 * slot.index + side
         for folder in (self._folder, *writable):
             give_folder(folder, user)
         self._quota = FolderQuota((self._folder, *writable), limits.quota)
+        self._lendable = lendable
+        self._cores = slot.cores if _starts_elsewhere(device) else ()  # it has them already, else
         ours, theirs = socket.socketpair()
         message = {
             "op": "fork",
-            "containment": asdict(_containment(device, slot, limits, user, self._folder, writable)),
+            "containment": asdict(_containment(device, slot, limits, user, self._folder, writable, lendable)),
             "environment": {**_variables(str(self._folder)), **(environment or {})},
             "device": device.runner_options(limits.device_memory_bytes) if on_device else _NO_DEVICE,
         }
@@ -151,14 +157,32 @@ class RunnerProcess:
             pause = min(2 * pause, _LONGEST_PAUSE)
         return max(0.0, self.cpu_seconds() - before) if self._counts_cpu_time else 0.0
 
-    def note_containment(self, active: tuple[str, ...]) -> None:
-        """Takes note of the containment that the runner names, before any line of the program has run. Raises
-        ContainmentError if it is not all that is required of the zygote's runners."""
+    def note_start(self, active: tuple[str, ...]) -> None:
+        """Takes note of the containment that the runner names, and keeps it on the slot's cores from now on, before any
+        line of the program has run. Raises ContainmentError if it is not all that is required of the zygote's
+        runners."""
         self.active = active
+        for thread in os.listdir(f"/proc/{self.pid}/task") if self._cores else ():
+            with contextlib.suppress(ProcessLookupError):  # it has just ended
+                os.sched_setaffinity(int(thread), self._cores)
         demand(self._zygote.required, active)
         self._group.holds_all = "seccomp" in active
         if not {"landlock", "own_user", "pid_namespace"}.intersection(active):
             hide_memory()  # the judge's own: nothing else keeps the runner from reading it
+
+    def lend(self, folders: Sequence[Path]) -> bool:
+        """Lets the runner, which runs no program yet, write in further folders. Returns whether it can: they must lie
+        below `lendable`, and the host must let us mount. Raises InfraError."""
+        place = self._lendable
+        if place is None or not all(folder.is_relative_to(place) for folder in folders):
+            return False
+        if "read_only_host" not in self.active:
+            return False
+        for folder in folders:
+            give_folder(folder, self._user)
+        self._quota = FolderQuota((self._folder, *folders), self._quota.most)
+        message = {"op": "lend", "pid": self.pid, "folders": [str(folder) for folder in folders]}
+        return bool(self._zygote.request(message)["lent"])
 
     def cpu_seconds(self) -> float:
         """CPU time that it and all that it started have taken so far, as the kernel counts it."""
@@ -268,7 +292,13 @@ class RunnerProcess:
 
 
 def _containment(
-    device: Device, slot: Slot, limits: RunnerLimits, user: int, folder: Path, writable: Sequence[Path]
+    device: Device,
+    slot: Slot,
+    limits: RunnerLimits,
+    user: int,
+    folder: Path,
+    writable: Sequence[Path],
+    lendable: Path | None,
 ) -> Containment:
     return Containment(
         memory_bytes=limits.memory_bytes,
@@ -279,11 +309,22 @@ def _containment(
         cpu_seconds=limits.cpu_seconds,
         user=user,
         folder=str(folder),
-        cores=slot.cores,
+        cores=(*slot.cores, *slot.judge_cores) if _starts_elsewhere(device) else slot.cores,
         hidden=(*_HIDDEN, str(shared_folder())),  # a program could hold the locks in there
         writable=tuple(map(str, writable)),
+        lendable=str(lendable or ""),
         maps_device=device.own_memory,
     )
+
+
+def _starts_elsewhere(device: Device) -> bool:
+    """Whether a runner may start on the judge's cores, too: two that start at once on one core take twice as long. We
+    must be allowed to move it to its own afterwards, which root may not be in a container."""
+    if not device.starts_ahead:
+        return False
+    effective = re.search(r"^CapEff:\s*([0-9a-f]+)", Path("/proc/self/status").read_text(), re.MULTILINE)
+    assert effective is not None
+    return os.geteuid() != 0 or bool(int(effective[1], 16) >> _CAP_SYS_NICE & 1)
 
 
 def _variables(home: str) -> dict[str, str]:

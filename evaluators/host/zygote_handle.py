@@ -29,6 +29,7 @@ class ZygoteHandle:
     """One zygote process, restarted when it dies. Not thread-safe: one judge, one zygote.
 
     `required`: the containment without which no runner of it may load a program (`evaluators.host.containment`).
+    `preparations`: how often it was prepared for the runners that are forked afterwards.
     """
 
     def __init__(self, device: Device, required: Sequence[str] = ()) -> None:
@@ -37,7 +38,7 @@ class ZygoteHandle:
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: Channel | None = None
         self._printed: IO[bytes] | None = None  # a file, since nobody would drain a pipe while the zygote runs
-        self.starts = 0
+        self.starts = self.preparations = 0
         self._prepared: dict[str, int] = {}  # for each operation, the count of starts when it was prepared last
 
     def start(self) -> None:
@@ -110,6 +111,7 @@ class ZygoteHandle:
         if self._prepared.get(operation) != self.starts or not self.is_alive:
             self.request({"op": operation, **message}, timeout=_COMPILERS_SECONDS)
             self._prepared[operation] = self.starts
+            self.preparations += 1
 
     def close(self) -> None:
         """Ends the zygote and every runner it forked."""

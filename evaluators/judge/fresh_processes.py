@@ -3,7 +3,8 @@
 The processes live no longer than one judgement, so that no candidate meets the remains of another. On a GPU a pair
 takes some tenths of a second to start and to end, for which a verdict that stands does not wait: both are done behind
 it (`turn_over`). The slot stays locked meanwhile. The next pair is forked when nothing is left of the last one, or,
-where no process can leave its group, as soon as the last one has been killed.
+where no process can leave its group, as soon as the last one has been killed. (Sooner, while its last calls are
+checked, made these slower by as much, on one H200.)
 """
 
 from __future__ import annotations
@@ -45,17 +46,24 @@ class FreshProcesses:
     """Forks the processes of one device's judgements from one zygote."""
 
     def __init__(
-        self, device: Device, limits: LimitsConfig, cache: BuildCache, incidents: Incidents, demands: Demands
+        self,
+        device: Device,
+        limits: LimitsConfig,
+        cache: BuildCache,
+        artifacts: Path,
+        incidents: Incidents,
+        demands: Demands,
     ) -> None:
-        """`cache` holds the extensions that candidates load. `incidents` is told of programs that may have made the
-        device fail."""
+        """`cache` holds the extensions that candidates load. `artifacts`: the folder in which their artifacts lie.
+        `incidents` is told of programs that may have made the device fail."""
         self._device, self._limits, self._cache, self._incidents = device, limits, cache, incidents
-        self._demands = demands
+        self._artifacts, self._demands = artifacts, demands
         self._zygote = ZygoteHandle(device, demands.containment)
         self._behind: Future[None] | None = None
         self._thread = ThreadPoolExecutor(1, "warpsmith-processes")
         self._killed: list[RunnerHandle] = []  # the pair of the last judgement, until `turn_over`
-        self._ahead: list[RunnerHandle] = []  # started for the next one: its reference's, and maybe its candidate's
+        self._ahead: list[RunnerHandle] = []  # the pair that was started for the next one
+        self._prepared = 0  # the zygote's preparations when that pair was forked
 
     def start(self) -> None:
         """Starts the zygote. Raises ContainmentError if the host does not contain programs as demanded."""
@@ -128,9 +136,8 @@ class FreshProcesses:
             if artifact:
                 self.prepare_compilers(source)
             runners += self._take_ahead()
-            if artifact:
-                _close(runners[1:])  # one started ahead may not write where the artifact lies
-                del runners[1:]
+            if artifact and runners and not self._lend(runners[1], artifact):
+                runners.pop().close()
             for side in range(len(runners), 2):
                 runners.append(self._fork(slot, side, artifact if side else None))
             fork_seconds = time.perf_counter() - start
@@ -157,10 +164,9 @@ class FreshProcesses:
         finally:
             _close(runners)
 
-    def turn_over(self, slot: Slot, release: Callable[[], None], *, candidate: bool) -> None:
-        """Ends what is left of the last judgement, starts the reference's process of the next one, and maybe a
-        `candidate`'s without an artifact, and releases the slot then. The caller need not wait for that if a program
-        was measured."""
+    def turn_over(self, slot: Slot, release: Callable[[], None]) -> None:
+        """Ends what is left of the last judgement, starts the processes of the next one, and releases the slot then.
+        The caller need not wait for that if a program was measured."""
         if not self._killed:
             release()
             return
@@ -169,10 +175,10 @@ class FreshProcesses:
             stays_together = all(runner.process.stays_together for runner in self._killed)
             try:
                 if stays_together:
-                    self._begin_ahead(slot, 1 + candidate)
+                    self._begin_ahead(slot)
                 self._end_killed()
                 if not stays_together:
-                    self._begin_ahead(slot, 1 + candidate)
+                    self._begin_ahead(slot)
                 self._end_start_ahead()
             finally:
                 release()
@@ -194,12 +200,13 @@ class FreshProcesses:
         finally:
             _close(killed)
 
-    def _begin_ahead(self, slot: Slot, count: int) -> None:
-        """Forks so many processes of the next judgement, if it can: what fails here is not needed yet."""
+    def _begin_ahead(self, slot: Slot) -> None:
+        """Forks the next pair, if it can: what fails here is not needed yet."""
         with self._not_needed_yet():
-            for side in range(count):
-                self._ahead.append(self._fork(slot, side, None))
-                self._ahead[-1].begin_start()
+            self._prepared = self._zygote.preparations
+            for side in range(2):
+                self._ahead.append(self._fork(slot, side, None, is_ahead=True))
+                self._ahead[-1].begin_start(loads_libraries=True)
 
     def _end_start_ahead(self) -> None:
         with self._not_needed_yet():
@@ -216,15 +223,27 @@ class FreshProcesses:
             _close(self._take_ahead())
 
     def _take_ahead(self) -> list[RunnerHandle]:
-        """The processes that were started ahead, if all of them still run."""
+        """The pair that was started ahead, if both still run and are prepared as those that would be forked now."""
         ahead, self._ahead = self._ahead, []
-        if all(runner.process.is_alive for runner in ahead):
+        if all(runner.process.is_alive for runner in ahead) and self._prepared == self._zygote.preparations:
             return ahead
         _close(ahead)
         return []
 
-    def _fork(self, slot: Slot, side: int, artifact: Artifact | None) -> RunnerHandle:
-        """The reference's process (side 0), or the candidate's (1), which may load the extensions of its artifact."""
+    def _lend(self, runner: RunnerHandle, artifact: Artifact) -> bool:
+        """Lets a process that was started ahead use an artifact, if it can."""
+        environment = build_environment(artifact)
+        folders = [Path(folder) for folder in environment.values()]
+        extensions = Extensions(self._cache, artifact.extensions)
+        try:
+            return runner.lend(environment, folders, extensions, self._limits.start_seconds)
+        except RunnerFailure as failure:
+            _log.info("a process that was started ahead does not answer: %s", failure.message)
+            return False
+
+    def _fork(self, slot: Slot, side: int, artifact: Artifact | None, *, is_ahead: bool = False) -> RunnerHandle:
+        """The reference's process (side 0), or the candidate's (1), which may load the extensions of its artifact. One
+        that is forked ahead is lent its artifact later."""
         environment = build_environment(artifact) if artifact else {}
         return RunnerHandle(
             self._zygote,
@@ -235,6 +254,7 @@ class FreshProcesses:
             environment,
             [Path(folder) for folder in environment.values()],
             Extensions(self._cache, artifact.extensions if artifact else ()) if side else None,
+            lendable=self._artifacts if side and is_ahead else None,
         )
 
     def _after_fault(self, judgement: Judgement, *, is_alone: bool) -> Judgement:

@@ -105,7 +105,7 @@ class Loading:
         with self._pair.costs("start"):
             for runner in self._pair.runners:
                 if not runner.has_started:
-                    runner.begin_start()
+                    runner.begin_start(loads_libraries=True)
 
     def _end_start(self, runner: RunnerHandle) -> None:
         with self._pair.costs("start"):

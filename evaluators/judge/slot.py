@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import torch
 
@@ -41,11 +42,13 @@ OUR_FAILURES = (InfraError, ProgramError, OSError, torch.OutOfMemoryError, torch
 class MeasuringSlot:
     """Makes judgements on one device, one at a time, under the host's lock."""
 
-    def __init__(self, device: Device, limits: LimitsConfig, cache: BuildCache, demands: Demands) -> None:
-        """`cache` holds the extensions that candidates load."""
+    def __init__(
+        self, device: Device, limits: LimitsConfig, cache: BuildCache, artifacts: Path, demands: Demands
+    ) -> None:
+        """`cache` holds the extensions that candidates load. `artifacts`: the folder in which artifacts lie."""
         self._device = device
         self._incidents = Incidents(device.name)
-        self._processes = FreshProcesses(device, limits, cache, self._incidents, demands)
+        self._processes = FreshProcesses(device, limits, cache, artifacts, self._incidents, demands)
         self._looks = Looks()
         self._is_health_known = False
 
@@ -89,7 +92,7 @@ class MeasuringSlot:
             self._processes.wait()  # what is done behind the last verdict still holds the slot
             waited += time.perf_counter() - asked
             start = time.time()
-            with self._held(artifact) as slot:
+            with self._held() as slot:
                 judgement = self._judge(slot, program, source, preset, artifact, passed_look=passed_look)
             failed = self._failures_since(start)
             if not failed:
@@ -98,9 +101,8 @@ class MeasuringSlot:
         return replace(judgement, cost={"turn_over": waited, **judgement.cost})
 
     @contextmanager
-    def _held(self, artifact: Artifact | None) -> Iterator[Slot]:
-        """Within this block, the slot is ours and the judge works on its own cores. What comes after a judgement is
-        taken to be as the one that comes now: with an `artifact`, or without."""
+    def _held(self) -> Iterator[Slot]:
+        """Within this block, the slot is ours and the judge works on its own cores."""
         slot = self._device.acquire(_SLOT_SECONDS)
         threads, cores = torch.get_num_threads(), os.sched_getaffinity(0)
         torch.set_num_threads(self._device.threads)
@@ -110,7 +112,7 @@ class MeasuringSlot:
         finally:
             torch.set_num_threads(threads)
             os.sched_setaffinity(0, cores)
-            self._processes.turn_over(slot, self._device.release, candidate=artifact is None)
+            self._processes.turn_over(slot, self._device.release)
 
     def _judge(
         self,

@@ -31,6 +31,9 @@ class CpuRunner:
         torch.set_num_threads(self.threads)
         self.enforce_flags()
 
+    def load_libraries(self) -> None:
+        pass  # torch has linked them
+
     def flags(self) -> dict[str, str]:
         return {"float32_matmul_precision": _precision()}
 

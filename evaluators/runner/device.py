@@ -21,6 +21,9 @@ class RunnerDevice(Protocol):
     def start(self) -> None:
         """Sets limits and numeric flags, before any line of the candidate runs."""
 
+    def load_libraries(self) -> None:
+        """Calls what many programs call, so that their first calls load no libraries, and draws no random numbers."""
+
     def flags(self) -> dict[str, str]:
         """The values of the global numeric flags now, by name."""
 

@@ -63,6 +63,7 @@ class Runner:
         self.originals = Originals(())
         self.handlers: dict[str, Callable[..., dict[str, Any]]] = {
             "start": self.start,
+            "environment": self.environment,
             "load": self.load,
             "construct": self.construct,
             "get_state": self.get_state,
@@ -100,10 +101,17 @@ class Runner:
     def start(self, message: dict[str, Any], *arena: int) -> dict[str, Any]:
         """Takes hold of the device, and names the active containment; before any line of the program has run."""
         self.device.start()
+        if message["loads_libraries"]:
+            self.device.load_libraries()
         for descriptor in arena:
             self.arena = Arena(descriptor, message["bytes"])
             self._serve_bursts = native.burst_server()
         return {"active": self.active}
+
+    def environment(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Takes further environment variables, before any line of the program has run."""
+        os.environ.update(message["variables"])
+        return {}
 
     def load(self, message: dict[str, Any]) -> dict[str, Any]:
         """Imports the program in place of the one before, and forgets that one but for its changes to other modules."""

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import itertools
 import os
 import resource
 import sys
+import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +24,7 @@ from evaluators.sandbox.seccomp import refuse_system_calls
 _libc = ctypes.CDLL(None, use_errno=True)
 
 # <linux/sched.h>, <linux/prctl.h>, <linux/capability.h>
-_CLONE_NEWNS, _CLONE_NEWIPC = 0x00020000, 0x08000000
+_CLONE_FS, _CLONE_NEWNS, _CLONE_NEWIPC = 0x00000200, 0x00020000, 0x08000000
 _CLONE_NEWUSER, _CLONE_NEWPID, _CLONE_NEWNET = 0x10000000, 0x20000000, 0x40000000
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_KEEPCAPS, _PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT = 1, 4, 8, 38, 47
 _CAP_DAC_READ_SEARCH = 2
@@ -39,7 +41,8 @@ class Containment:
 
     `folder_bytes`, `folder_files`: what its own folder may hold if that is in memory.
     `user`: the uid that it gets if we are root. `cores`: those on which it may run. If the host lets us mount, the
-    runner may write only in `folder` and in the `writable` folders, and sees the `hidden` folders as empty.
+    runner may write only in `folder` and in the `writable` folders, and sees the `hidden` folders as empty. Folders
+    below `lendable` can be made writable later (`lend_folders`).
     `maps_device`: it maps device memory. CUDA reserves terabytes of address space, so the limit of memory is then on
     what the process can write to, not on its address space.
     """
@@ -55,6 +58,7 @@ class Containment:
     cores: Sequence[int] = ()
     hidden: Sequence[str] = ()
     writable: Sequence[str] = ()
+    lendable: str = ""
     maps_device: bool = False
 
 
@@ -176,7 +180,7 @@ def contain_self(containment: Containment, keep: set[int], pid_namespace: bool) 
     _set_limits(containment)
     if os.geteuid() == 0:
         try:
-            _drop_to_user(containment.user, (sys.executable, *sys.path, containment.folder, *containment.writable))
+            _drop_to_user(containment.user, (sys.executable, *sys.path, containment.folder, *_open_to(containment)))
             active.append("own_user")
         except OSError:
             active.append("root")
@@ -189,10 +193,43 @@ def contain_self(containment: Containment, keep: set[int], pid_namespace: bool) 
         # CUDA writes to devices, and to files of its process in /proc.
         own_memory, own_processes = "read_only_host" in active, {"read_only_host", "pid_namespace"} <= set(active)
         places = [containment.folder, *containment.writable, *_devices(own_memory or containment.maps_device)]
+        if own_memory and containment.lendable:  # what is lent is a mount, and all beside it is read-only
+            places.append(containment.lendable)
         active += restrict_self([*places, "/proc" if own_processes else "/proc/self"])
         if refuse_system_calls(gpu=containment.maps_device, mps=containment.maps_device and _MPS.exists()):
             active.append("seccomp")
     return active
+
+
+def _open_to(containment: Containment) -> list[str]:
+    """The places to which the runner needs its way: the writable folders, and one of those that can be lent."""
+    places = list(containment.writable)
+    if containment.lendable:
+        with contextlib.suppress(OSError), os.scandir(containment.lendable) as entries:
+            places += [entry.path for entry in itertools.islice(entries, 1)]
+    return places
+
+
+def lend_folders(process: int, folders: Sequence[str]) -> bool:
+    """Makes folders below the `lendable` one writable for a contained process, which runs no program yet: by mounts in
+    its own view of the host's files. Returns whether that could be done. The caller must be allowed to look into the
+    process, and to mount."""
+    lent: list[str] = []
+
+    def lend() -> None:
+        """In a thread of its own, which ends in the process's view of files; the others keep theirs."""
+        with contextlib.suppress(OSError), open(f"/proc/{process}/ns/mnt", "rb") as view:
+            if _unshare(_CLONE_FS) and _libc.setns(view.fileno(), _CLONE_NEWNS) == 0:
+                lent.extend(filter(_bind_writable, folders))
+
+    thread = threading.Thread(target=lend)
+    thread.start()
+    thread.join()
+    return lent == list(folders)
+
+
+def _bind_writable(place: str) -> bool:
+    return _mount(place, place, "none", _MS_BIND) and _set_read_only(place, False, recursive=False)
 
 
 def _devices(own_memory: bool) -> list[str]:

@@ -22,7 +22,14 @@ import time
 import traceback
 from typing import Any
 
-from evaluators.sandbox import Containment, contain_self, enter_user_namespace, hide_memory, new_pid_namespace
+from evaluators.sandbox import (
+    Containment,
+    contain_self,
+    enter_user_namespace,
+    hide_memory,
+    lend_folders,
+    new_pid_namespace,
+)
 from evaluators.sandbox.process_counts import members_of, parents_and_groups
 from evaluators.shared.protocol import Channel, PeerClosed
 
@@ -51,6 +58,9 @@ class Zygote:
                 self.channel.send(self.fork(message, descriptors[0]))
             elif message["op"] == "reap":
                 self.channel.send(self.reap(message["pid"], message["patience"]))
+            elif message["op"] == "lend":
+                is_ours = message["pid"] in self.runners
+                self.channel.send({"lent": is_ours and lend_folders(message["pid"], message["folders"])})
             elif message["op"] == "prepare_inductor":
                 self.channel.send(_prepare_inductor(message["folder"]))
             elif message["op"] == "prepare_forms":

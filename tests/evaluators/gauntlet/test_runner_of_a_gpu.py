@@ -141,7 +141,7 @@ class Judge:
         self.slots, self.outputs = list(runner.inputs), [outputs[0] for outputs in runner.outputs]
 
     def _requests(self) -> Any:
-        yield {"op": "start"}
+        yield {"op": "start", "loads_libraries": True}
         for first, calls in ((3, 1), (1, 1), (2, 4)):
             yield {"op": "call", "seeds": list(range(calls)), "first": first, "as_in_burst": False}
         for is_traced in (False, False, True):

@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -15,11 +16,12 @@ from configs.schema import LimitsConfig
 from evaluators.evaluator import Evaluator
 from evaluators.failures import InfraError
 from evaluators.host.cpu_device import CpuDevice
+from evaluators.host.device import Slot
 from evaluators.host.runner_handle import RunnerHandle
 from evaluators.host.runner_process import RunnerProcess
 from evaluators.host.zygote_handle import ZygoteHandle
-from evaluators.records import Outcome
-from tests.evaluators.sources import TWICE, model, reference_of
+from evaluators.records import Artifact, Outcome
+from tests.evaluators.sources import TWICE, WEIGHT, model, reference_of
 
 HONEST = reference_of(TWICE)
 FAILS = model("raise ValueError('here')", name="ModelNew")
@@ -188,3 +190,96 @@ def test_closing_ends_what_was_started_ahead(limits, forks) -> None:
     while any(is_there(process) for _, process in forks) and time.monotonic() < deadline:
         time.sleep(0.01)
     assert not any(is_there(process) for _, process in forks)
+
+
+def an_artifact(evaluator: Evaluator, name: str) -> Artifact:
+    """An artifact without extensions, as a builder leaves it."""
+    artifacts = evaluator.builder.artifacts
+    artifact = Artifact(name, "caches", str(artifacts.place(name)), "cpu", store=artifacts.identity)
+    Path(artifact.path).mkdir()
+    artifacts.write_record(artifact, {"error": None, "seconds": 0.0, "extensions": {}, "final": True})
+    return artifact
+
+
+def writes(where: str) -> str:
+    """A right program that writes a file when it is constructed."""
+    return model("return 2 * torch.tanh(x[0] @ self.w)", f"{WEIGHT}; {where}", "ModelNew")
+
+
+INTO_ITS_OWN = "import os; open(os.environ['TRITON_CACHE_DIR'] + '/seen', 'w').close()"
+
+
+def test_a_process_that_was_started_ahead_gets_the_artifact_of_its_program(ahead, forks) -> None:
+    first, second = an_artifact(ahead, "first"), an_artifact(ahead, "second")
+    assert judged(ahead) is Outcome.OK
+    settle(ahead)
+    elsewhere = INTO_ITS_OWN.replace("os.environ['TRITON_CACHE_DIR']", repr(second.path))
+    for artifact, source, outcome in (
+        (first, writes(INTO_ITS_OWN), Outcome.OK),
+        (first, writes(elsewhere), Outcome.RUNTIME_ERROR),
+        (second, writes(INTO_ITS_OWN), Outcome.OK),
+    ):
+        count = len(forks)
+        verdict = ahead.evaluate(TWICE, source, artifact=artifact, again=True)
+        assert verdict.outcome is outcome, verdict.message
+        settle(ahead)
+        assert [name for name, _ in forks[count:] if name == threading.current_thread().name] == []
+        if outcome is not Outcome.OK:
+            assert "Read-only file system" in verdict.message
+            assert judged(ahead) is Outcome.OK
+            settle(ahead)
+    assert (Path(first.path) / "triton/seen").exists()
+    assert (Path(second.path) / "triton/seen").exists()
+    assert not (Path(second.path) / "seen").exists()
+
+
+@pytest.mark.parametrize("why", ["no mounts", "another store", "prepared since"])
+def test_a_program_gets_a_process_of_its_own_where_none_can_be_lent_its_artifact(
+    ahead, forks, monkeypatch, tmp_path, why
+) -> None:
+    artifact = an_artifact(ahead, "first")
+    assert judged(ahead) is Outcome.OK
+    settle(ahead)
+    count = len(forks)
+    if why == "no mounts":
+        request = ZygoteHandle.request
+        monkeypatch.setattr(
+            ZygoteHandle,
+            "request",
+            lambda self, message, *rest, **options: (
+                {"lent": False} if message["op"] == "lend" else request(self, message, *rest, **options)
+            ),
+        )
+    elif why == "another store":
+        monkeypatch.setattr(ahead._slot._processes, "_artifacts", tmp_path)
+        assert judged(ahead) is Outcome.OK  # the next pair cannot be lent what lies elsewhere
+        settle(ahead)
+        count = len(forks)
+    else:
+        ahead._slot._processes._zygote.preparations += 1
+    assert ahead.evaluate(TWICE, writes(INTO_ITS_OWN), artifact=artifact, again=True).outcome is Outcome.OK
+    settle(ahead)
+    own = [name for name, _ in forks[count:] if name == threading.current_thread().name]
+    assert len(own) == (2 if why == "prepared since" else 1)
+    assert (Path(artifact.path) / "triton/seen").exists()
+
+
+def test_processes_start_on_all_cores_of_the_slot_and_run_on_those_that_are_measured(ahead, monkeypatch) -> None:
+    seen, fork = [], ZygoteHandle.request
+    monkeypatch.setattr(
+        ZygoteHandle,
+        "request",
+        lambda self, message, *rest, **options: (
+            seen.append(message["containment"]["cores"] if message["op"] == "fork" else None),
+            fork(self, message, *rest, **options),
+        )[1],
+    )
+    slot = Slot(0, (0,), (1,))
+    monkeypatch.setattr(CpuDevice, "acquire", lambda self, timeout: slot)
+    monkeypatch.setattr(CpuDevice, "release", lambda self: None)
+    assert judged(ahead) is Outcome.OK
+    settle(ahead)
+    assert [tuple(cores) for cores in seen if cores is not None] == [(0, 1)] * 4
+    for runner in ahead._slot._processes._ahead:
+        for thread in os.listdir(f"/proc/{runner.process.pid}/task"):
+            assert os.sched_getaffinity(int(thread)) == {0}

@@ -28,7 +28,7 @@ SECONDS = Estimate(1e-5, 1e-5, 1e-5, 16)
 def slot(limits: LimitsConfig, monkeypatch, tmp_path) -> Iterator[MeasuringSlot]:
     """The slot of a device on which processes differ by 1 %."""
     monkeypatch.setattr(CpuDevice, "spread", lambda self, seconds: 0.01)
-    made = MeasuringSlot(CpuDevice(), limits, BuildCache(tmp_path), Demands())
+    made = MeasuringSlot(CpuDevice(), limits, BuildCache(tmp_path), tmp_path, Demands())
     yield made
     made.close()
 
