@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import re
+import signal
 import sys
 import time
+from collections.abc import Coroutine
+from typing import TypeVar
 
 from cluster.client import SUCCEEDED, Jobs, JobState
 from cluster.errors import ClusterError, NoAnswer, Silence, UnknownJob, first_line
@@ -14,6 +17,8 @@ STOPPED = 1
 
 _SILENCE_SECONDS = 120.0  # how long the cluster may give no answer
 _RECONNECT_SECONDS = 1.0
+_CANCEL_SECONDS = 0.2  # until an interrupt is tried again
+_T = TypeVar("_T")
 _NOTE = re.compile(r"\d\d:\d\d:\d\d  \S")
 
 
@@ -26,7 +31,7 @@ def follow(jobs: Jobs, identity: str, *, silence: float = _SILENCE_SECONDS) -> J
     """
     output, answers, log = _Output(), _Patience(silence), _Patience(silence)
     while True:
-        if asyncio.run(output.tail(jobs, identity)):
+        if asyncio.run(_until_interrupted(output.tail(jobs, identity))):
             log.succeeded()
         else:
             log.failed()
@@ -61,6 +66,29 @@ def exit_code(state: JobState) -> int:
 def last_note(log: str) -> str:
     """The last line of a run's output that says how far it has come; empty if there is none yet."""
     return next((line.strip() for line in reversed(log.splitlines()) if _NOTE.match(line)), "")
+
+
+async def _until_interrupted(work: Coroutine[None, None, _T]) -> _T:
+    """The result of `work`. Raises KeyboardInterrupt once it is interrupted, even if a library takes the cancellation
+    for its own, or if the signal reaches a thread other than the one that waits."""
+    loop, task = asyncio.get_running_loop(), asyncio.ensure_future(work)
+    interrupted = False
+
+    def interrupt() -> None:
+        nonlocal interrupted
+        interrupted = True
+        if not task.done():
+            task.cancel()
+            loop.call_later(_CANCEL_SECONDS, interrupt)
+
+    loop.add_signal_handler(signal.SIGINT, interrupt)
+    try:
+        await asyncio.wait([task])
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+    if interrupted:
+        raise KeyboardInterrupt
+    return task.result()
 
 
 class _Patience:

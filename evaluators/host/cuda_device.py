@@ -31,6 +31,7 @@ from evaluators.timing.clocks import Clock, EventClock
 
 _FLUSHED_CACHES, _LEAST_FLUSH_BYTES = 3, 64 << 20  # a flush writes as much as so many L2 caches hold
 _BLOCK_SECONDS, _BESIDE_SECONDS = 0.003, 3.8e-4  # of the calls of a burst; what one takes for flushes, waits and copies
+_SHORT_SECONDS = 20e-6  # the times of shorter calls deviate by more of themselves: twice as many are made
 _MAX_CALLS = 24
 _WARM_UP_CALLS = 2
 _SHARED_BYTES = 4 << 30  # the most that inputs and outputs of both sides together take at once
@@ -163,7 +164,8 @@ class CudaDevice:
         return int(max(1, min(_MAX_CALLS, wanted, free // 3 // max(2 * slot_bytes, 1))))
 
     def calls(self, seconds: float, most: int) -> tuple[int, int]:
-        measured = max(2, round(_BLOCK_SECONDS / (max(seconds, 1e-6) + _BESIDE_SECONDS)))
+        block = _BLOCK_SECONDS if seconds >= _SHORT_SECONDS else 2 * _BLOCK_SECONDS
+        measured = max(2, round(block / (max(seconds, 1e-6) + _BESIDE_SECONDS)))
         warm = _WARM_UP_CALLS if most >= 8 else int(most > 1)
         return min(most, measured + warm), warm
 

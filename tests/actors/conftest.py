@@ -83,5 +83,5 @@ def starting_engine(local_ray: None, policy_folder: Path, rollout_config: Rollou
 @pytest.fixture(scope="session")
 def engine(starting_engine):
     """A running engine with the policy as version 0. Tests that push other weights push the old ones again."""
-    ray.get(starting_engine.ping.remote(), timeout=300)
+    ray.get(starting_engine.ping.remote(), timeout=600)
     return starting_engine

@@ -31,7 +31,7 @@ def both(
     group = LearnerGroup(
         RunConfig(name="adapters", policy=PolicyConfig(max_length=256), learner=config), str(policy_folder)
     )
-    ray.get(handle.ping.remote(), timeout=300)
+    ray.get(handle.ping.remote(), timeout=600)
     yield group, handle
     ray.kill(handle)
     group.stop()

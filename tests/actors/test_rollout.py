@@ -336,7 +336,7 @@ def engine_processes(actor: int) -> list[psutil.Process]:
 
 @pytest.mark.slow
 def test_the_engine_process_ends_with_its_killed_actor(second_engine) -> None:
-    ray.get(second_engine.ping.remote(), timeout=240)
+    ray.get(second_engine.ping.remote(), timeout=600)
     actor = ray.get(second_engine.apply.remote(lambda _: os.getpid()), timeout=60)
     processes = engine_processes(actor)
     assert any("EngineCore" in process.name() or "python" in process.name() for process in processes)
@@ -352,7 +352,7 @@ def test_a_model_that_does_not_load_gives_one_clear_line(
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen2"}))
     failing = RolloutEngine.remote(str(tmp_path), rollout_config, policy_config, 0)
     with pytest.raises(ray.exceptions.ActorDiedError) as error:
-        ray.get(failing.ping.remote(), timeout=240)
+        ray.get(failing.ping.remote(), timeout=600)
     (line,) = [text for text in str(error.value).splitlines() if "EngineStartError" in text and str(tmp_path) in text]
     assert "safetensors" in line
 

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import os
 import signal
+import time
 import zipfile
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
+from typing import cast
 
 import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
 from cluster.attempts import finished_line
+from cluster.client import Jobs
+from cluster.follow import follow
 from orchestration.commands.main import app
 from tests.cluster.fake_jobs import FakeJob, FakeJobs, serving
 
@@ -169,9 +175,7 @@ def test_a_job_that_the_cluster_forgets_ends_the_waiting(cluster: FakeJobs) -> N
 
 
 def test_a_cluster_that_stays_silent_ends_the_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    from cluster.client import Jobs
     from cluster.errors import Silence
-    from cluster.follow import follow
 
     with serving() as fake:
         fake.jobs["first"] = FakeJob()
@@ -188,6 +192,24 @@ def test_ctrl_c_leaves_the_job_alone(cluster: FakeJobs) -> None:
     assert f"job first goes on; stop it: warpsmith stop first --address {cluster.url}" in done.stderr
     assert cluster.jobs["first"].status == "RUNNING"
     assert cluster.stopped == []
+
+
+def test_ctrl_c_counts_although_a_library_takes_the_cancellation_for_its_own() -> None:
+    class Deaf:
+        address = "nowhere"
+
+        async def tail(self, identity: str) -> AsyncIterator[str]:
+            os.kill(os.getpid(), signal.SIGINT)
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(60)
+            await asyncio.sleep(60)
+            yield ""
+
+    start = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        follow(cast(Jobs, Deaf()), "first")
+    assert time.monotonic() - start < 30
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_status_names_all_jobs_of_a_run_and_how_far_it_has_come(cluster: FakeJobs) -> None:
