@@ -49,9 +49,9 @@ class Load:
 
     @property
     def busy_seconds(self) -> float:
-        """Seconds that each actor has had work for, up to now, summed over the actors."""
-        now = time.monotonic()
-        return self._busy_seconds + sum(now - share.busy_since for share in self._shares.values() if share.tickets)
+        """Seconds that each actor has had work for, up to now, summed over the actors. For any thread."""
+        now, shares = time.monotonic(), list(self._shares.values())
+        return self._busy_seconds + sum(now - share.busy_since for share in shares if share.tickets)
 
     def open(self, actor: int, place: int) -> None:
         """From now on an actor may be given work."""

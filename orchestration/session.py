@@ -24,6 +24,7 @@ from learners.patience import Patience, StorageDown
 from learners.policy import load_tokenizer
 from learners.records import Rollout, table_of_steps
 from learners.room import DiskFull
+from orchestration.fleet.ray_metrics import RayMetrics
 from orchestration.fleet.roles import Roles
 from orchestration.phases.context import PhaseContext
 from orchestration.run.bundle_tables import Committed
@@ -135,6 +136,11 @@ class Session:
             stack.enter_context(self.drain)
             parts = self.config, self.tasks.assessed, self.roles, self.prompts, cases, self.known, self.run.set_aside
             self.pipeline = open_pipeline(*parts, self.progress.rates, stack)
+            self.live = RayMetrics(
+                self.config.name, self.config.evaluator.arch, self.roles.figures, self.pipeline.judging.counts.copy
+            )
+            stack.callback(self.live.close)
+            self.live.start()
             self._opened = stack.pop_all()
         return self
 
@@ -217,6 +223,7 @@ class Session:
         self.run.metrics.write(key, step, metrics)
         self.tracker.log_metrics(key, metrics, step)
         self.progress.step(key, step, steps, metrics)
+        self.live.step(key, step + 1, metrics.get("step_seconds", 0.0))
 
     def commit(self, key: str, steps: int, memory: Mapping[str, Any], ahead: Mapping[int, Sequence[Rollout]]) -> None:
         """Makes the first `steps` steps of a phase survive a kill, with the memory that the phase goes on with, and

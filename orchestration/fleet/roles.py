@@ -27,6 +27,7 @@ from evaluators.judge.cpu_look import right_programs
 from evaluators.tasks import profile_of
 from orchestration.fleet.placement import BUILDER, ENGINE, EVALUATOR, LEARNER, Placement
 from orchestration.fleet.ray_cluster import connect
+from orchestration.fleet.ray_metrics import RoleFigures, figures_of_pool
 from orchestration.fleet.turns import Turns
 from orchestration.fleet.weight_push import Waiter, WeightPush, rank_of_adapters
 from orchestration.run.directory import RunDirectory
@@ -238,6 +239,20 @@ class Roles:
             f"utilisation/{role}": max(busy[role] - before.get(role, 0.0), 0.0) / (passed * max(sizes[role], 1))
             for role in busy
         }
+
+    def figures(self) -> list[RoleFigures]:
+        """Every role now. For any thread."""
+        arch, ranks = self._config.evaluator.arch, self._config.learner.ranks
+        of_pools = (
+            ("engines", "", self.engines),
+            ("builders", arch, self.builders),
+            ("evaluators", arch, self.evaluators),
+        )
+        learner = self.learner
+        return [
+            *(figures_of_pool(*each) for each in of_pools),
+            RoleFigures("learner", "", 0, 0, ranks, ranks, ranks * learner.busy_seconds),
+        ]
 
     def _pools(self) -> list[ActorPool]:
         """Those that were made so far."""

@@ -7,6 +7,7 @@ wait for one candidate. Nothing here may be called from two threads.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -74,6 +75,8 @@ class Judging:
         self._awaited: dict[Key, list[Gathering]] = {}  # the steps that wait for each verdict
         self.delivered = 0
         """Verdicts that were reached so far."""
+        self.counts: Counter[tuple[str, ...]] = Counter()
+        """What has happened so far, for `orchestration.fleet.ray_metrics`."""
         self._measured: dict[Key, list[Verdict]] = {}  # the verdicts so far on what is evaluated again
 
     @property
@@ -92,6 +95,7 @@ class Judging:
         verdict = verdict or self._set_aside.get(key)
         gathering.record_candidate(candidate, verdict)
         if verdict is not None:
+            self.counts["reused_verdicts",] += 1
             return
         others = self._awaited.get(key)
         if others is not None:  # may be empty, if the steps that asked for it have given up
@@ -145,6 +149,7 @@ class Judging:
             return
         if has_failed(outcome):
             outcome = self._failure(request, outcome.error, "prepare")
+        self.counts["builds", "refused" if isinstance(outcome, Verdict) else "passed on"] += 1
         if isinstance(outcome, Verdict):
             self._check_room(outcome)
             self._settle(request, outcome)
@@ -224,6 +229,7 @@ class Judging:
         key = _key(candidate.digest, verdict)
         self.known.put(verdict)
         self.delivered += 1
+        self.counts["verdicts", str(verdict.outcome)] += 1
         for gathering in self._awaited.pop(key, ()):
             gathering.record_verdict(verdict)
 
