@@ -1,4 +1,4 @@
-"""The image's file asks for what there is, and its versions are those that the project allows. No image is built here."""
+"""The image's file asks for what there is, in versions that the project allows. No image is built here."""
 
 from __future__ import annotations
 
