@@ -13,6 +13,8 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from configs.gpus import GPUS
+
 TEMPLATES = Path(__file__).parent / "templates"
 
 
@@ -85,4 +87,5 @@ class PromptRenderer:
 
 
 def _target(arch: str) -> dict[str, object]:
-    return {"arch": arch, "is_gpu": arch != "cpu"}
+    about = GPUS[arch].describe() if arch in GPUS else ""
+    return {"arch": arch, "is_gpu": arch != "cpu", "about": about}

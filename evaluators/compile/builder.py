@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from configs.gpus import GPUS
 from configs.schema import LimitsConfig
 from evaluators.compile.artifacts import Artifacts
 from evaluators.compile.attempt import BuildAttempt, BuildPlace
@@ -28,24 +29,8 @@ from evaluators.records import Artifact, BuildError, Candidate, Task, digest_of
 from evaluators.shared.extension import ExtensionRequest
 
 _MOST_ROUNDS = 4
-# Compute capabilities by Ray's names of accelerators, for builders on machines without the GPU.
-CAPABILITIES = {
-    **dict.fromkeys(("H100", "H200", "H20", "GH200"), "9.0"),
-    **dict.fromkeys(("L4", "L40", "L40S"), "8.9"),
-    **dict.fromkeys(("A10", "A10G", "A40"), "8.6"),
-    **dict.fromkeys(("B200", "GB200"), "10.0"),
-    **dict.fromkeys(("A100", "A800", "A30"), "8.0"),
-    **dict.fromkeys(("B300", "GB300"), "10.3"),
-    **{
-        "H800": "9.0",
-        "RTX-3090": "8.6",
-        "RTX-4090": "8.9",
-        "RTX-5090": "12.0",
-        "T4": "7.5",
-        "V100": "7.0",
-        "P100": "6.0",
-    },
-}
+CAPABILITIES = {name: gpu.capability for name, gpu in GPUS.items()}
+"""Compute capabilities by Ray's names of accelerators, for builders on machines without the GPU."""
 
 
 class Builder:

@@ -61,6 +61,19 @@ def test_fixed_text_is_concise(renderer: PromptRenderer, arch: str) -> None:
     assert len(renderer.one_shot("", arch).split()) <= 190
 
 
+def test_a_prompt_says_what_the_gpu_is_like_as_far_as_that_is_known(renderer: PromptRenderer) -> None:
+    known = "the H200 GPU (sm_90, 132 SMs, 228 KiB shared memory each, 50 MiB L2, 4.8 TB/s)"
+    for arch, words in (("H200", known), ("B300", "the B300 GPU (sm_103)"), ("Z9", "the Z9 GPU")):
+        for prompt in (
+            renderer.contrastive(REFERENCE, [SLOW], arch),
+            renderer.one_shot(REFERENCE, arch),
+            renderer.repair(REFERENCE, "x", "wrong", "y", arch),
+        ):
+            assert words in prompt.splitlines()[0]
+    assert "Z9 GPU (" not in renderer.one_shot(REFERENCE, "Z9")
+    assert "(" not in renderer.one_shot(REFERENCE, "cpu").splitlines()[0]
+
+
 def test_wording_fits_the_architecture(renderer: PromptRenderer) -> None:
     cpu = renderer.contrastive(REFERENCE, [SLOW], "cpu") + renderer.one_shot(REFERENCE, "cpu")
     gpu = renderer.contrastive(REFERENCE, [SLOW], "H200") + renderer.one_shot(REFERENCE, "H200")

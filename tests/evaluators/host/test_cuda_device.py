@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
+from configs.gpus import GPUS
 from configs.schema import LimitsConfig
 from evaluators.evaluator import Evaluator
 from evaluators.records import Outcome, Task
@@ -176,6 +178,19 @@ def test_every_baseline_is_measured(gpu) -> None:
     assert set(verdict.speedups) == {"eager", "torch_compile", "torch_compile_reduce_overhead", "cuda_graph", "cudnn"}
     assert verdict.speedups["torch_compile"].value < verdict.speedup  # torch.compile fuses the operators, too
     assert 0.8 < verdict.speedup / verdict.speedups["cudnn"].value < 1.25  # cuDNN flags change nothing here
+
+
+def test_the_gpu_is_as_prompts_describe_it(gpu) -> None:
+    from evaluators.host.nvml import Nvml  # not on every machine
+
+    told = GPUS.get(gpu.device.arch)
+    if told is None or not told.multiprocessors:
+        pytest.skip(f"nothing is told of {gpu.device.arch}")
+    properties = torch.cuda.get_device_properties(0)
+    assert (told.capability, told.multiprocessors) == (gpu.device.capability, properties.multi_processor_count)
+    assert told.l2_mib == pytest.approx(properties.L2_cache_size / 2**20, rel=0.25)
+    assert told.shared_kib == properties.shared_memory_per_multiprocessor // 1024
+    assert told.terabytes_a_second == pytest.approx(Nvml(gpu.device.uuid).highest_bytes_a_second() / 1e12, rel=0.1)
 
 
 def test_the_state_of_the_gpu_stands_beside_the_figures(gpu) -> None:
