@@ -19,6 +19,8 @@ from tests.folders import modes_above
 settings.register_profile("busy", deadline=None)  # how long an example takes is no property of the code
 settings.load_profile("busy")
 
+os.environ.setdefault("RAY_worker_niceness", "0")  # with Ray's 15, workers get no time on a busy machine
+
 _ROOT = Path(__file__).resolve().parents[1]
 _STARTED = pytest.StashKey[dict[str, "Future[Any]"]]()
 _FOLDER = pytest.StashKey["tempfile.TemporaryDirectory[str]"]()

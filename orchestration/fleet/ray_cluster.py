@@ -13,6 +13,7 @@ from configs.load import ConfigError
 from configs.schema import RayConfig
 from orchestration.run.interrupt import finished_first
 
+_NICENESS = "RAY_worker_niceness"
 _LOCAL_CPUS = 8  # at least, in Ray's accounts: on a machine with fewer cores the roles share them
 
 
@@ -37,6 +38,9 @@ def connect(config: RayConfig, actors: int) -> bool:
         except (ConnectionError, RuntimeError, ValueError) as error:
             raise ConfigError(f"ray.address: no Ray cluster answers at {address} ({error})") from error
         return True
+    # By default Ray's workers have a niceness of 15: beside any other load they would get nearly no time, and a program
+    # that an evaluator measures would be paused by all that runs on the machine.
+    os.environ.setdefault(_NICENESS, "0")
     # A local Ray protects itself with a token, and logs that each time.
     logging.getLogger("ray._private.authentication.authentication_token_setup").setLevel(logging.ERROR)
     ray.init(
