@@ -22,8 +22,11 @@ _SAMPLE = re.compile(r"^(ray_warpsmith_\w+)\{(.*)\} (\S+)$")
 def scraped() -> dict[str, dict[str, float]]:
     """The values of a run's metrics by the values of those tags that tell them apart, by name."""
     (node,) = ray.nodes()
-    with urlopen(f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics", timeout=30) as answer:
-        text = answer.read().decode()
+    try:
+        with urlopen(f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics", timeout=30) as answer:
+            text = answer.read().decode()
+    except OSError:  # Ray's agent starts after Ray
+        return {}
     found: dict[str, dict[str, float]] = {}
     for line in text.splitlines():
         if (sample := _SAMPLE.match(line)) and 'run="seen"' in sample[2]:
@@ -49,7 +52,7 @@ def seen(local_ray: None) -> dict[str, dict[str, float]]:
     metrics.sample()
     metrics.sample()
     metrics.step("1-sft", 4, 12.5)
-    deadline = time.monotonic() + 120.0
+    deadline = time.monotonic() + 240.0
     while len(found := scraped()) < 10 and time.monotonic() < deadline:
         metrics.sample()  # nothing more has happened
         metrics.step("1-sft", 4, 12.5)
