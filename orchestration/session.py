@@ -136,11 +136,11 @@ class Session:
             stack.enter_context(self.drain)
             parts = self.config, self.tasks.assessed, self.roles, self.prompts, cases, self.known, self.run.set_aside
             self.pipeline = open_pipeline(*parts, self.progress.rates, stack)
-            self.live = RayMetrics(
+            self.ray_metrics = RayMetrics(
                 self.config.name, self.config.evaluator.arch, self.roles.figures, self.pipeline.judging.counts.copy
             )
-            stack.callback(self.live.close)
-            self.live.start()
+            stack.callback(self.ray_metrics.close)
+            self.ray_metrics.start()
             self._opened = stack.pop_all()
         return self
 
@@ -165,7 +165,7 @@ class Session:
     def _moves(self) -> tuple[object, ...]:
         """Something that differs from before whenever anything in the run has moved. For any thread."""
         pipeline = getattr(self, "pipeline", None)
-        return (*self.roles.moves(), *self.run.moves(), pipeline and pipeline.judging.delivered)
+        return (*self.roles.moves(), *self.run.moves(), pipeline and pipeline.judging.moves)
 
     def _waits(self) -> list[str]:
         """What each role waits for, in words. For any thread."""
@@ -223,7 +223,7 @@ class Session:
         self.run.metrics.write(key, step, metrics)
         self.tracker.log_metrics(key, metrics, step)
         self.progress.step(key, step, steps, metrics)
-        self.live.step(key, step + 1, metrics.get("step_seconds", 0.0))
+        self.ray_metrics.step(key, step + 1, metrics.get("step_seconds", 0.0))
 
     def commit(self, key: str, steps: int, memory: Mapping[str, Any], ahead: Mapping[int, Sequence[Rollout]]) -> None:
         """Makes the first `steps` steps of a phase survive a kill, with the memory that the phase goes on with, and

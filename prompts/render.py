@@ -87,5 +87,8 @@ class PromptRenderer:
 
 
 def _target(arch: str) -> dict[str, object]:
-    about = GPUS[arch].describe() if arch in GPUS else ""
-    return {"arch": arch, "is_gpu": arch != "cpu", "about": about}
+    """What the templates say of the processor that a program is for."""
+    if arch == "cpu":
+        return {"target": "a CPU", "is_gpu": False}
+    about = f" ({GPUS[arch].describe()})" if arch in GPUS else ""
+    return {"target": f"the {arch} GPU{about}", "is_gpu": True}

@@ -98,11 +98,13 @@ class RunnerProcess:
             give_folder(folder, user)
         self._quota = FolderQuota((self._folder, *writable), limits.quota)
         self._lendable = lendable
-        self._cores = slot.cores if _starts_elsewhere(device) else ()  # it has them already, else
+        starts_elsewhere = _starts_elsewhere(device)
+        cores = (*slot.cores, *slot.judge_cores) if starts_elsewhere else slot.cores
+        self._cores = slot.cores if starts_elsewhere else ()  # it has them already, else
         ours, theirs = socket.socketpair()
         message = {
             "op": "fork",
-            "containment": asdict(_containment(device, slot, limits, user, self._folder, writable, lendable)),
+            "containment": asdict(_containment(device, cores, limits, user, self._folder, writable, lendable)),
             "environment": {**_variables(str(self._folder)), **(environment or {})},
             "device": device.runner_options(limits.device_memory_bytes) if on_device else _NO_DEVICE,
         }
@@ -293,7 +295,7 @@ class RunnerProcess:
 
 def _containment(
     device: Device,
-    slot: Slot,
+    cores: Sequence[int],
     limits: RunnerLimits,
     user: int,
     folder: Path,
@@ -309,7 +311,7 @@ def _containment(
         cpu_seconds=limits.cpu_seconds,
         user=user,
         folder=str(folder),
-        cores=(*slot.cores, *slot.judge_cores) if _starts_elsewhere(device) else slot.cores,
+        cores=cores,
         hidden=(*_HIDDEN, str(shared_folder())),  # a program could hold the locks in there
         writable=tuple(map(str, writable)),
         lendable=str(lendable or ""),

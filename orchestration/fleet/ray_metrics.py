@@ -12,7 +12,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+
+from actors.pool import ActorPool
 
 _log = logging.getLogger(__name__)
 
@@ -41,6 +42,24 @@ class RoleFigures:
     busy_seconds: float
 
 
+class BusyShares:
+    """Measures in which share of the time each role's actors had work."""
+
+    def __init__(self) -> None:
+        self._then, self._busy = time.monotonic(), dict[str, float]()
+
+    def since_last(self, roles: Sequence[RoleFigures]) -> dict[str, float]:
+        """The share of the time since the last call, by role, mean over its actors; 0 for a role that is new."""
+        now, busy = time.monotonic(), {role.role: role.busy_seconds for role in roles}
+        (passed, before), self._then, self._busy = (max(now - self._then, 1e-9), self._busy), now, busy
+        return {
+            role.role: min(
+                max(busy[role.role] - before.get(role.role, busy[role.role]), 0.0) / (passed * max(role.actors, 1)), 1.0
+            )
+            for role in roles
+        }
+
+
 class RayMetrics:
     """A background thread that samples a run until it is closed. Ray must run."""
 
@@ -67,8 +86,7 @@ class RayMetrics:
             for name, tags in _COUNTED.items()
         }
         self._counted: Counter[tuple[str, ...]] = Counter()
-        self._busy: dict[str, float] = {}
-        self._then = time.monotonic()
+        self._shares = BusyShares()
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._work, name="ray metrics", daemon=True)
 
@@ -90,17 +108,15 @@ class RayMetrics:
 
     def sample(self) -> None:
         """Shows what roles and counts are now."""
-        now = time.monotonic()
-        passed, self._then = max(now - self._then, 1e-9), now
-        for role in self._roles():
-            busy = max(role.busy_seconds - self._busy.get(role.role, role.busy_seconds), 0.0)
-            self._busy[role.role] = role.busy_seconds
+        roles = self._roles()
+        shares = self._shares.since_last(roles)
+        for role in roles:
             values = {
                 "queued": role.queued,
                 "in_work": role.in_work,
                 "actors_ready": role.ready,
                 "actors": role.actors,
-                "utilisation": min(busy / (passed * max(role.actors, 1)), 1.0),
+                "utilisation": shares[role.role],
             }
             tags = {"run": self._run, "role": role.role, "arch": role.arch}
             for name, value in values.items():
@@ -122,7 +138,7 @@ class RayMetrics:
                 _log.debug("no metrics this time: %s", error)
 
 
-def figures_of_pool(role: str, arch: str, pool: Any) -> RoleFigures:
+def figures_of_pool(role: str, arch: str, pool: ActorPool) -> RoleFigures:
     """A pool now (`actors.pool`). For any thread."""
     pending, queued = pool.pending, pool.queued
     members = pool.members

@@ -27,7 +27,7 @@ from evaluators.judge.cpu_look import right_programs
 from evaluators.tasks import profile_of
 from orchestration.fleet.placement import BUILDER, ENGINE, EVALUATOR, LEARNER, Placement
 from orchestration.fleet.ray_cluster import connect
-from orchestration.fleet.ray_metrics import RoleFigures, figures_of_pool
+from orchestration.fleet.ray_metrics import BusyShares, RoleFigures, figures_of_pool
 from orchestration.fleet.turns import Turns
 from orchestration.fleet.weight_push import Waiter, WeightPush, rank_of_adapters
 from orchestration.run.directory import RunDirectory
@@ -53,7 +53,7 @@ class Roles:
         self._evaluator = replace(config.evaluator, verdicts_of=earlier)
         self._placement = Placement(config)
         self._pushed = self._started = False
-        self._busy: tuple[float, dict[str, float]] = (time.monotonic(), {})
+        self._shares = BusyShares()
         self.version = 0
 
     @property
@@ -229,16 +229,7 @@ class Roles:
 
     def utilisation(self) -> dict[str, float]:
         """For each role, the share of the time since the last call in which its actors had work."""
-        now, busy = time.monotonic(), {"learner": self.learner.busy_seconds}
-        sizes = {"learner": 1}
-        for role, pool in (("engines", self.engines), ("builders", self.builders), ("evaluators", self.evaluators)):
-            busy[role], sizes[role] = pool.load.busy_seconds, len(pool.members)
-        (then, before), self._busy = self._busy, (now, busy)
-        passed = max(now - then, 1e-9)
-        return {
-            f"utilisation/{role}": max(busy[role] - before.get(role, 0.0), 0.0) / (passed * max(sizes[role], 1))
-            for role in busy
-        }
+        return {f"utilisation/{role}": share for role, share in self._shares.since_last(self.figures()).items()}
 
     def figures(self) -> list[RoleFigures]:
         """Every role now. For any thread."""

@@ -73,11 +73,14 @@ class Judging:
             if evidence.task in self._tasks and self._tasks[evidence.task].digest == evidence.task_digest
         }
         self._awaited: dict[Key, list[Gathering]] = {}  # the steps that wait for each verdict
-        self.delivered = 0
-        """Verdicts that were reached so far."""
         self.counts: Counter[tuple[str, ...]] = Counter()
         """What has happened so far, for `orchestration.fleet.ray_metrics`."""
         self._measured: dict[Key, list[Verdict]] = {}  # the verdicts so far on what is evaluated again
+
+    @property
+    def moves(self) -> int:
+        """How much has happened so far. For any thread."""
+        return sum(list(self.counts.values()))
 
     @property
     def pending(self) -> int:
@@ -228,7 +231,6 @@ class Judging:
         """Gives a reviewed verdict to all steps that wait for it."""
         key = _key(candidate.digest, verdict)
         self.known.put(verdict)
-        self.delivered += 1
         self.counts["verdicts", str(verdict.outcome)] += 1
         for gathering in self._awaited.pop(key, ()):
             gathering.record_verdict(verdict)

@@ -274,12 +274,13 @@ def test_processes_start_on_all_cores_of_the_slot_and_run_on_those_that_are_meas
             fork(self, message, *rest, **options),
         )[1],
     )
-    slot = Slot(0, (0,), (1,))
+    measured, other = sorted(os.sched_getaffinity(0))[:2]
+    slot = Slot(0, (measured,), (other,))
     monkeypatch.setattr(CpuDevice, "acquire", lambda self, timeout: slot)
     monkeypatch.setattr(CpuDevice, "release", lambda self: None)
     assert judged(ahead) is Outcome.OK
     settle(ahead)
-    assert [tuple(cores) for cores in seen if cores is not None] == [(0, 1)] * 4
+    assert [tuple(cores) for cores in seen if cores is not None] == [(measured, other)] * 4
     for runner in ahead._slot._processes._ahead:
         for thread in os.listdir(f"/proc/{runner.process.pid}/task"):
-            assert os.sched_getaffinity(int(thread)) == {0}
+            assert os.sched_getaffinity(int(thread)) == {measured}
