@@ -5,8 +5,9 @@
 A unit is a verdict, a look at a program, a response with the current weights, an optimiser step after the checkpoint
 was loaded, or a committed step of the run. Beside it stands the time that a new process of that kind takes to its first
 unit on the same machine (`start`): what is beyond that is the time until the death is noticed and the work is given to
-another. The parts are those of a run: its pools, with one member each, its learner, its command. Exits with 1 if a
-median is more than 10 s beyond the start.
+another. The parts are those of a run: its pools, with one member each, its learner, its command. To a pool, each actor
+seems to have worked for a minute before it is lost: places whose actors are lost again and again pause before the next
+one. Exits with 1 if a median is more than 10 s beyond the start.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from actors.evaluation import BuildRequest, EvaluationRequest
 from actors.generation import GenerationRequest
 from actors.learner import LearnerLost
 from actors.pool import ActorPool
+from actors.pool_restarts import STEADY_SECONDS
 from configs.load import load_config
 from configs.schema import RunConfig
 from evaluators.records import Candidate, Task
@@ -156,20 +158,28 @@ def of_pool(fleet: Fleet, kind: str, repeats: int) -> Times:
     fleet.unit(kind)
     starts, recoveries = [], []
     for _ in range(repeats):
-        (member,) = pool.members.items()
+        ((number, _),) = pool.members.items()
+        _make_steady(pool)
         began = time.monotonic()
-        pool.members.replace(member[0], "the benchmark ends it")  # noticed at once, so this is the start alone
+        pool.members.replace(number, "the benchmark ends it")  # noticed at once, so this is the start alone
         fleet.unit(kind)
         starts.append(time.monotonic() - began)
         (actor,) = pool.members.healthy()
         pid = ray.get(actor.apply.remote(_own_pid))
         fleet.submit(kind)
         pool.poll(0.0)
+        _make_steady(pool)
         os.kill(pid, signal.SIGKILL)
         began = time.monotonic()
         _next_result(pool)
         recoveries.append(time.monotonic() - began)
     return Times(kind, starts, recoveries)
+
+
+def _make_steady(pool: ActorPool) -> None:
+    """Lets the actors of a pool seem to have worked for a minute."""
+    for member in pool.members:
+        member.ready_since = time.monotonic() - STEADY_SECONDS
 
 
 def _own_pid(actor: Any) -> int:
