@@ -23,18 +23,14 @@ class Raised:
 
 @dataclass(frozen=True)
 class Call:
-    """A call by name for an actor's `apply`.
-
-    `argument0`, `argument1`, ... are the method's arguments in order. Ray resolves ObjectRefs only among arguments of
-    the call itself.
-    """
+    """A call by name for an actor's `apply`, which the method's arguments follow: Ray resolves ObjectRefs only among
+    arguments of the call itself."""
 
     method: str
 
-    def __call__(self, actor: Any, **arguments: Any) -> Any:
-        ordered = [arguments[f"argument{index}"] for index in range(len(arguments))]
+    def __call__(self, actor: Any, *arguments: Any) -> Any:
         try:
-            result = getattr(actor, self.method)(*ordered)
+            result = getattr(actor, self.method)(*arguments)
         except Exception as error:  # noqa: BLE001 - handed to the caller as a value
             return Raised(error)
         return self._await(result) if inspect.isawaitable(result) else result

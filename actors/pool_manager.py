@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Sequence
 from typing import Any
 
 import ray
@@ -68,7 +67,7 @@ class Manager(FaultTolerantActorManager):
         method: Any = self._actors[actor_id].apply
         if group:
             method = method.options(concurrency_group=group)
-        under_way, number = method.remote(call, **_named(arguments)), next(self._numbers)
+        under_way, number = method.remote(call, *arguments), next(self._numbers)
         self._calls[number] = (tag, actor_id, under_way)
         self._by_tag[tag] = number
         self._by_actor[actor_id].add(number)
@@ -112,10 +111,6 @@ class Manager(FaultTolerantActorManager):
         for number in list(self._by_actor.pop(actor_id, ())):
             tag, _, _ = self._calls.pop(number)
             del self._by_tag[tag]
-
-
-def _named(arguments: Sequence[Any]) -> dict[str, Any]:
-    return {f"argument{index}": argument for index, argument in enumerate(arguments)}
 
 
 def one_line(error: BaseException) -> str:

@@ -20,6 +20,7 @@ from actors.engine_weights import GRACE, EngineWeights, WeightReceipt
 from actors.generation import Completion, GenerationRequest
 from actors.weight_transport import ByBroadcast, DeviceMemory
 from configs.schema import PolicyConfig, RolloutConfig
+from learners.policy_files import fetch_policy
 from learners.weights import WeightManifest
 
 
@@ -40,13 +41,14 @@ class RolloutEngine(EngineCalls):
         sleeps: bool = False,
         adapter_rank: int = 0,
     ) -> None:
-        """Loads the policy from `model_path` as `version`. Raises EngineStartError.
+        """Loads the policy from `model_path`, which may be a URI, as `version`. Raises EngineStartError.
 
         `sleeps`: whether `sleep` will be called. `adapter_rank`: of the adapters that will be pushed, 0 for none.
         """
         super().__init__()
         self._timeout = rollout.timeout
         self._max_length = policy.max_length
+        model_path = fetch_policy(model_path)
         names = check_model(model_path)
         on_cpu = prepare_environment(rollout)
         self._heeds_seeds = on_cpu  # on a GPU, vLLM samples such requests one by one

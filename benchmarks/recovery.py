@@ -53,6 +53,7 @@ SMALL = [
     "rollout.max_tokens=64",
     "evaluator.workers=1",
     "evaluator.builders=1",
+    "evaluator.cpu_look=always",  # so that a builder has something to do
     "rollout.engines=1",
     "checkpoint_every=1",
     "sft.epochs=100000",
@@ -167,7 +168,8 @@ def of_pool(fleet: Fleet, kind: str, repeats: int) -> Times:
         (actor,) = pool.members.healthy()
         pid = ray.get(actor.apply.remote(_own_pid))
         fleet.submit(kind)
-        pool.poll(0.0)
+        while pool.poll(0.0):  # it was done before it could be killed
+            fleet.submit(kind)
         _make_steady(pool)
         os.kill(pid, signal.SIGKILL)
         began = time.monotonic()

@@ -76,18 +76,18 @@ def host_class() -> Any:
         async def ping(self, member: int) -> str:
             return "pong"
 
-        async def apply(self, member: int, func: Call, argument0: Item) -> Done:
+        async def apply(self, member: int, func: Call, item: Item) -> Done:
             if member not in self._places:
                 self._places[member] = asyncio.Semaphore(self._at_once)
             async with self._places[member]:
                 began, self._numbers = time.monotonic(), self._numbers + 1
                 number = self._numbers
                 self._began[number] = began
-                await asyncio.sleep(argument0.seconds)
+                await asyncio.sleep(item.seconds)
                 ended = time.monotonic()
                 del self._began[number]
                 self._busy += ended - began
-            return Done(began - argument0.submitted, argument0.text)
+            return Done(began - item.submitted, item.text)
 
         async def busy_seconds(self) -> float:
             """Seconds that its members have worked until now, summed over the items."""
@@ -107,8 +107,8 @@ def instant_host_class() -> Any:
         def ping(self, member: int) -> str:
             return "pong"
 
-        def apply(self, member: int, func: Call, argument0: Item) -> Done:
-            return Done(time.monotonic() - argument0.submitted, argument0.text)
+        def apply(self, member: int, func: Call, item: Item) -> Done:
+            return Done(time.monotonic() - item.submitted, item.text)
 
         def busy_seconds(self) -> float:
             """It takes no time."""

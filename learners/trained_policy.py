@@ -18,6 +18,7 @@ from learners.errors import LearnerError
 from learners.frozen import freeze
 from learners.lora import attach_lora
 from learners.policy import compile_layers, load_policy, switch_dropout_off
+from learners.policy_files import fetch_policy
 
 Loaded = tuple[PreTrainedModel, PreTrainedTokenizerBase]
 
@@ -39,16 +40,15 @@ class TrainedPolicy:
 
 
 def load_for_training(config: LearnerConfig, policy: str | Path | Loaded, device: torch.device) -> TrainedPolicy:
-    """Loads the policy (a folder or an id; a model that is loaded already is taken as it is) and prepares it.
+    """Loads the policy (see `fetch_policy`; a model that is loaded already is taken as it is) and prepares it.
 
     Dropout is off (`switch_dropout_off`). Weights are float32. Under adapters they are loaded in the precision in which
     they were saved, and `freeze` then gives each weight its own. Draws the adapters from torch's generator. Raises
     PolicyError if the policy does not load, LearnerError if its rows cannot be packed although the configuration asks
     for it.
     """
-    model, tokenizer = (
-        policy if isinstance(policy, tuple) else load_policy(policy, "auto" if config.lora.rank else torch.float32)
-    )
+    precision: str | torch.dtype = "auto" if config.lora.rank else torch.float32
+    model, tokenizer = policy if isinstance(policy, tuple) else load_policy(fetch_policy(str(policy)), precision)
     switch_dropout_off(model)
     if config.lora.rank:
         freeze(model, autocast=config.autocast)

@@ -22,6 +22,7 @@ from evaluators.guard.cases import HackCases
 from evaluators.records import Task
 from learners.patience import Patience, StorageDown
 from learners.policy import load_tokenizer
+from learners.policy_files import fetch_policy
 from learners.records import Rollout, table_of_steps
 from learners.room import DiskFull
 from orchestration.fleet.ray_metrics import RayMetrics
@@ -121,8 +122,10 @@ class Session:
             self.commits = Commits(self.run, state, keep, lambda: self.tracker.ids)
             self.commits.write()  # before the config: a longer schedule is recognised by comparing with the old one
             self.run.write_config(self.config)
-            policy = prepare_policy(self.config, self.tasks.training, self.run.local_folder / "policy")
-            self.prompts = PromptWriter(self.config, self.tasks.assessed, load_tokenizer(policy), self._empty_buffer())
+            folder = self.run.local_folder / "policy"
+            policy = prepare_policy(self.config, self.tasks.training, folder, self.run.storage)
+            tokenizer = load_tokenizer(fetch_policy(policy, weights=False, patience=self.run.storage.patience))
+            self.prompts = PromptWriter(self.config, self.tasks.assessed, tokenizer, self._empty_buffer())
             for task in self.tasks.assessed:
                 self.prompts.one_shot(task.id)  # raises before any actor starts if a prompt leaves no room
             self.roles = Roles(self.config, policy, self.run)

@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
+from configs.cache_folder import cache_folder
 from orchestration.commands.options import Arch, Baselines, Levels, Preset, Store, parse_baselines, select_levels
 from orchestration.commands.refusal import STOPPED, refuse, with_remedy
-from orchestration.commands.store import default_store, open_to_runners, warn_if_closed
+from orchestration.commands.store import open_to_runners, warn_if_closed
 
 
 def baseline(
@@ -35,7 +36,7 @@ def baseline(
     from evaluators.tasks import TaskError, profile_of
     from orchestration.commands.baseline_store import fill_store, load_task_source
 
-    folder = store or default_store()
+    folder = store or cache_folder()
     with open_to_runners():
         try:
             device = open_device(arch)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from configs.cache_folder import cache_folder
 from orchestration.commands.options import (
     Arch,
     Baselines,
@@ -21,7 +22,7 @@ from orchestration.commands.options import (
     parse_words,
 )
 from orchestration.commands.refusal import refuse, with_remedy
-from orchestration.commands.store import default_store, open_to_runners, warn_if_closed
+from orchestration.commands.store import open_to_runners, warn_if_closed
 
 if TYPE_CHECKING:
     from evaluators.records import Task, Verdict
@@ -52,7 +53,7 @@ def evaluate(
     from evaluators.tasks import TaskError, find_task, profile_of
     from orchestration.commands.second_opinion import make_confirm
 
-    folder = store or default_store()
+    folder = store or cache_folder()
     with open_to_runners():
         try:
             device = open_device(arch)

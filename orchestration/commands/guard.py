@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from configs.cache_folder import cache_folder
 from orchestration.commands.options import Arch, Levels, Store, select_levels
 from orchestration.commands.refusal import STOPPED, refuse
-from orchestration.commands.store import default_store, open_to_runners, warn_if_closed
+from orchestration.commands.store import open_to_runners, warn_if_closed
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -47,7 +48,7 @@ def gauntlet(
     from evaluators.tasks import profile_of
     from orchestration.commands.machine import machine_arch
 
-    store = store or default_store()
+    store = store or cache_folder()
     with open_to_runners():
         try:
             arch = machine_arch() if arch == "auto" else arch
@@ -176,7 +177,7 @@ def reject(case: _CaseId, store: Store = None) -> None:
 def _open_cases(store: Path | None) -> HackCases:
     from evaluators.guard.cases import HackCases
 
-    return HackCases((store or default_store()) / "hacks.parquet")
+    return HackCases((store or cache_folder()) / "hacks.parquet")
 
 
 def _judge(case: str, status: str, store: Path | None) -> None:

@@ -1,4 +1,4 @@
-"""The folder in which commands keep baselines, builds and hack cases between calls."""
+"""Who may enter the folder in which commands keep baselines, builds and hack cases between calls."""
 
 from __future__ import annotations
 
@@ -9,17 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _log = logging.getLogger(__name__)
-
-
-def default_store() -> Path:
-    """`$XDG_CACHE_HOME/warpsmith`, else `/var/cache/warpsmith` for root, else `~/.cache/warpsmith`.
-
-    Root's runners are other users, who may not enter root's home.
-    """
-    cache = os.environ.get("XDG_CACHE_HOME")
-    if cache:
-        return Path(cache) / "warpsmith"
-    return Path("/var/cache/warpsmith") if os.geteuid() == 0 else Path.home() / ".cache/warpsmith"
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ from transformers import Qwen2Config
 from configs.load import ConfigError
 from configs.schema import RunConfig
 from learners.memory import PolicyShape, learner_memory, policy_shape
+from learners.policy_files import fetch_policy
 from learners.scoring import has_bfloat16
 from orchestration.fleet.placement import BUILDER
 
@@ -218,7 +219,7 @@ def _builder(config: RunConfig, device: int) -> RoleMemory:
 
 def _shape(config: RunConfig) -> PolicyShape:
     if config.policy.model != "scratch":
-        return policy_shape(config.policy.model)
+        return policy_shape(fetch_policy(config.policy.model, weights=False))
     scratch = config.policy.scratch
     return policy_shape(
         Qwen2Config(

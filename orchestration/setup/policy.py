@@ -9,13 +9,16 @@ from pathlib import Path
 import numpy as np
 from transformers import AutoConfig
 
+from configs.addresses import without_login
 from configs.schema import RunConfig
 from evaluators.records import Task
 from evaluators.tasks import profile_of, program_source
 from evaluators.tasks.loader import TaskVariants
 from evaluators.tasks.records import Variant
 from learners.policy import PolicyError, load_tokenizer, make_policy
+from learners.policy_files import LAST, fetch_policy, share_policy
 from learners.room import telling_full_disk
+from orchestration.run.storage import Storage
 from orchestration.step.teachers import file_teachers
 from prompts.comparison import Shown, compare
 from prompts.mistakes import mistakes_in
@@ -26,23 +29,33 @@ def check_policy(model: str) -> None:
     """Checks, without reading weights, that a policy can be loaded. Raises PolicyError if not."""
     if model == "scratch":
         return
+    place, model = model, fetch_policy(model, weights=False)
     load_tokenizer(model)
     try:
         AutoConfig.from_pretrained(model)
     except (OSError, ValueError, KeyError) as error:
-        raise PolicyError(f"policy.model: {model} has no usable config.json ({error}); give a model folder") from error
-    folder = Path(model)
+        raise PolicyError(
+            f"policy.model: {without_login(place)} has no usable config.json ({error}); give a model folder"
+        ) from error
+    folder = Path(place)
     if folder.is_dir() and not any(folder.glob("*.safetensors")) and not any(folder.glob("*.bin")):
         raise PolicyError(f"policy.model: {model} holds no weights (*.safetensors); give a complete checkpoint")
 
 
-def prepare_policy(config: RunConfig, tasks: Sequence[Task], folder: Path) -> str:
-    """The policy's folder or Hugging Face id. A `scratch` policy is made in `folder`, unless it is there already.
+def prepare_policy(config: RunConfig, tasks: Sequence[Task], folder: Path, shared: Storage | None = None) -> str:
+    """The policy's folder, URI (see `fetch_policy`) or Hugging Face id. A `scratch` policy is made in `folder`, unless
+    it is there already.
 
-    Raises PolicyError if its sizes do not fit each other.
+    If `shared`, the folder of a run, is on another file system than the local one, that policy is copied there, and its
+    URI is returned: nodes need not share a disk. Raises PolicyError if its sizes do not fit each other, and OSError.
     """
     if config.policy.model != "scratch":
         return config.policy.model
+    if shared is not None and shared.local_path is None:
+        uri = shared.uri(folder.name)
+        if not shared.is_file(f"{folder.name}/{LAST}"):
+            share_policy(Path(prepare_policy(config, tasks, folder)), uri, shared.patience)
+        return uri
     if not (folder / "model.safetensors").is_file():
         partial = folder.with_name(folder.name + ".partial")
         shutil.rmtree(partial, ignore_errors=True)

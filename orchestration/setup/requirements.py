@@ -13,6 +13,7 @@ from huggingface_hub import snapshot_download
 
 from configs.schema import RunConfig
 from evaluators.records import Task, digest_of
+from learners.policy_files import LAST, fetch_policy
 from orchestration.run.directory import RunDirectory
 from orchestration.run.errors import BundleError
 from orchestration.setup.policy import prepare_policy
@@ -27,7 +28,7 @@ def requirements_of(run: RunDirectory, config: RunConfig) -> dict[str, Any]:
     """The requirements of a run, as plain JSON for a manifest. Raises BundleError without its model here, and
     TaskError without its tasks."""
     model = config.policy.model
-    folder = run.local_folder / "policy" if model == SCRATCH else _folder_of(model)
+    folder = _scratch_of(run) if model == SCRATCH else _folder_of(model)
     tasks = RunTasks.of_begun_run(select_tasks(config.tasks), config.tasks, run.read_marks(), run.read_held_out())
     return {"policy": {"model": model, "files": checksums_of(folder)}, "tasks": _digest_of(tasks.assessed)}
 
@@ -65,8 +66,17 @@ def checksums_of(folder: Path) -> dict[str, str]:
     return {path.name: _sha256(path) for path in [*small, *weights]}
 
 
+def _scratch_of(run: RunDirectory) -> Path:
+    """The folder of the policy that was made for a run, which nodes without a common disk find beside its state."""
+    if run.local_path is None and run.storage.is_file(f"policy/{LAST}"):
+        return Path(fetch_policy(run.storage.uri("policy"), patience=run.storage.patience))
+    return run.local_folder / "policy"
+
+
 def _folder_of(model: str) -> Path:
-    """The folder of a model that is a folder, or an id whose files this machine has or can download."""
+    """The folder of a model that is a folder, a URI of one, or an id whose files this machine has or can download."""
+    if "://" in model:
+        return Path(fetch_policy(model))
     if Path(model).is_dir():
         return Path(model)
     wanted = [*_SMALL_FILES, *_WEIGHTS]

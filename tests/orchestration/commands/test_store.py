@@ -1,4 +1,4 @@
-"""The store of the commands: its place, and who may enter it."""
+"""The store of the commands: who may enter it."""
 
 from __future__ import annotations
 
@@ -10,17 +10,7 @@ from pathlib import Path
 import pytest
 
 from evaluators.evaluator import Evaluator
-from orchestration.commands.store import default_store, open_to_runners, warn_if_closed
-
-
-def test_the_default_store_follows_the_cache_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert default_store() == tmp_path / "warpsmith"
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setenv("HOME", str(tmp_path))
-    for user, folder in ((0, Path("/var/cache/warpsmith")), (1000, tmp_path / ".cache/warpsmith")):
-        monkeypatch.setattr("os.geteuid", lambda user=user: user)
-        assert default_store() == folder
+from orchestration.commands.store import open_to_runners, warn_if_closed
 
 
 def test_other_users_may_enter_a_store_with_any_umask(tmp_path: Path) -> None:
