@@ -41,11 +41,12 @@ $(GENERATED): | $(INSTALLED)
 test: $(INSTALLED)
 	$(MAKE) -j$(PARTS) --output-sync=target test-evaluators test-models test-others test-hostile test-chaos
 
-# Evaluators are tested one after the other, since they measure, and so is a run with faults, which is compared with one
-# without: a program that is doubted on a busy machine is judged anew. Then whole runs beside models.
-test-all: $(INSTALLED)
-	$(MAKE) test-evaluators test-hostile test-chaos SELECTED=
-	$(MAKE) -j2 --output-sync=target test-others test-models SELECTED=
+# After those of `make test` the slow ones. Evaluators are tested one after the other, since they measure, and so is a run
+# with faults, which is compared with one without: a program that is doubted on a busy machine is judged anew. Then whole
+# runs beside models.
+test-all: test
+	$(MAKE) test-evaluators test-hostile test-chaos SELECTED="-m slow"
+	$(MAKE) -j2 --output-sync=target test-others test-models SELECTED="-m slow"
 
 test-evaluators: $(INSTALLED)
 	$(BIN)/python -m pytest $(SELECTED) tests/evaluators $(addprefix --ignore=,$(HOSTILE))

@@ -47,7 +47,8 @@ class ScratchConfig:
 class PolicyConfig:
     """The model that is trained."""
 
-    model: str = "scratch"  # `scratch`, a Hugging Face model id, or a folder
+    # `scratch`, a Hugging Face model id, a folder, or the URI of one (`s3://...`), which each machine copies once.
+    model: str = "scratch"
     scratch: ScratchConfig = field(default_factory=ScratchConfig)
     max_length: int = bounded(1536, 64)  # tokens of prompt and response together
     dtype: str = one_of("bfloat16", "bfloat16", "float32", "float16")  # of the weights in rollout engines
