@@ -64,7 +64,7 @@ ModelNew.start()
 @pytest.fixture
 def runner(limits) -> Iterator[RunnerHandle]:
     device = CpuDevice()
-    zygote, slot = ZygoteHandle(device), device.acquire(10.0)
+    zygote, slot = ZygoteHandle(device), device.acquire(300.0)
     try:
         made = RunnerHandle(zygote, device, slot, 0, runner_limits(limits))
         try:

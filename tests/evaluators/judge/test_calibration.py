@@ -64,7 +64,7 @@ def device(monkeypatch) -> CpuDevice:
 def pair(device: CpuDevice, limits: LimitsConfig, tmp_path) -> Iterator[RunnerPair]:
     """Two processes with inputs and outputs bound. In the candidate's, a call takes 0.2 ms longer: bursts are so short
     that other load interrupts few of their calls."""
-    zygote, slot = ZygoteHandle(device), device.acquire(10.0)
+    zygote, slot = ZygoteHandle(device), device.acquire(300.0)
     runners = [
         RunnerHandle(zygote, device, slot, side, runner_limits(limits), {"SIDE": str(tmp_path / name)})
         for side, name in enumerate(("plain", "slow"))

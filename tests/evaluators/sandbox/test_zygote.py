@@ -27,7 +27,7 @@ from evaluators.host.zygote_handle import ZygoteHandle
 def test_a_runner_that_does_not_start_says_why(limits: LimitsConfig, monkeypatch, options, message, wait) -> None:
     device = CpuDevice()
     monkeypatch.setattr(CpuDevice, "runner_options", lambda self, memory_bytes: options)
-    zygote, slot = ZygoteHandle(device), device.acquire(10.0)
+    zygote, slot = ZygoteHandle(device), device.acquire(300.0)
     runner = RunnerHandle(zygote, device, slot, 0, runner_limits(limits))
     time.sleep(wait)
     try:
@@ -50,7 +50,7 @@ ModelNew = 1 / known
 @pytest.mark.slow
 def test_a_runner_inherits_the_vector_instructions_that_inductor_can_use(limits: LimitsConfig) -> None:
     device = CpuDevice()
-    zygote, slot = ZygoteHandle(device), device.acquire(10.0)
+    zygote, slot = ZygoteHandle(device), device.acquire(300.0)
     try:
         zygote.prepare_inductor()
         runner = RunnerHandle(zygote, device, slot, 0, runner_limits(limits))
