@@ -32,7 +32,8 @@ class Finished(NamedTuple):
 
 
 def kill_and_finish(root: Path) -> Finished:
-    """A run whose learner died, that was killed during contrastive RL and then started again, at another rate."""
+    """A run whose learner died, that was killed during contrastive RL and then started again, at another rate and with
+    JSON logs."""
     run = RunDirectory(str(root), "small")
     first = start(root)
     try:
@@ -44,7 +45,7 @@ def kill_and_finish(root: Path) -> Finished:
         os.killpg(first.pid, signal.SIGKILL)
         before, _ = first.communicate(timeout=60)
     state = json.loads((root / "small" / "state.json").read_text())
-    second = start(root, "contrastive_rl.learning_rate=0.002")
+    second = start(root, "contrastive_rl.learning_rate=0.002", "logging.format=json")
     output, _ = second.communicate(timeout=HANG_SECONDS)
     assert second.returncode == 0, output
     return Finished(run, state, before, output)
@@ -70,6 +71,16 @@ def test_a_killed_run_goes_on_at_its_last_commit_and_finishes(
     assert interrupted["phase"] == "contrastive_rl"
     assert "1-sft  " not in output, "the resumed run repeated a finished phase"
     assert state.policy_version > int(str(interrupted["policy_version"]))
+
+
+@pytest.mark.slow
+def test_log_lines_of_a_run_say_where_it_is(finished: Finished) -> None:
+    assert not [line for line in finished.first.splitlines() if line.startswith("{")]
+    lines = [json.loads(line) for line in finished.second.splitlines() if line.startswith("{")]
+    assert {(line["run"], line["role"]) for line in lines} == {("small", "driver")}
+    steps = [(line["phase"], line["step"]) for line in lines if line["message"].startswith("the step took")]
+    assert steps == sorted(set(steps), key=steps.index), "each once"
+    assert steps[-1] == ("1-contrastive_rl", 2)
 
 
 @pytest.mark.slow

@@ -40,7 +40,14 @@ def test_a_plan_shows_mix_step_time_and_cost_and_writes_nothing(plan, tmp_path: 
     before = sorted(tmp_path.iterdir())
     done = plan("rollout.engines=4", "--like", CODER, *words)
     assert done.exit_code == 0, done.output
-    for shown in ("to rent for steps of at most 60 s", "measured: ", "rate: a test", "EUR in all", "1-contrastive_rl", "missing: "):
+    for shown in (
+        "to rent for steps of at most 60 s",
+        "measured: ",
+        "rate: a test",
+        "EUR in all",
+        "1-contrastive_rl",
+        "missing: ",
+    ):
         assert shown in done.stdout, done.stdout
     assert sorted(tmp_path.iterdir()) == before
 
