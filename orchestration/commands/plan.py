@@ -111,6 +111,8 @@ def _wanted(config: RunConfig, types: tuple[str, ...], training_type: str, step_
     chosen = (types or (groups if arch != "cpu" else ()) or (arch,)) if step_seconds else (arch,)
     if (arch == "cpu") != (chosen == ("cpu",)):
         raise ConfigError(f"--types: evaluator.arch={arch} is judged by {arch} alone, got {','.join(chosen)}")
+    if config.placement.share == "all" and training_type not in ("", arch):
+        raise ConfigError(f"--training-type: with placement.share=all engines and learner are on {arch}, too")
     return Wanted(chosen, training_type or arch, step_seconds)
 
 

@@ -60,7 +60,12 @@ def gaps(
     if not runs:
         yield "how far candidates differ in size: each takes the mean, and none is the last of its step (--like RUN)"
     for name in sorted(left_out):
-        yield sizes.lacking.get(name) or f"a price of {name}, which is left out (--prices FILE)"
+        lacking = sizes.lacking.get(name)
+        yield (
+            f"{lacking} (--like RUN, --rates FILE)"
+            if lacking
+            else f"a price of {name}, which is left out (--prices FILE)"
+        )
     if not priced:
         yield "prices of GPUs (--prices FILE)"
     yield "the head, nodes without GPUs for builders, storage, and the minutes in which nodes and actors start"

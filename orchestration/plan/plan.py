@@ -26,6 +26,7 @@ _TRIES = 16
 _LEAST_TIGHTENING = 0.98
 _ASSESSMENTS = "assessments"
 TARGET_PHASES = ("contrastive_rl", "self_supervised")
+_ORDER = (*TARGET_PHASES, _ASSESSMENTS)
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,7 @@ class PlannedStage:
     """A stage of the run: so many steps of so many responses, each of which takes `step`; `hours` in all."""
 
     key: str
+    phase: str
     steps: int
     responses: int
     step: StepTime
@@ -51,14 +53,16 @@ class PlannedStage:
 
 @dataclass(frozen=True)
 class Option:
-    """One way to rent. `nodes`: by kind, such as `H100x8`. `evaluators`: by type. `hour`, `cost`: prices of an hour and
-    of the run, or GPU-hours without prices."""
+    """One way to rent. `nodes`: by kind, such as `H100x8`. `evaluators`: by type. `step_seconds`: of the phase that a
+    target is for, or of the assessments of a run without one. `hour`, `cost`: prices of an hour and of the run, or
+    GPU-hours without prices."""
 
     name: str
     nodes: Mapping[str, int]
     gpus: int
     evaluators: Mapping[str, int]
     stages: tuple[PlannedStage, ...]
+    step_seconds: float
     hours: float
     hour: float
     cost: float
@@ -288,11 +292,14 @@ def _option(parts: _Parts, name: str, mix: Mix, types: Sequence[str], evaluators
         hours = stage.steps * step.total / 3600.0
         if stage.phase == "contrastive_rl" and config.contrastive_rl.minutes:
             hours = min(hours, config.contrastive_rl.minutes / 60.0)
-        planned.append(PlannedStage(stage.key, stage.steps, stage.responses, step, hours))
+        planned.append(PlannedStage(stage.key, stage.phase, stage.steps, stage.responses, step, hours))
     hours = sum(stage.hours for stage in planned)
     nodes = {f"{kind.accelerator}x{kind.gpus}": count for kind, count in mix.nodes.items()}
     gpus = sum(count * kind.gpus for kind, count in mix.nodes.items())
-    return Option(name, nodes, gpus, dict(evaluators), tuple(planned), hours, mix.price, hours * mix.price)
+    first = min(planned, key=lambda stage: _ORDER.index(stage.phase))
+    return Option(
+        name, nodes, gpus, dict(evaluators), tuple(planned), first.step.total, hours, mix.price, hours * mix.price
+    )
 
 
 def _facts(accelerator: str, sizes: Sizes, prices: Prices) -> TypeFacts:

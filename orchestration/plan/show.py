@@ -38,7 +38,7 @@ def _options(plan: Plan) -> Table:
             option.name,
             _counts(option.evaluators),
             _counts(option.nodes),
-            f"{_main_step(option):.1f} s",
+            f"{option.step_seconds:.1f} s",
             f"{option.hours:.1f}",
             f"{option.hour:,.2f}",
             f"{option.cost:,.2f}",
@@ -70,11 +70,6 @@ def _stages(option: Option) -> Table:
             f"{stage.hours:.2f}",
         )
     return table
-
-
-def _main_step(option: Option) -> float:
-    """Seconds of a step of the stage that takes longest."""
-    return max(option.stages, key=lambda stage: stage.hours).step.total
 
 
 def _seconds(value: float) -> str:

@@ -15,11 +15,13 @@ from typing import NamedTuple
 import mlflow
 import pyarrow.parquet as pq
 import pytest
+from typer.testing import CliRunner
 
+from orchestration.commands.main import app
 from orchestration.report import build_report
 from orchestration.run.directory import RunDirectory
 from tests.orchestration.processes import HANG_SECONDS, REPOSITORY, left_of, pids_of, start, wait_for
-from tests.orchestration.small import HELD_OUT
+from tests.orchestration.small import HELD_OUT, SMALL
 
 
 class Finished(NamedTuple):
@@ -81,6 +83,21 @@ def test_log_lines_of_a_run_say_where_it_is(finished: Finished) -> None:
     steps = [(line["phase"], line["step"]) for line in lines if line["message"].startswith("the step took")]
     assert steps == sorted(set(steps), key=steps.index), "each once"
     assert steps[-1] == ("1-contrastive_rl", 2)
+
+
+@pytest.mark.slow
+def test_a_run_like_this_one_can_be_planned(finished: Finished) -> None:
+    words = ["plan", "local", *SMALL, "evaluator.workers=2", "--like", str(finished.run.local_path), "--json"]
+    done = CliRunner().invoke(app, [word for word in words if not word.startswith("tasks.audit=")])
+    assert done.exit_code == 0, done.output
+    plan = json.loads(done.stdout)
+    (kind,), (option,) = plan["types"], plan["options"]
+    assert kind["accelerator"] == "cpu"
+    assert kind["basis"].startswith("measured: ")
+    rl = next(stage for stage in option["stages"] if stage["phase"] == "contrastive_rl")
+    assert (rl["steps"], rl["responses"]) == (3, 8)
+    assert all(rl["step"][part] > 0.0 for part in ("generation", "judging", "learning", "push"))
+    assert not any("generation, learning" in gap for gap in plan["missing"])
 
 
 @pytest.mark.slow

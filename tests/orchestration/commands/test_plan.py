@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 from click.testing import Result
 
-CODER = str(Path(__file__).parents[3] / "docs" / "results" / "coder")
+ROOT = Path(__file__).parents[3]
+CODER = str(ROOT / "docs" / "results" / "coder")
 PRICES = """
 currency: EUR
 gpus:
@@ -80,4 +82,14 @@ def test_what_is_missing_is_named_with_its_remedy(plan) -> None:
     assert "not a run directory" in refused(plan("--like", "nowhere"))
     assert "absent.yaml: cannot be read" in refused(plan("--prices", "absent.yaml"))
     assert "judged by cpu alone" in refused(plan("evaluator.arch=cpu", "--step-seconds", "60", "--types", "H200"))
+    assert "are on H200, too" in refused(plan("placement.share=all", "--training-type", "L40S"))
     assert "tasks.include" in refused(plan("tasks.include=[nothing]"))
+
+
+def test_the_guide_shows_what_the_command_prints(plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "118")
+    guide = (ROOT / "docs" / "cluster.md").read_text(encoding="utf-8")
+    (shown,) = re.findall(r"```\n(GPU types\n.*?)\n```", guide, re.DOTALL)
+    done = plan("rollout.engines=4", "--like", CODER, "--step-seconds", "60")
+    printed = "\n".join(line.rstrip() for line in done.stdout.splitlines())
+    assert printed.startswith(shown)

@@ -46,7 +46,7 @@ def planned(
 
 
 def step_of(plan: Plan, option: int = 0) -> float:
-    return next(stage.step.total for stage in plan.options[option].stages if stage.key == "1-contrastive_rl")
+    return plan.options[option].step_seconds
 
 
 @pytest.mark.parametrize("name", ["hour", "rehearsed"])
@@ -75,6 +75,7 @@ def test_a_run_as_it_is_configured() -> None:
     assert option.hours == pytest.approx(sum(stage.hours for stage in option.stages))
     assert plan.unit == "EUR"
     assert [stage.key for stage in option.stages] == ["1-contrastive_rl", "assessments"]
+    assert option.step_seconds == option.stages[0].step.total
 
 
 def test_more_evaluators_make_steps_shorter_down_to_what_generation_takes() -> None:
