@@ -154,6 +154,7 @@ def assess_constant_policies(session: Session) -> None:
     tasks, preset = [task.id for task in session.tasks.measured(settings.training_tasks)], settings.preset
     for stage, candidates in constant_policies(tasks, references, session.taught()).items():
         if not (session.commits.has_assessed(stage) or session.drain.requested):
+            put_log_fields(phase=stage, step=0)
             session.progress.stage(stage)
             verdicts = session.pipeline.evaluate(candidates, preset)
             session.archive.keep(stage, as_step(candidates, verdicts, references))
