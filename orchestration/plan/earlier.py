@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from configs.load import ConfigError
@@ -70,13 +71,10 @@ def read_earlier(place: str, *, builders_look: bool = False) -> EarlierRun:
     """
     run = RunDirectory(*root_and_name(place))
     config = run.read_config()
-    published = run.storage.is_file("verdicts.parquet")
-    if published:
-        verdicts = run.storage.parse("verdicts.parquet", lambda file: pq.read_table(file, columns=[*_VERDICT_COLUMNS]))
-        metrics = run.storage.parse("metrics.parquet", pq.read_table)
-    else:
-        verdicts, metrics = run.verdicts.read(columns=_VERDICT_COLUMNS[1:]), run.metrics.read()
-    rows, measured = verdicts.to_pylist(), metrics.to_pylist()
+    try:
+        rows, measured = (table.to_pylist() for table in _tables(run))
+    except pa.ArrowInvalid as error:
+        raise ConfigError(f"{place}: its tables cannot be read ({error}); give another run, or none") from error
     for phase in _SAMPLING:
         if found := [row for row in rows if _phase(row) == phase]:
             rows, measured = found, [row for row in measured if _phase(row) == phase]
@@ -87,6 +85,14 @@ def read_earlier(place: str, *, builders_look: bool = False) -> EarlierRun:
         raise ConfigError(f"{place}: holds no verdict that an evaluator measured; give another run, or none")
     steps = _steps(measured)
     return EarlierRun(run.name, judged, _share(steps, len(judged) / len(fresh)), _pace(config, judged[0].arch, steps))
+
+
+def _tables(run: RunDirectory) -> tuple[pa.Table, pa.Table]:
+    """The verdicts and the metrics of a run, or of published results."""
+    if not run.storage.is_file("verdicts.parquet"):
+        return run.verdicts.read(columns=_VERDICT_COLUMNS[1:]), run.metrics.read()
+    verdicts = run.storage.parse("verdicts.parquet", lambda file: pq.read_table(file, columns=[*_VERDICT_COLUMNS]))
+    return verdicts, run.storage.parse("metrics.parquet", pq.read_table)
 
 
 def _fresh(rows: Iterable[Mapping[str, Any]], *, builders_look: bool) -> Iterator[Judged | None]:

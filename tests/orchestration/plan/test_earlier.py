@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,16 @@ def test_published_results_are_read_like_a_run() -> None:
 def test_a_run_without_measured_verdicts_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no verdict that an evaluator measured"):
         read_earlier(make_run(tmp_path, [verdict(None)], METRICS))
+
+
+def test_published_results_that_are_broken_are_refused(tmp_path: Path) -> None:
+    for name in ("config.yaml", "verdicts.parquet"):
+        shutil.copy(ROOT / "docs/results/coder" / name, tmp_path / name)
+    with pytest.raises(FileNotFoundError, match=r"metrics\.parquet"):
+        read_earlier(str(tmp_path))
+    (tmp_path / "verdicts.parquet").write_bytes(b"PAR1 and no more")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        read_earlier(str(tmp_path))
 
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
