@@ -81,10 +81,10 @@ class JsonLogs:
 
     @property
     def form(self) -> ray.LoggingConfig:
-        """The form of lines, for `ray.init`."""
+        """The form of lines, for `ray.init`: of warnings, until a process is tagged."""
         import ray
 
-        return ray.LoggingConfig(encoding="JSON", log_level=self.level.upper(), additional_log_standard_attrs=["name"])
+        return ray.LoggingConfig(encoding="JSON", log_level="WARNING", additional_log_standard_attrs=["name"])
 
     def begin(self) -> None:
         """Makes the driver log JSON on standard error, in place of what it has logged there so far.
@@ -98,14 +98,12 @@ class JsonLogs:
         self.tag(role="driver")
 
     def tag(self, **of_process: Field) -> None:
-        """Adds the run and these fields to all lines of this process; libraries log no less than warnings."""
-        root = logging.getLogger()
-        for handler in _handlers(root):
+        """Adds the run and these fields to all lines of this process, and lets our own begin at `level`."""
+        for handler in _handlers(logging.getLogger()):
             for earlier in [one for one in handler.filters if isinstance(one, _Tag)]:
                 handler.removeFilter(earlier)
             handler.addFilter(_Tag({"run": self.run, **of_process}))
-        for library in (root, logging.getLogger("ray")):
-            library.setLevel(logging.WARNING)
+            handler.setLevel(self.level.upper())
         for package in _OWN:
             logging.getLogger(package).setLevel(self.level.upper())
 

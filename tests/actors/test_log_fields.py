@@ -112,5 +112,6 @@ def test_lines_of_an_actor_say_run_role_step_and_candidate(tmp_path: Path, form:
     assert (line["phase"], line["step"], line["candidate"]) == ("1-contrastive_rl", 7, digest)
     assert line["task"] == "level1/softmax"
     assert len(line["actor_id"]) > 0, "Ray's own fields"
+    assert not [line for line in lines(done.stderr) if line["levelname"] == "INFO"], "none of Ray's"
     (after,) = [line for line in lines(done.stderr) if line["message"] == "after ray.init"]
     assert (after["run"], after["role"]) == ("first", "driver")
