@@ -6,6 +6,7 @@ evaluators' GPU runs them there, too, but only while nothing is measured.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from ray.rllib.utils.actor_manager import FaultAwareApply
 
 from actors.evaluation import BuildRequest
 from actors.evaluator import make_evaluator
+from actors.log_fields import log_fields, name_role
 from configs.schema import EvaluatorConfig
 from evaluators.compile.builder import Builder
 from evaluators.compile.cache import BuildCache
@@ -22,6 +24,8 @@ from evaluators.failures import Unbuilt
 from evaluators.host.open_device import open_device
 from evaluators.judge.cpu_look import CpuLook
 from evaluators.records import Artifact, BuildError, Verdict
+
+_log = logging.getLogger(__name__)
 
 
 @ray.remote(num_cpus=1)
@@ -38,6 +42,7 @@ class BuilderActor(FaultAwareApply):
     ) -> None:
         """`looks`: it shares a GPU with evaluators, and runs each candidate once after it is built. `right_programs`:
         by task, for a look at each candidate on a CPU (`CpuLook`); None: there is no such look."""
+        name_role("builder", arch=config.arch)
         # It compiles for a GPU without opening one: a node's GPUs belong to the evaluators.
         device = open_device("cpu", threads=config.threads) if config.arch == "cpu" else config.arch
         cache = BuildCache.of(Path(store), config)
@@ -72,6 +77,12 @@ class BuilderActor(FaultAwareApply):
         Returns the artifact (None: the candidate compiles nothing), the reason why it does not compile, the verdict if
         a look is enough for one, or what the candidate turned out to lack.
         """
+        with log_fields(candidate=request.candidate.digest, task=request.task.id, **request.log_fields):
+            prepared = self._prepare(request)
+            _log.info("prepared: %s", "nothing to build" if prepared is None else type(prepared).__name__)
+            return prepared
+
+    def _prepare(self, request: BuildRequest) -> Artifact | BuildError | Verdict | Unbuilt | None:
         is_new = not (request.again or request.extensions or request.evictions)
         if self._cpu_look and is_new:
             verdict = self._cpu_look.look(request.task, request.candidate.source, preset=request.preset)

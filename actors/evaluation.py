@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from actors.log_fields import Fields
 from evaluators.records import Artifact, BuildError, Candidate, Task
 from evaluators.shared.extension import ExtensionRequest
 
@@ -14,6 +15,7 @@ class BuildRequest:
 
     `extensions`: those that it asked for while it ran, and that were not built yet. `evictions`: how often its artifact
     was evicted before it was judged. `again`: whether it is to be judged although it has been.
+    `log_fields`: of the step that asked for it (`actors.log_fields`).
     """
 
     task: Task
@@ -22,6 +24,7 @@ class BuildRequest:
     extensions: tuple[ExtensionRequest, ...] = ()
     evictions: int = 0
     again: bool = False
+    log_fields: Fields = field(default_factory=dict)
 
     @property
     def key(self) -> tuple[str, str]:
@@ -36,6 +39,7 @@ class EvaluationRequest:
     `artifact`: a builder's result (None: it compiles nothing). `extensions`: those that it asked for while it ran, and
     that were not built yet. `passed_look`: whether a builder's look (`Evaluator.look`) found no failure. `evictions`:
     how often its artifact was evicted before it was judged. `again`: whether it is to be judged although it has been.
+    `log_fields`: of the step that asked for it (`actors.log_fields`).
     """
 
     task: Task
@@ -46,6 +50,7 @@ class EvaluationRequest:
     passed_look: bool = False
     evictions: int = 0
     again: bool = False
+    log_fields: Fields = field(default_factory=dict)
 
     @property
     def key(self) -> tuple[str, str]:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import ray
 from ray.rllib.utils.actor_manager import FaultAwareApply
 
 from actors.evaluation import EvaluationRequest
+from actors.log_fields import log_fields, name_role
 from configs.schema import EvaluatorConfig
 from evaluators.compile.cache import BuildCache
 from evaluators.evaluator import Evaluator
 from evaluators.failures import Unbuilt
 from evaluators.records import Verdict
+
+_log = logging.getLogger(__name__)
 
 
 def make_evaluator(config: EvaluatorConfig, store: str, *, guarded: bool = True) -> Evaluator:
@@ -40,6 +44,7 @@ class EvaluatorActor(FaultAwareApply):
     """Holds one `Evaluator`, whose processes end with this actor."""
 
     def __init__(self, config: EvaluatorConfig, store: str, guarded: bool = True) -> None:
+        name_role("evaluator", arch=config.arch)
         self._evaluator = make_evaluator(config, store, guarded=guarded)
         self._evaluator.start()
 
@@ -47,15 +52,18 @@ class EvaluatorActor(FaultAwareApply):
         """Judges one candidate, or returns what it lacks: an extension, or its artifact. Never raises for anything a
         candidate does."""
         candidate = request.candidate
-        try:
-            return self._evaluator.evaluate(
-                request.task,
-                candidate.source,
-                preset=request.preset,
-                author=candidate.author,
-                artifact=request.artifact,
-                passed_look=request.passed_look,
-                again=request.again,
-            )
-        except Unbuilt as missing:
-            return missing
+        with log_fields(candidate=candidate.digest, task=request.task.id, **request.log_fields):
+            try:
+                verdict = self._evaluator.evaluate(
+                    request.task,
+                    candidate.source,
+                    preset=request.preset,
+                    author=candidate.author,
+                    artifact=request.artifact,
+                    passed_look=request.passed_look,
+                    again=request.again,
+                )
+            except Unbuilt as missing:
+                return missing
+            _log.info("judged: %s, in %.1f s", verdict.outcome, verdict.cost.get("total", 0.0))
+            return verdict

@@ -19,6 +19,7 @@ import ray
 import torch
 from ray.exceptions import RayError, RayTaskError
 
+from actors.log_fields import name_role
 from actors.start import start_actor
 from actors.weight_transport import BROADCAST, HOST, SHARED, BroadcastChannel, ByBroadcast, DeviceMemory, gpu_id, share
 from configs.schema import ContrastiveConfig, LearnerConfig, RunConfig
@@ -67,6 +68,7 @@ class LearnerRank:
 
     def start(self, config: RunConfig, policy: str, rank: int, master: tuple[str, int], ranks_on_host: int) -> None:
         """Loads the policy and joins the group. `ranks_on_host`: how many ranks, this one included, its host has."""
+        name_role("learner", rank=rank)
         self._patience = Patience(config.storage.patience)
         self._engine = LearnerEngine(
             config.learner,
@@ -167,8 +169,7 @@ class LearnerGroup:
         self._timeout = config.learner.timeout
         self._file_timeout = self._timeout + config.storage.patience
         limit = max(config.learner.start_timeout, self._timeout)
-        ranks = range(config.learner.ranks)
-        self._ranks = [start_actor(LearnerRank, {"num_cpus": 1, **place(rank)}) for rank in ranks]
+        self._ranks = [start_actor(LearnerRank, place(rank)) for rank in range(config.learner.ranks)]
         self.has_trained = False
         """Whether its weights have changed since the last push to all engines."""
         self.busy_seconds = 0.0
@@ -202,8 +203,7 @@ class LearnerGroup:
         `config.min_ranks` are left after `limit` seconds."""
         started = time.monotonic()
         calls: dict[ray.ObjectRef[Any], Any] = {rank.node.remote(): rank for rank in self._ranks}
-        placed: list[Any] = []
-        waiting = [*calls]
+        placed, waiting = list[Any](), [*calls]
         while waiting:
             enough = len(placed) >= config.min_ranks
             left = started + (min(config.place_timeout, limit) if enough else limit) - time.monotonic()

@@ -18,6 +18,7 @@ from actors.engine_options import engine_arguments, prepare_environment
 from actors.engine_process import check_model, end_actor, start_engine
 from actors.engine_weights import GRACE, EngineWeights, WeightReceipt
 from actors.generation import Completion, GenerationRequest
+from actors.log_fields import name_role
 from actors.weight_transport import ByBroadcast, DeviceMemory
 from configs.schema import PolicyConfig, RolloutConfig
 from learners.policy_files import fetch_policy
@@ -46,6 +47,7 @@ class RolloutEngine(EngineCalls):
         `sleeps`: whether `sleep` will be called. `adapter_rank`: of the adapters that will be pushed, 0 for none.
         """
         super().__init__()
+        name_role("engine")
         self._timeout = rollout.timeout
         self._max_length = policy.max_length
         model_path = fetch_policy(model_path)

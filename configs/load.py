@@ -86,6 +86,7 @@ CHANGEABLE: Mapping[str, str] = {
     "evaluator.verdicts_of": "verdicts that are taken over say so",
     "storage": "how long is waited, not for what",
     "tracking": "where the run is shown, not its work",
+    "logging": "what is logged, not the run's work",
     "ray": "where the run runs",
     "cluster": "where the run runs",
 }

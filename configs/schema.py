@@ -289,6 +289,16 @@ class RayConfig:
 
 
 @dataclass
+class LogConfig:
+    """What the processes of a run log on standard error (docs/cluster.md)."""
+
+    # `text`: warnings, as lines for people. `json`: one JSON object a line, with run, phase, step, role and candidate.
+    format: str = one_of("text", "text", "json")
+    # The lowest level of Warpsmith's own lines with `format: json`; those of libraries begin with warnings.
+    level: str = one_of("info", "debug", "info", "warning")
+
+
+@dataclass
 class StorageConfig:
     """The run's file system (docs/guides/runs.md)."""
 
@@ -332,5 +342,6 @@ class RunConfig:
     assessment: AssessmentConfig = field(default_factory=AssessmentConfig)
     storage: StorageConfig = field(default_factory=StorageConfig)
     tracking: TrackingConfig = field(default_factory=TrackingConfig)
+    logging: LogConfig = field(default_factory=LogConfig)
     ray: RayConfig = field(default_factory=RayConfig)
     cluster: ClusterConfig = field(default_factory=ClusterConfig)

@@ -227,6 +227,7 @@ class Session:
         self.tracker.log_metrics(key, metrics, step)
         self.progress.step(key, step, steps, metrics)
         self.ray_metrics.step(key, step + 1, metrics.get("step_seconds", 0.0))
+        _log.info("the step took %.1f s", metrics.get("step_seconds", 0.0))
 
     def commit(self, key: str, steps: int, memory: Mapping[str, Any], ahead: Mapping[int, Sequence[Rollout]]) -> None:
         """Makes the first `steps` steps of a phase survive a kill, with the memory that the phase goes on with, and

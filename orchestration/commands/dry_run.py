@@ -9,6 +9,7 @@ from configs.load import dump_config
 from configs.schema import RunConfig
 from learners.policy import PolicyError
 from orchestration.setup.memory_plan import memory_plan, memory_table, refuse_what_cannot_fit
+from orchestration.setup.stages import assessed_responses, phase_stages
 from orchestration.setup.tasks import RunTasks, describe_held_out, describe_marked, select_tasks
 
 
@@ -24,7 +25,7 @@ def print_plan(config: RunConfig, console: Console) -> None:
     for description in (describe_marked(tasks.marks, config.tasks), describe_held_out(held_out)):
         if description:
             console.print(description, markup=False, highlight=False)
-    samples = config.assessment.samples * len(tasks.measured(config.assessment.training_tasks))
+    samples = assessed_responses(config, tasks)
     console.print(
         f"{len(tasks.training)} tasks on {config.evaluator.arch}; policy {config.policy.model}; "
         f"{config.rollout.engines} engine(s), {config.learner.ranks} learner rank(s), "
@@ -42,21 +43,11 @@ def print_plan(config: RunConfig, console: Console) -> None:
 def _phase_table(config: RunConfig, tasks: int) -> Table:
     """A row per phase of the schedule, for a run that trains on this number of tasks."""
     table = Table("phase", "steps", "responses a step", "trains on", box=None)
-    rows = {
-        "sft": (1 + config.sft.epochs, 0, f"verified programs of {', '.join(config.sft.teachers)}"),
-        "self_supervised": (
-            config.self_supervised.max_rounds,
-            config.self_supervised.samples * tasks,
-            "its own correct programs",
-        ),
-        "contrastive_rl": (
-            config.contrastive_rl.steps,
-            config.contrastive_rl.group_size * min(config.contrastive_rl.tasks_per_step, tasks),
-            f"speed-up over {config.reward.baseline}",
-        ),
+    sources = {
+        "sft": f"verified programs of {', '.join(config.sft.teachers)}",
+        "self_supervised": "its own correct programs",
+        "contrastive_rl": f"speed-up over {config.reward.baseline}",
     }
-    for cycle in range(1, config.schedule.cycles + 1):
-        for name in config.schedule.phases:
-            steps, responses, source = rows[name]
-            table.add_row(f"{cycle}-{name}", str(steps), str(responses or "-"), source)
+    for stage in phase_stages(config, tasks):
+        table.add_row(stage.key, str(stage.steps), str(stage.responses or "-"), sources[stage.phase])
     return table

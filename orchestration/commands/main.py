@@ -18,6 +18,7 @@ from orchestration.commands.bundle import bundle
 from orchestration.commands.cluster import cluster
 from orchestration.commands.evaluate import evaluate
 from orchestration.commands.guard import audit, gauntlet, hacks
+from orchestration.commands.plan import plan
 from orchestration.commands.refusal import INTERRUPTED
 from orchestration.commands.report import report
 from orchestration.commands.run import run
@@ -33,7 +34,9 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (run, submit, logs, status, stop, bundle, evaluate, baseline, tasks, report, track, gauntlet, audit):
+for command in (
+    run, plan, submit, logs, status, stop, bundle, evaluate, baseline, tasks, report, track, gauntlet, audit,
+):  # fmt: skip
     app.command()(command)
 app.add_typer(hacks, name="hacks")
 app.add_typer(cluster, name="cluster")

@@ -93,6 +93,7 @@ def _continuation(folder: Path, words: list[str], *, branch: bool) -> Continuati
 def _train(config: RunConfig) -> None:
     """Trains until the run ends, fails or is interrupted. Raises typer.Exit unless it ends well."""
     from actors.learner import LearnerLost
+    from actors.log_fields import JsonLogs
     from actors.pool_records import PoolExhausted
     from cluster.attempts import finished_line
     from configs.load import ConfigError
@@ -107,6 +108,8 @@ def _train(config: RunConfig) -> None:
     from orchestration.run.watchdog import STALLED, Stalled
     from orchestration.step.proposals import TeacherDown, TeacherError
 
+    if logs := JsonLogs.of(config):
+        logs.begin()
     try:
         with Interruptible(), Progress() as progress:
             finished = driver.run(config, progress)

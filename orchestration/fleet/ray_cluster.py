@@ -9,6 +9,7 @@ from typing import Any
 
 import ray
 
+from actors.log_fields import JsonLogs
 from configs.load import ConfigError
 from configs.schema import RayConfig
 from orchestration.run.interrupt import finished_first
@@ -18,11 +19,11 @@ _LOCAL_CPUS = 8  # at least, in Ray's accounts: on a machine with fewer cores th
 
 
 @finished_first
-def connect(config: RayConfig, actors: int) -> bool:
+def connect(config: RayConfig, actors: int, logs: JsonLogs | None = None) -> bool:
     """Joins the cluster that the configuration or RAY_ADDRESS names, or starts a local Ray with room for `actors`.
 
-    Returns whether machines may be added later, which they are not to a Ray that was started here. Raises ConfigError
-    if no cluster answers.
+    `logs`: how the driver and its actors log; None for text. Returns whether machines may be added later, which they
+    are not to a Ray that was started here. Raises ConfigError if no cluster answers.
     """
     if ray.is_initialized():
         return True
@@ -31,10 +32,12 @@ def connect(config: RayConfig, actors: int) -> bool:
     environment = {"PYTHONPATH": path, "TOKENIZERS_PARALLELISM": "false", "RAY_DEDUP_LOGS": "0"}
     runtime = {"env_vars": environment}
     address = config.address or os.environ.get("RAY_ADDRESS", "")
+    if logs is not None:
+        environment |= logs.environment
     quiet: dict[str, Any] = {"runtime_env": runtime, "log_to_driver": False, "logging_level": logging.WARNING}
     if address:
         try:
-            ray.init(address=address, **quiet)
+            _start(logs, address=address, **quiet)
         except (ConnectionError, RuntimeError, ValueError) as error:
             raise ConfigError(f"ray.address: no Ray cluster answers at {address} ({error})") from error
         return True
@@ -43,7 +46,8 @@ def connect(config: RayConfig, actors: int) -> bool:
     os.environ.setdefault(_NICENESS, "0")
     # A local Ray protects itself with a token, and logs that each time.
     logging.getLogger("ray._private.authentication.authentication_token_setup").setLevel(logging.ERROR)
-    ray.init(
+    _start(
+        logs,
         address="local",  # otherwise Ray joins any cluster that runs on this host
         num_cpus=config.num_cpus or max(_LOCAL_CPUS, os.cpu_count() or 1, actors),
         object_store_memory=config.object_store_mib << 20,
@@ -51,3 +55,12 @@ def connect(config: RayConfig, actors: int) -> bool:
         **quiet,
     )
     return False
+
+
+def _start(logs: JsonLogs | None, **options: Any) -> None:
+    """Calls `ray.init`, which also says how all processes of this job log."""
+    if logs is None:
+        ray.init(**options)
+        return
+    ray.init(**options, logging_config=logs.form)
+    logs.begin()

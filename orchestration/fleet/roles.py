@@ -16,6 +16,7 @@ from actors.builder import BuilderActor
 from actors.engine_calls import CONTROL, requests_at_once
 from actors.evaluator import EvaluatorActor
 from actors.learner import LearnerGroup, RankDied
+from actors.log_fields import JsonLogs
 from actors.pool import ActorPool
 from actors.rollout import RolloutEngine
 from actors.start import start_actor
@@ -79,7 +80,7 @@ class Roles:
         self._own_ray = not ray.is_initialized()
         self._started = True
         actors = config.rollout.engines + config.evaluator.builders + config.evaluator.workers + config.learner.ranks
-        self._placement.reserve(grows=connect(config.ray, actors))
+        self._placement.reserve(grows=connect(config.ray, actors, JsonLogs.of(config)))
         shares = arch != "cpu" and config.placement.share != "none"
         sleeps = shares and config.rollout.sleep
         self.engines = self._make_engines(sleeps=sleeps)

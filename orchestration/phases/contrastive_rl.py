@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from actors.log_fields import log_fields
 from evaluators.records import Verdict
 from evaluators.reward import FASTER, reward_of, rewarded_speedup, worth_of
 from learners.advantages import RunningStatistics, advantages_of, deviation_of, flag_advantages
@@ -117,7 +118,8 @@ class ContrastiveRl(Phase):
         ahead = self.context.config.contrastive_rl.max_staleness
         for later in range(step, min(step + ahead, self.steps - 1) + 1):
             if later not in self._under_way:
-                self._under_way[later] = self._begin(later)
+                with log_fields(step=later):
+                    self._under_way[later] = self._begin(later)
         gathering, further = self._under_way.pop(step)
         result = self.context.pipeline.finish(gathering)
         result.metrics["groups_refilled"] = float(further.refilled)

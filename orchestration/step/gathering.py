@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from actors.generation import Completion, derive_seed
+from actors.log_fields import current_fields
 from evaluators.guard.copies import is_copy
 from evaluators.records import Candidate, Outcome, Verdict
 from learners.records import EXEMPLAR, REFERENCE, Rollout
@@ -80,6 +81,7 @@ class Gathering:
         self.on_group, self._deadline = on_group, deadline
         self.is_given_up = False
         self._seed = tuple(seed)
+        self.log_fields = current_fields()
         self.failures: list[str] = []  # why requests failed
         self._requests: dict[str, tuple[str, int, int]] = {}  # group, number and responses of each one under way
         self._received: list[_Received] = []

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from actors.evaluation import BuildRequest, EvaluationRequest
+from actors.log_fields import log_fields
 from actors.pool import ActorPool
 from actors.pool_records import ItemGivenUp, PoolExhausted, PoolFailure
 from evaluators.compile.hints import needs_build
@@ -105,11 +106,11 @@ class Judging:
             others.append(gathering)
             return
         self._awaited[key] = [gathering]
-        task = self._tasks[candidate.task_id]
+        task, fields = self._tasks[candidate.task_id], gathering.log_fields
         if self._builders_look or self._cpu_look or needs_build(candidate.source):
-            self.builders.submit(BuildRequest(task, candidate, gathering.preset), "prepare")
+            self.builders.submit(BuildRequest(task, candidate, gathering.preset, log_fields=fields), "prepare")
         else:
-            self.evaluators.submit(EvaluationRequest(task, candidate, gathering.preset), "evaluate")
+            self.evaluators.submit(EvaluationRequest(task, candidate, gathering.preset, log_fields=fields), "evaluate")
 
     def advance(self) -> bool:
         """Passes on the results of builders, evaluators and the reviewer; returns whether there were any. Never waits.
@@ -166,6 +167,7 @@ class Judging:
             self._builders_look,
             request.evictions,
             request.again,
+            request.log_fields,
         )
         self.evaluators.submit(evaluation, "evaluate", priority=-1 if request.again else 0)
 
@@ -180,7 +182,15 @@ class Judging:
             return
         else:
             evictions += 1
-        rebuild = BuildRequest(request.task, request.candidate, request.preset, extensions, evictions, request.again)
+        rebuild = BuildRequest(
+            request.task,
+            request.candidate,
+            request.preset,
+            extensions,
+            evictions,
+            request.again,
+            request.log_fields,
+        )
         self.builders.submit(rebuild, "prepare", priority=-1)
 
     def _receive_verdict(self, request: EvaluationRequest, outcome: Any) -> None:
@@ -202,7 +212,8 @@ class Judging:
         evidence = Evidence.of(request.task, request.candidate, request.preset, method, error)
         self._evidence.add(evidence)
         verdict = self._set_aside[evidence.candidate, evidence.preset] = _verdict_of(evidence)
-        _log.warning("%s: candidate %s is set aside: %s", evidence.task, evidence.candidate, evidence.reason)
+        with log_fields(candidate=evidence.candidate, task=evidence.task, **request.log_fields):
+            _log.warning("%s: candidate %s is set aside: %s", evidence.task, evidence.candidate, evidence.reason)
         return verdict
 
     def _settle(self, request: BuildRequest | EvaluationRequest, verdict: Verdict) -> None:
@@ -257,6 +268,7 @@ def _verdict_of(evidence: Evidence) -> Verdict:
 def _infra_verdict(request: BuildRequest | EvaluationRequest, message: str) -> Verdict:
     """The verdict that says that we failed to judge a candidate."""
     candidate, task_id = request.candidate.digest, request.task.id
-    _log.warning("%s: candidate %s could not be judged: %s", task_id, candidate, message)
+    with log_fields(candidate=candidate, task=task_id, **request.log_fields):
+        _log.warning("%s: candidate %s could not be judged: %s", task_id, candidate, message)
     evaluator = {"preset": request.preset}
     return Verdict(candidate, task_id, "", Outcome.INFRA, message[:_MOST_CHARACTERS], evaluator=evaluator)

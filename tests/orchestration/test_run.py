@@ -15,11 +15,13 @@ from typing import NamedTuple
 import mlflow
 import pyarrow.parquet as pq
 import pytest
+from typer.testing import CliRunner
 
+from orchestration.commands.main import app
 from orchestration.report import build_report
 from orchestration.run.directory import RunDirectory
 from tests.orchestration.processes import HANG_SECONDS, REPOSITORY, left_of, pids_of, start, wait_for
-from tests.orchestration.small import HELD_OUT
+from tests.orchestration.small import HELD_OUT, SMALL
 
 
 class Finished(NamedTuple):
@@ -32,7 +34,8 @@ class Finished(NamedTuple):
 
 
 def kill_and_finish(root: Path) -> Finished:
-    """A run whose learner died, that was killed during contrastive RL and then started again, at another rate."""
+    """A run whose learner died, that was killed during contrastive RL and then started again, at another rate and with
+    JSON logs."""
     run = RunDirectory(str(root), "small")
     first = start(root)
     try:
@@ -44,7 +47,7 @@ def kill_and_finish(root: Path) -> Finished:
         os.killpg(first.pid, signal.SIGKILL)
         before, _ = first.communicate(timeout=60)
     state = json.loads((root / "small" / "state.json").read_text())
-    second = start(root, "contrastive_rl.learning_rate=0.002")
+    second = start(root, "contrastive_rl.learning_rate=0.002", "logging.format=json")
     output, _ = second.communicate(timeout=HANG_SECONDS)
     assert second.returncode == 0, output
     return Finished(run, state, before, output)
@@ -70,6 +73,32 @@ def test_a_killed_run_goes_on_at_its_last_commit_and_finishes(
     assert interrupted["phase"] == "contrastive_rl"
     assert "1-sft  " not in output, "the resumed run repeated a finished phase"
     assert state.policy_version > int(str(interrupted["policy_version"]))
+
+
+@pytest.mark.slow
+def test_log_lines_of_a_run_say_where_it_is(finished: Finished) -> None:
+    assert not [line for line in finished.first.splitlines() if line.startswith("{")]
+    printed = [json.loads(line) for line in finished.second.splitlines() if line.startswith("{")]
+    lines = [line for line in printed if not line["name"].startswith("ray.")]  # which warns while it starts
+    assert {(line["run"], line["role"]) for line in lines} == {("small", "driver")}
+    steps = [(line["phase"], line["step"]) for line in lines if line["message"].startswith("the step took")]
+    assert steps == sorted(set(steps), key=steps.index), "each once"
+    assert steps[-1] == ("1-contrastive_rl", 2)
+
+
+@pytest.mark.slow
+def test_a_run_like_this_one_can_be_planned(finished: Finished) -> None:
+    words = ["plan", "local", *SMALL, "evaluator.workers=2", "--like", str(finished.run.local_path), "--json"]
+    done = CliRunner().invoke(app, [word for word in words if not word.startswith("tasks.audit=")])
+    assert done.exit_code == 0, done.output
+    plan = json.loads(done.stdout)
+    (kind,), (option,) = plan["types"], plan["options"]
+    assert kind["accelerator"] == "cpu"
+    assert kind["basis"].startswith("measured: ")
+    rl = next(stage for stage in option["stages"] if stage["phase"] == "contrastive_rl")
+    assert (rl["steps"], rl["responses"]) == (3, 8)
+    assert all(rl["step"][part] > 0.0 for part in ("generation", "judging", "learning", "push"))
+    assert not any("generation, learning" in gap for gap in plan["missing"])
 
 
 @pytest.mark.slow

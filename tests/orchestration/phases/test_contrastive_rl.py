@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from actors.log_fields import log_fields
 from configs.schema import RunConfig
 from evaluators.records import Outcome
 from learners.records import Rollout, Sample
@@ -273,6 +274,17 @@ def test_so_many_steps_are_begun_ahead_of_the_learner(staleness: int) -> None:
         seen.append(len(begun))
     assert seen == [min(step + 1 + staleness, 5) for step in range(5)]
     assert begun == [tasks_of(phase, step) for step in range(5)]
+
+
+def test_what_is_asked_ahead_is_logged_under_its_own_step() -> None:
+    phase = contrastive(tasks=6, tasks_per_step=2)
+    config = phase.context.config.contrastive_rl
+    config.max_staleness, config.steps = 2, 4
+    phase.context.pipeline = Pipeline({task.id: [1.0] for task in phase.context.tasks})  # type: ignore[assignment]
+    with log_fields(phase="1-contrastive_rl", step=0):
+        phase.gather(0)
+    fields = {step: gathering.log_fields for step, (gathering, _) in phase._under_way.items()}
+    assert fields == {step: {"phase": "1-contrastive_rl", "step": step} for step in (1, 2)}
 
 
 @pytest.mark.parametrize(("draw", "repairs", "kept"), [("rounds", 0, [1, 2]), ("replace", 0, []), ("rounds", 1, [])])
