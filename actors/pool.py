@@ -46,7 +46,7 @@ class ActorPool:
     `affinity(item)`: items with the same affinity prefer the same actor; None: no preference. `key(item)`:
     what `withdraw_keys` finds it by. `control_group`: the
     concurrency group of the actors that broadcasts run in, so that no item takes their places. `clock`: the monotonic
-    one. For `start_timeout`, `probe_timeout`, `max_failed_starts` and `on_restart` see `Members`.
+    one. For `start_timeout`, `probe_timeout`, `max_failed_starts`, `on_restart` and `shortage` see `Members`.
     """
 
     def __init__(
@@ -66,6 +66,7 @@ class ActorPool:
         affinity: Callable[[Any], Hashable] = lambda _: None,
         key: Callable[[Any], Hashable] = lambda item: getattr(item, "key", None),
         control_group: str = "",
+        shortage: Callable[[int], str] = lambda _: "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name = name
@@ -95,6 +96,7 @@ class ActorPool:
             on_loss=self._on_loss,
             on_ready=self._on_ready,
             is_idle=self._is_idle,
+            shortage=shortage,
             clock=clock,
         )
         self._broadcasts = Broadcasts(self._manager, self.members, control_group, clock)

@@ -75,7 +75,8 @@ class Members:
     after their start waits before the next (`actors.pool_restarts`). `on_restart` prepares a restarted actor and must
     bound its own waits. If it raises a RayError, the actor counts as lost. Any other exception is no fault of the
     actor, which waits for the hook's next call: `check` raises the exception, each time. `is_idle`: whether an actor
-    has nothing to do. `clock`: the monotonic one.
+    has nothing to do. `shortage`: what the cluster lacks for so many actors, in words, empty if nothing. An actor that
+    waits for the cluster is no failed start as long as others of the pool are ready. `clock`: the monotonic one.
     """
 
     def __init__(
@@ -92,13 +93,14 @@ class Members:
         on_loss: LossHook,
         on_ready: ReadyHook,
         is_idle: Callable[[int], bool],
+        shortage: Callable[[int], str] = lambda _: "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._name, self._manager, self._factory = name, manager, factory
         self._start_timeout, self._probe_timeout = start_timeout, probe_timeout
         self._max_failed_starts = max_failed_starts
         self._on_restart, self._on_loss, self._is_idle, self._clock = on_restart, on_loss, is_idle, clock
-        self._on_ready = on_ready
+        self._on_ready, self._shortage = on_ready, shortage
         self.answers: Answers[tuple[int, Any]] = Answers()  # to pings, by actor and call
         self._answered: dict[int, Any] = {}  # the answers of actors that are not welcomed yet
         self._agenda: list[tuple[float, int, int, Any]] = []  # a heap of notes: when to look after an actor, and why
@@ -198,6 +200,9 @@ class Members:
         for _, _, member in sorted(self._vacant):
             lost = f"in {max(member.starts_at - now, 0.0):.0f} s, after {member.early_losses} early losses"
             waits.append(f"actor {member.index} starts {'when its GPU is free' if self._postpones_starts else lost}")
+        starting = sum(member.is_new and not member.is_ready for member in list(self._members.values()))
+        if starting and (lacking := self._shortage(starting)):
+            waits.append(lacking)
         return "; ".join(waits) or "all actors are ready"
 
     def postpone_starts(self, postponed: bool) -> None:
@@ -322,7 +327,13 @@ class Members:
     def _miss(self, actor: int, member: Member, call: Any, now: float) -> None:
         """Replaces an actor whose time for an answer is over, if it still has not come."""
         if call is member.ping and actor not in self._answered:
-            self.replace(actor, "silent", start_failed=member.is_new)
+            lacking = self._shortage(1) if member.is_new else ""
+            if lacking and self._ready:
+                member.deadline = now + self._start_timeout
+                self._note(member.deadline, actor, call)
+                _log.warning("pool %s: actor %d is %s", self._name, member.index, lacking)
+                return
+            self.replace(actor, lacking or "silent", start_failed=member.is_new)
         elif call is member.heartbeat and member.is_ready:
             if self._is_idle(actor):
                 self.replace(actor, "silent")
