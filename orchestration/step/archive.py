@@ -65,11 +65,16 @@ class Archive:
             self._run.kernels.save_best_of(arch, judged)
 
     def keep(self, key: str, result: StepResult) -> None:
-        """Writes the rows of programs that nobody proposed to be rewarded; they enter nothing else."""
+        """Writes the rows of programs that nobody proposed to be rewarded; they enter nothing else, but for the best
+        programs of further architectures."""
         self._run.samples.write(key, 0, result.rollouts)
         self._run.candidates.write(key, 0, result.candidates.values())
-        self._run.verdicts.write(key, 0, result.verdicts.values())
+        self._run.verdicts.write(key, 0, result.verdicts.everywhere())
         self._known.stored(key, 0, result.verdicts)
+        for arch, verdicts in result.verdicts.elsewhere.items():
+            judged = ((result.candidates[digest], verdict) for digest, verdict in verdicts.items())
+            self._run.kernels.save_best_of(arch, judged)
+            self._elsewhere[arch].stored(key, 0, verdicts)
 
     @contextmanager
     def storing(self, key: str, step: int, result: StepResult) -> Iterator[None]:

@@ -105,6 +105,12 @@ class Pipeline:
             self.judging.propose(candidate, gathering)
         return self.finish(gathering).verdicts
 
+    def evaluate_elsewhere(self, candidates: Sequence[Candidate], preset: str) -> StepResult:
+        """Verdicts on candidates on every further architecture."""
+        gathering = self.begin(Gathering((), samples=0, temperature=0.0, preset=preset))
+        self.elsewhere.judge_all(candidates, gathering)
+        return self.finish(gathering)
+
     def evaluate_arriving(
         self, arrived: Callable[[], Sequence[Candidate] | None], preset: str
     ) -> Iterator[tuple[Candidate, Verdict]]:
