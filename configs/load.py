@@ -80,6 +80,7 @@ CHANGEABLE: Mapping[str, str] = {
     "evaluator.builders": "speed only",
     "evaluation.archs.ARCH.workers": "speed only",
     "evaluation.archs.ARCH.builders": "speed only",
+    "evaluation.archs.ARCH.idle_minutes": "when evaluators run",
     "evaluator.timeout": "when a program goes to another process, not its verdict",
     "evaluator.build_cache_gib": "what is kept, not its content",
     "evaluator.cpu_look": "where a failure is found, not its outcome; the verdict says where",

@@ -17,6 +17,9 @@ class ArchConfig:
     # Share of the right programs that are judged here, too. Below 1, they are drawn by their digests, and show
     # portability alone.
     share: float = bounded(0.1, 0.0, 1.0)
+    # Minutes without a program after which an evaluator ends, and gives its GPU back. It starts when programs wait, and
+    # not before, so a cluster that scales has none of these GPUs meanwhile. 0: evaluators start with the run and stay.
+    idle_minutes: float = bounded(0.0, 0.0)
     capability: str = ""  # compute capability to build for (`8.0`); empty takes the known one of the architecture
 
 

@@ -61,13 +61,14 @@ def make_arch_pools(
     settings: PoolSettings,
     *,
     further: str = "",
+    idle_minutes: float = 0.0,
     looks: bool = False,
     right_programs: Mapping[str, Sequence[str]] | None = None,
 ) -> ArchPools:
     """Starts the pools of `config.arch`.
 
-    `further`: its name, if it is one of `evaluation.archs`. `looks`, `right_programs`: of its builders, see
-    `BuilderActor`.
+    `further`: its name, if it is one of `evaluation.archs`, and `idle_minutes`: that key of it. `looks`,
+    `right_programs`: of its builders, see `BuilderActor`.
     """
     lacking = partial(shortage, settings.placement.type_of(EVALUATOR, further))
     suffix = f" {further}" if further else ""
@@ -95,6 +96,7 @@ def make_arch_pools(
         ahead=settings.ahead,
         timeout=settings.evaluation_seconds,
         start_timeout=POOL_START_SECONDS,
+        idle_seconds=60.0 * idle_minutes,
         shortage=(lambda _: "") if config.arch == "cpu" else lacking,
     )
     return ArchPools(builders, evaluators)

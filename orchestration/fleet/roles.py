@@ -155,7 +155,8 @@ class Roles:
         )
         if further:
             evaluator = replace(evaluator_on(config, further), verdicts_of=self._evaluator.verdicts_of)
-            return make_arch_pools(evaluator, settings, further=further)
+            idle_minutes = config.evaluation.archs[further].idle_minutes
+            return make_arch_pools(evaluator, settings, further=further, idle_minutes=idle_minutes)
         right = self._right_programs() if self.looks_on_cpu else None
         looks = config.placement.share == "all"
         return make_arch_pools(self._evaluator, settings, looks=looks, right_programs=right)
