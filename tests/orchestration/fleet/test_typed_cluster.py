@@ -41,6 +41,13 @@ def test_verdicts_carry_the_architecture_on_which_they_were_reached(found: dict[
         assert found["judged"]["verdicts"][arch] == [["log_softmax", arch, "ok"], ["wrong_axis", arch, "wrong"]]
 
 
+def test_a_step_is_judged_where_its_rewards_are_and_its_right_programs_where_they_are_drawn(
+    found: dict[str, Any],
+) -> None:
+    both = {arch: [["log_softmax", arch, "ok"], ["wrong_axis", arch, "wrong"]] for arch in ("cpu", "A100")}
+    assert found["judged"]["step"] == {**both, "L40S": [["log_softmax", "L40S", "ok"]]}
+
+
 @pytest.mark.parametrize("share", ["none", "training"])
 def test_engines_and_learner_are_on_the_gpus_that_are_named_for_them(found: dict[str, Any], share: str) -> None:
     assert found["placed"][share] == {"engine": "H100", "learner": "H100", "evaluator": "L40S"}

@@ -11,6 +11,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import ray
@@ -27,7 +28,11 @@ from evaluators.tasks.loader import load_variants
 from orchestration.fleet.arch_pools import ArchPools, PoolSettings, make_arch_pools
 from orchestration.fleet.capacity import TYPE_LABEL, Capacity
 from orchestration.fleet.placement import ENGINE, LEARNER, Placement
+from orchestration.step.elsewhere import Elsewhere
+from orchestration.step.judging import Judging
+from orchestration.step.pipeline import Pipeline
 from tests.orchestration.pretended import pretend
+from tests.orchestration.step.scripted import SOFTMAX, Engine, asked, fenced, reviewer
 
 SECONDS = 120.0
 NODES = {"A100": 2, "L40S": 1, "H100": 2}
@@ -91,10 +96,39 @@ def judge_everywhere(store: str) -> dict[str, Any]:
         of_arch.evaluators.wait_ready(SECONDS)
         found["types"][arch] = types_of(of_arch.evaluators)
         found["verdicts"][arch] = verdicts_of(of_arch, programs)
+    found["step"] = step(config, settings, pools, programs)
     for of_arch in pools.values():
         of_arch.builders.stop()
         of_arch.evaluators.stop()
     return found
+
+
+def step(
+    config: RunConfig, settings: PoolSettings, further: dict[str, ArchPools], programs: dict[str, str]
+) -> dict[str, Any]:
+    """Where the programs of a step are judged whose rewards are over `cpu` and A100: their names, by architecture."""
+    first = make_arch_pools(config.evaluator, settings)
+    script = {"group": [fenced(source) for source in programs.values()]}
+    engines = ActorPool("rollout", lambda _: Engine.remote(script), 1, timeout=SECONDS)
+    tasks, folder = [SOFTMAX], Path(settings.store)
+
+    def judging_on(arch: str, *, is_sampled: bool) -> Judging:
+        pools = further[arch].builders, further[arch].evaluators
+        return Judging(tasks, *pools, reviewer(folder), builders_look=False, arch=arch, is_sampled=is_sampled)
+
+    elsewhere = Elsewhere(
+        {"A100": judging_on("A100", is_sampled=False)}, {"L40S": (judging_on("L40S", is_sampled=True), 1.0)}
+    )
+    pools = engines, first.builders, first.evaluators
+    pipeline = Pipeline(tasks, *pools, config.rollout, reviewer(folder), elsewhere=elsewhere)
+    verdicts = pipeline.run(asked("group", samples=len(programs))).verdicts
+    names = {Candidate.propose(SOFTMAX.id, source, "").digest: name for name, source in programs.items()}
+    for pool in pools:
+        pool.stop()
+    return {
+        arch: sorted((names[digest], verdict.arch, str(verdict.outcome)) for digest, verdict in of_arch.items())
+        for arch, of_arch in {"cpu": verdicts, **verdicts.elsewhere}.items()
+    }
 
 
 def outgrow(store: str, cluster: Cluster) -> dict[str, Any]:
