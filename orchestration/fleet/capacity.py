@@ -95,11 +95,8 @@ class Capacity:
 
     def absent(self, kinds: Iterable[str]) -> list[str]:
         """Which of these types the cluster has no GPU of, and can never get one as it stands."""
-        return [
-            kind
-            for kind in kinds
-            if kind in self.impossible or (not self.scales and not (self.total.get(kind, 0) if kind else self.total))
-        ]
+        missing = [kind for kind in kinds if not (self.total.get(kind, 0) if kind else self.total)]
+        return [kind for kind in missing if kind in self.impossible or not self.scales]
 
     def here(self) -> str:
         """`4 x H100, 8 x A100`."""
