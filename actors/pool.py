@@ -22,6 +22,7 @@ from actors.pool_manager import Manager, one_line
 from actors.pool_members import Members
 from actors.pool_queue import Work, WorkQueue
 from actors.pool_records import Loss, PoolExhausted, PoolFailure
+from actors.pool_scaling import Scaling
 from actors.pool_waits import WaitNotices
 from configs.waits import STARTS
 
@@ -46,7 +47,8 @@ class ActorPool:
     `affinity(item)`: items with the same affinity prefer the same actor; None: no preference. `key(item)`:
     what `withdraw_keys` finds it by. `control_group`: the
     concurrency group of the actors that broadcasts run in, so that no item takes their places. `clock`: the monotonic
-    one. For `start_timeout`, `probe_timeout`, `max_failed_starts` and `on_restart` see `Members`.
+    one. `idle_seconds`: if it is not 0, an actor is started when an item has none, and ends after so many seconds
+    without one. For `start_timeout`, `probe_timeout`, `max_failed_starts`, `on_restart` and `shortage` see `Members`.
     """
 
     def __init__(
@@ -66,6 +68,8 @@ class ActorPool:
         affinity: Callable[[Any], Hashable] = lambda _: None,
         key: Callable[[Any], Hashable] = lambda item: getattr(item, "key", None),
         control_group: str = "",
+        shortage: Callable[[int], str] = lambda _: "",
+        idle_seconds: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name = name
@@ -95,8 +99,11 @@ class ActorPool:
             on_loss=self._on_loss,
             on_ready=self._on_ready,
             is_idle=self._is_idle,
+            shortage=shortage,
+            grows=idle_seconds > 0,
             clock=clock,
         )
+        self._scaling = Scaling(idle_seconds, self.members, self._is_idle)
         self._broadcasts = Broadcasts(self._manager, self.members, control_group, clock)
 
     @property
@@ -128,7 +135,7 @@ class ActorPool:
                 raise TimeoutError(f"pool {self.name}: {ready} after {limit:.0f} s; {self.members.describe()}")
             wait_any([self], min(_POLL_SECONDS, max(deadline - time.monotonic(), 0.0)))
             self._check()
-        if not len(self.members):
+        if self.members.is_exhausted or not (len(self.members) or self._scaling.may_be_empty):
             raise PoolExhausted(self.members.exhaustion)
 
     def submit(self, item: Any, method: str, *, priority: int = 0) -> None:
@@ -221,6 +228,7 @@ class ActorPool:
             self._time_out(work)
         self._broadcasts.check(now)
         self._queue.decide(now, lambda losses: self._blame.in_the_end(losses, self.members.places()))
+        self._scaling.check(now, self._queue.outstanding, self._heard)
         can_work = self._paused or self.members.ready > 0
         self._notices.check(now, 0 if can_work else self._queue.waiting, self.members.describe)
         if self.members.is_exhausted:

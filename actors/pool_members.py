@@ -75,7 +75,9 @@ class Members:
     after their start waits before the next (`actors.pool_restarts`). `on_restart` prepares a restarted actor and must
     bound its own waits. If it raises a RayError, the actor counts as lost. Any other exception is no fault of the
     actor, which waits for the hook's next call: `check` raises the exception, each time. `is_idle`: whether an actor
-    has nothing to do. `clock`: the monotonic one.
+    has nothing to do. `shortage`: what the cluster lacks for so many actors, in words, empty if nothing. An actor that
+    waits for the cluster is no failed start as long as others of the pool are ready. `grows`: none is started before
+    `grow` asks for it. `clock`: the monotonic one.
     """
 
     def __init__(
@@ -92,13 +94,15 @@ class Members:
         on_loss: LossHook,
         on_ready: ReadyHook,
         is_idle: Callable[[int], bool],
+        shortage: Callable[[int], str] = lambda _: "",
+        grows: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._name, self._manager, self._factory = name, manager, factory
         self._start_timeout, self._probe_timeout = start_timeout, probe_timeout
         self._max_failed_starts = max_failed_starts
         self._on_restart, self._on_loss, self._is_idle, self._clock = on_restart, on_loss, is_idle, clock
-        self._on_ready = on_ready
+        self._on_ready, self._shortage, self._grows = on_ready, shortage, grows
         self.answers: Answers[tuple[int, Any]] = Answers()  # to pings, by actor and call
         self._answered: dict[int, Any] = {}  # the answers of actors that are not welcomed yet
         self._agenda: list[tuple[float, int, int, Any]] = []  # a heap of notes: when to look after an actor, and why
@@ -110,8 +114,10 @@ class Members:
         self._held = ""  # why `on_restart` is not called now
         self._last_loss = ""
         self.restarts = 0
-        for index in range(size):
-            self._start(Member(index))
+        self._unused = list(range(size))  # a heap: places whose actors are not wanted now
+        self._given_up: list[int] = []  # places
+        if not grows:
+            self.grow(size)
 
     def __len__(self) -> int:
         """Actors, those that are starting included."""
@@ -129,7 +135,32 @@ class Members:
 
     def places(self) -> set[int]:
         """The places that are not given up."""
-        return {member.index for member in (*self._members.values(), *(vacant[-1] for vacant in self._vacant))}
+        started = {member.index for member in (*self._members.values(), *(vacant[-1] for vacant in self._vacant))}
+        return started | set(self._unused)
+
+    @property
+    def started(self) -> int:
+        """How many places have an actor, or get one."""
+        return len(self._members) + len(self._vacant)
+
+    def grow(self, count: int) -> None:
+        """Starts up to `count` more actors, as long as there are places."""
+        for _ in range(min(count, len(self._unused))):
+            self._start(Member(heapq.heappop(self._unused)))
+
+    def retire(self, actor: int, reason: str) -> None:
+        """Ends an actor that has nothing to do. Its place gets another when `grow` asks for it."""
+        index = self._members[actor].index
+        _log.info("pool %s: actor %d ends: %s", self._name, index, reason)
+        self._remove(actor, reason)
+        heapq.heappush(self._unused, index)
+
+    def unused_since(self, now: float) -> dict[int, float]:
+        """Since when each actor could have worked or, if it is not ready, has been starting."""
+        return {
+            actor: member.ready_since or min(member.deadline - self._start_timeout, now)
+            for actor, member in self._members.items()
+        }
 
     def healthy(self) -> list[ActorHandle[Any]]:
         """The actors that are ready for work."""
@@ -158,8 +189,9 @@ class Members:
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether no actor is left, and none will start."""
-        return not self._members and not self._vacant
+        """Whether no actor is left, and none will start. A pool that grows is at its end when all that it has started
+        since one was ready were given up."""
+        return not self._members and not self._vacant and not (self._unused and not self._given_up)
 
     @property
     def exhaustion(self) -> str:
@@ -198,6 +230,9 @@ class Members:
         for _, _, member in sorted(self._vacant):
             lost = f"in {max(member.starts_at - now, 0.0):.0f} s, after {member.early_losses} early losses"
             waits.append(f"actor {member.index} starts {'when its GPU is free' if self._postpones_starts else lost}")
+        starting = sum(member.is_new and not member.is_ready for member in list(self._members.values()))
+        if starting and (lacking := self._shortage(starting)):
+            waits.append(lacking)
         return "; ".join(waits) or "all actors are ready"
 
     def postpone_starts(self, postponed: bool) -> None:
@@ -230,17 +265,16 @@ class Members:
         failed_starts = member.failed_starts + 1 if start_failed else 0
         was_early = member.ready_since is None or now - member.ready_since < STEADY_SECONDS
         early_losses = member.early_losses + 1 if was_early else 0
-        given_up, pause = failed_starts >= self._max_failed_starts, pause_before_start(early_losses)
+        is_last = failed_starts >= self._max_failed_starts
+        given_up = is_last and not (self._grows and self._ready)  # others show that actors can start
+        pause = pause_before_start(early_losses)
         then = f"starting another{f' in {pause:.1f} s' if pause else ''}"
         then = f"given up after {failed_starts} failed starts" if given_up else then
         _log.warning("pool %s: actor %d is lost (%s); %s", self._name, member.index, reason, then)
-        self._on_loss(actor, reason, died=died)
-        del self._members[actor]
-        self._answered.pop(actor, None)
-        self._ready.discard(actor)
+        self._remove(actor, reason, died=died)
         self._last_loss = reason
-        ray.kill(self._manager.remove_actor(actor))
         if given_up:
+            self._given_up.append(member.index)
             return
         self.restarts += 1
         successor = Member(
@@ -253,10 +287,18 @@ class Members:
         heapq.heappush(self._vacant, (successor.starts_at, next(self._numbers), successor))
         self._start_due(now)
 
+    def _remove(self, actor: int, reason: str, *, died: bool = False) -> None:
+        self._on_loss(actor, reason, died=died)
+        del self._members[actor]
+        self._answered.pop(actor, None)
+        self._ready.discard(actor)
+        ray.kill(self._manager.remove_actor(actor))
+
     def clear(self) -> None:
         """Forgets all actors."""
         for part in (self._members, self._vacant, self._ready, self._answered, self._agenda, self.answers):
             part.clear()
+        self._unused.clear()
 
     def _start_due(self, now: float) -> None:
         """Starts the actors whose time has come."""
@@ -322,7 +364,13 @@ class Members:
     def _miss(self, actor: int, member: Member, call: Any, now: float) -> None:
         """Replaces an actor whose time for an answer is over, if it still has not come."""
         if call is member.ping and actor not in self._answered:
-            self.replace(actor, "silent", start_failed=member.is_new)
+            lacking = self._shortage(1) if member.is_new else ""
+            if lacking and self._ready:
+                member.deadline = now + self._start_timeout
+                self._note(member.deadline, actor, call)
+                _log.warning("pool %s: actor %d is %s", self._name, member.index, lacking)
+                return
+            self.replace(actor, lacking or "silent", start_failed=member.is_new)
         elif call is member.heartbeat and member.is_ready:
             if self._is_idle(actor):
                 self.replace(actor, "silent")
@@ -350,3 +398,6 @@ class Members:
             self._rest(actor, member, self._clock())
             self._ready.add(actor)
             self._on_ready(actor, is_ready=True)
+            if self._grows:  # there is room again, so places that were given up may be tried again
+                self._unused = sorted([*self._unused, *self._given_up])
+                self._given_up.clear()

@@ -84,6 +84,11 @@ class WorkQueue:
         return len(self._work) + len(self._results)
 
     @property
+    def outstanding(self) -> int:
+        """Items without a result."""
+        return len(self._work)
+
+    @property
     def waiting(self) -> int:
         """Items that no actor works on, and that the next one may have."""
         return self._waiting

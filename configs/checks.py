@@ -6,13 +6,13 @@ Looks at values only, never at the machine, the network or a file, so that a con
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import Field, fields, is_dataclass
 from typing import Any
 
+from configs.checks_archs import ACCELERATOR, architecture_violations
 from configs.node_groups import parse_group, parse_nodes
-from configs.schema import RunConfig
+from configs.schema import ONLY_ON_GPUS, RunConfig
 from configs.waits import longest_wait
 
 UNSAFE_IN_NAMES = '/\\:*?"<>|\n'
@@ -21,8 +21,6 @@ SERVED_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 """Ranks of adapters that rollout engines know (vLLM 0.26 to 0.33). Another rank takes the memory of the next one."""
 LOWEST_TEMPERATURE = 0.01
 """Of sampling for contrastive RL. vLLM raises a lower one to this, and at 0 all responses to a prompt are the same."""
-ONLY_ON_GPUS = ("cuda_graph", "cudnn")
-_ACCELERATOR = re.compile(r"[A-Z][A-Za-z0-9]*(-[A-Za-z0-9]+)*")
 
 
 def listed(words: Sequence[Any]) -> str:
@@ -37,6 +35,9 @@ def leaves(section: Any, prefix: str = "") -> Iterator[tuple[str, Any, Field[Any
         value, key = getattr(section, item.name), f"{prefix}{item.name}"
         if is_dataclass(value):
             yield from leaves(value, f"{key}.")
+        elif isinstance(value, dict):
+            for name, inner in value.items():
+                yield from leaves(inner, f"{key}.{name}.")
         else:
             yield key, value, item
 
@@ -62,6 +63,7 @@ def violations(config: RunConfig) -> Iterator[tuple[tuple[str, ...], str]]:
     yield from _agreement(config)
     yield from _stall(config)
     yield from _nodes(config)
+    yield from architecture_violations(config)
 
 
 Violations = Iterator[tuple[tuple[str, ...], str]]
@@ -263,7 +265,7 @@ def _model_shape(config: RunConfig) -> Violations:
 
 def _evaluator(config: RunConfig) -> Violations:
     arch = config.evaluator.arch
-    if arch not in ("auto", "cpu") and not _ACCELERATOR.fullmatch(arch):
+    if arch not in ("auto", "cpu") and not ACCELERATOR.fullmatch(arch):
         yield (
             ("evaluator.arch",),
             f"evaluator.arch must be auto, cpu or an accelerator's name as Ray has it (H200, A100), got {arch!r}",

@@ -78,6 +78,9 @@ CHANGEABLE: Mapping[str, str] = {
     "learner.timeout": "patience only",
     "evaluator.workers": "speed only",
     "evaluator.builders": "speed only",
+    "evaluation.archs.ARCH.workers": "speed only",
+    "evaluation.archs.ARCH.builders": "speed only",
+    "evaluation.archs.ARCH.idle_minutes": "when evaluators run",
     "evaluator.timeout": "when a program goes to another process, not its verdict",
     "evaluator.build_cache_gib": "what is kept, not its content",
     "evaluator.cpu_look": "where a failure is found, not its outcome; the verdict says where",
@@ -144,13 +147,16 @@ def dump_config(config: RunConfig) -> str:
 
 def changed_keys(old: RunConfig, new: RunConfig) -> list[str]:
     """The dotted names of the keys that differ, in the schema's order."""
-    before = {key: value for key, value, _ in leaves(old)}
-    return [key for key, value, _ in leaves(new) if before[key] != value]
+    before, after = ({key: value for key, value, _ in leaves(config)} for config in (old, new))
+    absent = object()
+    return [key for key in before | after if before.get(key, absent) != after.get(key, absent)]
 
 
 def may_change(key: str) -> bool:
     """Whether a run may be resumed with another value of `key` (see `CHANGEABLE`)."""
-    return key in CHANGEABLE or key.split(".")[0] in CHANGEABLE
+    parts = key.split(".")
+    of_arch = f"evaluation.archs.ARCH.{parts[-1]}" if parts[:2] == ["evaluation", "archs"] else ""
+    return key in CHANGEABLE or parts[0] in CHANGEABLE or of_arch in CHANGEABLE
 
 
 def _find(path: str | Path) -> tuple[Path, str]:
@@ -207,7 +213,7 @@ def _file_layers(file: Path, origin: str, seen: tuple[Path, ...]) -> list[_Layer
 def _override_layer(text: str) -> _Layer:
     origin = f"override {_shown(text)}"
     key, equals, _ = text.partition("=")
-    if not equals or not all(part.isidentifier() for part in key.strip().split(".")):
+    if not equals or not all(part.replace("-", "_").isidentifier() for part in key.strip().split(".")):
         raise ConfigError(f"{origin}: an override must read key=value, such as learner.zero_stage=2")
     try:
         return _Layer(origin, OmegaConf.from_dotlist([text.strip()]))
@@ -224,7 +230,10 @@ def _merge(layers: Sequence[_Layer], file_origin: str, default_name: str) -> Run
             raise ConfigError(f"{layer.origin}: {'; '.join(retired)}")
         for key, value, expected in _checked_leaves(settings, RunConfig, layer.origin):
             try:
-                OmegaConf.update(merged, key, value, merge=False)
+                if not is_dataclass(expected):
+                    OmegaConf.update(merged, key, value, merge=False)
+                elif OmegaConf.select(merged, key) is None:  # a section of a name that is the user's own
+                    OmegaConf.update(merged, key, expected, merge=False)
             except OmegaConfBaseException as error:
                 raise _wrong_type(layer.origin, key, value, expected) from error
             origins[key] = layer.origin
@@ -251,13 +260,26 @@ def _checked_leaves(settings: Any, section: type, origin: str, prefix: str = "")
         if name not in hints:
             raise _unknown_key(origin, key, str(name), list(hints), prefix)
         expected = hints[name]
-        if not is_dataclass(expected):
-            yield key, value, expected
-        elif isinstance(value, dict):
-            yield from _checked_leaves(value, expected, origin, f"{key}.")  # type: ignore[arg-type]
+        if get_origin(expected) is dict:
+            _require_section(origin, key, value, "a name of yours each")
+            section_type = get_args(expected)[1]
+            for own, inner in value.items():
+                yield f"{key}.{own}", inner, section_type
+                yield from _section_leaves(inner, section_type, origin, f"{key}.{own}")
+        elif is_dataclass(expected):
+            yield from _section_leaves(value, expected, origin, key)  # type: ignore[arg-type]
         else:
-            inner = ", ".join(list(get_type_hints(expected))[:3])
-            raise ConfigError(f"{origin}: {key} must be a section with keys such as {inner}, got {_shown(value)}")
+            yield key, value, expected
+
+
+def _section_leaves(settings: Any, section: type, origin: str, key: str) -> Iterator[tuple[str, Any, Any]]:
+    _require_section(origin, key, settings, f"keys such as {', '.join(list(get_type_hints(section))[:3])}")
+    yield from _checked_leaves(settings, section, origin, f"{key}.")
+
+
+def _require_section(origin: str, key: str, value: Any, content: str) -> None:
+    if not isinstance(value, dict):
+        raise ConfigError(f"{origin}: {key} must be a section with {content}, got {_shown(value)}")
 
 
 def _unknown_key(origin: str, key: str, name: str, siblings: list[str], prefix: str) -> ConfigError:

@@ -17,10 +17,10 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from omegaconf import MISSING
 
-from configs import schema, schema_cluster, schema_phases, schema_tasks
+from configs import schema, schema_archs, schema_cluster, schema_phases, schema_tasks
 from configs.schema import RunConfig
 
-MODULES = (schema, schema_cluster, schema_phases, schema_tasks)
+MODULES = (schema, schema_archs, schema_cluster, schema_phases, schema_tasks)
 """Which modules have the classes of the schema."""
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "reference" / "config.md"
 
@@ -87,15 +87,17 @@ def _section(section: Any, prefix: str, comments: dict[str, dict[str, str]]) -> 
     yield f"\n## {title}\n\n{_GUIDE.sub(_LINK, summary)}\n\n"
     yield "| key | type or choices | range | default | what it does | CUDA-L1 |\n"
     yield "| --- | --- | --- | --- | --- | --- |\n"
-    inner: list[Field[Any]] = []
+    inner: list[tuple[Any, str]] = []
     for item in fields(section):
         if is_dataclass(getattr(section, item.name)):
-            inner.append(item)
+            inner.append((getattr(section, item.name), f"{prefix}{item.name}."))
+        elif get_origin(hints[item.name]) is dict:
+            inner.append((get_args(hints[item.name])[1](), f"{prefix}{item.name}.NAME."))
         else:
             default, comment = getattr(section, item.name), comments[type(section).__name__][item.name]
             yield _row(f"{prefix}{item.name}", hints[item.name], default, item, comment)
-    for item in inner:
-        yield from _section(getattr(section, item.name), f"{prefix}{item.name}.", comments)
+    for each, of_each in inner:
+        yield from _section(each, of_each, comments)
 
 
 def _row(key: str, hint: Any, default: Any, item: Field[Any], comment: str) -> str:

@@ -1,5 +1,5 @@
-"""The configuration of a run: structured configs for OmegaConf. Here, in `configs.schema_tasks`, in
-`configs.schema_phases` and in `configs.schema_cluster` is every key.
+"""The configuration of a run: structured configs for OmegaConf. Here, in `configs.schema_tasks`,
+`configs.schema_phases`, `configs.schema_archs` and `configs.schema_cluster` is every key.
 
 The comment beside or above a key is its documentation; `python -m configs.reference` makes docs/reference/config.md of
 it. The choices and the range of a key stand in its field's metadata, which `configs.checks` holds values to. "CUDA-L1
@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from omegaconf import MISSING
 
 from configs.fields import bounded, one_of, words_of
+from configs.schema_archs import ArchConfig as ArchConfig
+from configs.schema_archs import EvaluationConfig as EvaluationConfig
 from configs.schema_cluster import ClusterConfig as ClusterConfig
 from configs.schema_phases import PHASES as PHASES
 from configs.schema_phases import ContrastiveConfig as ContrastiveConfig
@@ -25,6 +27,8 @@ from configs.schema_tasks import HeldOutConfig as HeldOutConfig
 from configs.schema_tasks import TasksConfig as TasksConfig
 
 BASELINES = ("eager", "torch_compile", "torch_compile_reduce_overhead", "cuda_graph", "cudnn")
+ONLY_ON_GPUS = ("cuda_graph", "cudnn")
+"""Baselines that do not exist on `cpu`."""
 CONTAINMENT = ("network", "filesystem", "user", "processes", "system_calls")
 
 
@@ -65,6 +69,8 @@ class PlacementConfig:
     # The run starts NVIDIA's multi-process service on its host, with engines and learner as clients. Engines on one GPU
     # then compute at the same time, instead of in slices of time.
     mps: bool = False
+    learner: str = ""  # the learner's GPUs by Ray's accelerator name (`H100`), if the cluster has several kinds
+    engines: str = ""  # those of the engines; empty takes any GPU
 
 
 @dataclass
@@ -336,6 +342,7 @@ class RunConfig:
     rollout: RolloutConfig = field(default_factory=RolloutConfig)
     learner: LearnerConfig = field(default_factory=LearnerConfig)
     evaluator: EvaluatorConfig = field(default_factory=EvaluatorConfig)
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
     buffer: BufferConfig = field(default_factory=BufferConfig)
     reward: RewardConfig = field(default_factory=RewardConfig)
     guard: GuardConfig = field(default_factory=GuardConfig)

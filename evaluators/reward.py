@@ -7,7 +7,7 @@ exemplars both ask here. Reports and the scores of exemplars show the point, wha
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from configs.schema import RewardConfig
@@ -89,6 +89,31 @@ def reward_of(
         speedup = math.exp(round(math.log(speedup) / step) * step)
     reward = max(min(speedup, config.max) - worth.offset, 0.0)
     return reward * worth.copy_share if is_copy else reward
+
+
+def reward_over(
+    verdicts: Sequence[Verdict],
+    over: str,
+    config: RewardConfig,
+    *,
+    fastest_shown: float = 1.0,
+    is_copy: bool = False,
+) -> float | None:
+    """The reward of a program that was judged on several architectures; None is neutral.
+
+    `verdicts`: one of each, that on `evaluator.arch` first. `over`: as `evaluation.reward`, that is `first`,
+    `mean` or `worst`. A program that is a hack anywhere gets 0. Otherwise it is neutral if
+    any of its rewards is.
+    """
+    if over == "first":
+        verdicts = verdicts[:1]
+    if any(verdict.outcome is Outcome.HACK for verdict in verdicts):
+        return 0.0
+    rewards = [reward_of(verdict, config, fastest_shown=fastest_shown, is_copy=is_copy) for verdict in verdicts]
+    known = [reward for reward in rewards if reward is not None]
+    if len(known) < len(rewards):
+        return None
+    return min(known) if over == "worst" else sum(known) / len(known)
 
 
 def is_success(verdict: Verdict, config: RewardConfig, min_speedup: float) -> bool:

@@ -24,7 +24,7 @@ from orchestration.step.reading import Lessons
 
 _log = logging.getLogger(__name__)
 _MAX_RECOVERIES = 3
-BASE = "base"
+BASE, PORTABILITY = "base", "portability"
 
 
 def run(config: RunConfig, progress: Progress) -> bool:
@@ -86,6 +86,8 @@ def train(session: Session) -> None:
         assess(session, phase.key)
     if session.config.assessment.constant_policies:
         assess_constant_policies(session)
+    if session.config.evaluation.archs:
+        assess_portability(session)
     if not session.drain.requested:
         session.commits.finish()
 
@@ -159,6 +161,18 @@ def assess_constant_policies(session: Session) -> None:
             verdicts = session.pipeline.evaluate(candidates, preset)
             session.archive.keep(stage, as_step(candidates, verdicts, references))
             session.commits.record_assessment(stage)
+
+
+def assess_portability(session: Session) -> None:
+    """Judges the best program of every task on the further architectures, which the report compares. What has been
+    judged before is not judged again."""
+    if session.drain.requested:
+        return
+    session.progress.stage(PORTABILITY)
+    kernels = session.run.kernels.read()
+    best = [kernel.candidate for kernel in kernels if kernel.arch == session.config.evaluator.arch]
+    result = session.pipeline.evaluate_elsewhere(best, session.config.assessment.preset)
+    session.archive.keep(PORTABILITY, result)
 
 
 def report(session: Session) -> None:

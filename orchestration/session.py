@@ -130,17 +130,20 @@ class Session:
                 self.prompts.one_shot(task.id)  # raises before any actor starts if a prompt leaves no room
             self.roles = Roles(self.config, policy, self.run)
             cases = HackCases(Path(self.roles.store) / "hacks.parquet")
-            self.known = RunVerdicts(self.run.verdicts)
-            limit = store_seconds(self.config)
-            self.archive = Archive(self.config, self.run, cases, self.prompts, self.known, limit)
+            first, further = self.config.evaluator.arch, list(self.config.evaluation.archs)
+            self.known = RunVerdicts(self.run.verdicts, arch=first if further else "")
+            self.known_elsewhere = {arch: RunVerdicts(self.run.verdicts, arch=arch) for arch in further}
+            limit, elsewhere = store_seconds(self.config), self.known_elsewhere
+            self.archive = Archive(self.config, self.run, cases, self.prompts, self.known, limit, elsewhere)
             stack.enter_context(Watchdog(60.0 * self.config.stall_minutes, self._moves, self._waits))
             stack.callback(self.roles.stop)
             self.roles.start()
             stack.enter_context(self.drain)
             parts = self.config, self.tasks.assessed, self.roles, self.prompts, cases, self.known, self.run.set_aside
-            self.pipeline = open_pipeline(*parts, self.progress.rates, stack)
+            self.pipeline = open_pipeline(*parts, self.progress.rates, stack, elsewhere)
+            counts = {arch: judging.counts.copy for arch, judging in self.pipeline.elsewhere.judgings.items()}
             self.ray_metrics = RayMetrics(
-                self.config.name, self.config.evaluator.arch, self.roles.figures, self.pipeline.judging.counts.copy
+                self.config.name, first, self.roles.figures, self.pipeline.judging.counts.copy, counts
             )
             stack.callback(self.ray_metrics.close)
             self.ray_metrics.start()
@@ -168,7 +171,8 @@ class Session:
     def _moves(self) -> tuple[object, ...]:
         """Something that differs from before whenever anything in the run has moved. For any thread."""
         pipeline = getattr(self, "pipeline", None)
-        return (*self.roles.moves(), *self.run.moves(), pipeline and pipeline.judging.moves)
+        judged = (pipeline.judging.moves, pipeline.elsewhere.moves) if pipeline else ()
+        return (*self.roles.moves(), *self.run.moves(), *judged)
 
     def _waits(self) -> list[str]:
         """What each role waits for, in words. For any thread."""
@@ -191,6 +195,8 @@ class Session:
             self.prompts.buffer = ExemplarBuffer.from_table(table, self.config.buffer, self.config.seed)
         digests = {task.id: task.digest for task in self.tasks.assessed}
         self.known.resume(digests, Committed(state).has, self.pipeline.judging.reviewer)
+        for arch, judging in self.pipeline.elsewhere.judgings.items():
+            self.known_elsewhere[arch].resume(digests, Committed(state).has, judging.reviewer)
         self.roles.push_weights(state.policy_version, self.pipeline)
 
     def recover(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 from rich.table import Table
 
+from configs.archs import counted_archs
 from configs.load import dump_config
 from configs.schema import RunConfig
 from learners.policy import PolicyError
@@ -31,6 +32,9 @@ def print_plan(config: RunConfig, console: Console) -> None:
         f"{config.rollout.engines} engine(s), {config.learner.ranks} learner rank(s), "
         f"{config.evaluator.workers} evaluator(s); {samples} fresh samples at the start and after each phase"
     )
+    for arch, further in config.evaluation.archs.items():
+        which = "every program" if arch in counted_archs(config) else f"{further.share:.0%} of the right programs"
+        console.print(f"{further.workers} evaluator(s) on {arch}, which judge {which} and the best ones at the end")
     try:
         memory = memory_plan(config)
     except PolicyError as error:

@@ -1,7 +1,7 @@
 """Which GPU each actor of a run gets, by the configuration alone: one of its own, or one that roles share in turns.
 
 Actors that share GPUs are in one placement group with a bundle for each GPU. The n-th actors of all roles are on the
-n-th GPU.
+n-th GPU. In a cluster with several types of GPUs, actors ask for theirs by the label that Ray gives to nodes.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from configs.load import ConfigError
 from configs.schema import RunConfig
+from orchestration.fleet.capacity import TYPE_LABEL, Capacity, shortage
 from orchestration.fleet.mps import MpsServer
 
 _log = logging.getLogger(__name__)
@@ -28,7 +29,8 @@ _SHARE, _SHARE_OF_BUILDERS = 0.3, 0.1
 
 
 class Placement:
-    """The options for Ray of every actor. With `arch: cpu` no actor asks for a GPU."""
+    """The options for Ray of every actor. With `arch: cpu` no actor asks for a GPU, but for evaluators of further
+    architectures."""
 
     def __init__(self, config: RunConfig) -> None:
         self._config = config
@@ -36,13 +38,16 @@ class Placement:
         self._group: PlacementGroup | None = None
         self._mps: MpsServer | None = None
         self._builders_per_gpu = 0  # 0: builders are on no GPU
+        placement = config.placement
+        self._has_types = bool(config.evaluation.archs or placement.learner or placement.engines)
 
     def reserve(self, *, grows: bool = False) -> None:
         """Takes the GPUs that roles share, and starts MPS if the configuration asks for it.
 
         `grows`: the cluster may get more GPUs. Raises ConfigError if there are too few, if the cluster does not give
-        them in time, or if MPS does not start.
+        them in time, if it can never have GPUs of a type that is asked for, or if MPS does not start.
         """
+        self.refuse_absent()
         if self._on_gpu:
             self._check_number(grows=grows)
         if self._on_gpu and self._config.placement.mps:
@@ -60,19 +65,55 @@ class Placement:
         if EVALUATOR in sharing:
             self._builders_per_gpu = -(-self._config.evaluator.builders // gpus)
             cpus += self._builders_per_gpu
-        self._group = placement_group([{"GPU": 1, "CPU": cpus}] * gpus, strategy="PACK")
+        kind = self.type_of(sharing[-1])
+        labels = [{TYPE_LABEL: kind}] * gpus if kind else None
+        self._group = placement_group([{"GPU": 1, "CPU": cpus}] * gpus, strategy="PACK", bundle_label_selector=labels)
         limit = self._config.rollout.start_timeout
         try:
             ray.get(self._group.ready(), timeout=limit)
         except GetTimeoutError:
+            lacking = shortage(kind, gpus)
             self.release()
             raise ConfigError(
-                f"placement.share: {gpus} GPU(s) with {cpus} CPUs each were not available within {limit:.0f} s; "
+                f"placement.share: {gpus} GPU(s) with {cpus} CPUs each were not available within {limit:.0f} s"
+                f"{f' ({lacking})' if lacking else ''}; "
                 "lower rollout.engines, learner.ranks, evaluator.workers and evaluator.builders, or add to the cluster"
             ) from None
 
+    def type_of(self, role: str, arch: str = "") -> str:
+        """The type of GPU that a role's actors ask for; empty for any, or for none.
+
+        `arch`: of evaluators and builders, if it is not `evaluator.arch`.
+        """
+        if role == EVALUATOR and arch:
+            return "" if arch == "cpu" else arch
+        if not self._on_gpu:
+            return ""
+        placement = self._config.placement
+        evaluators = self._config.evaluator.arch if self._has_types else ""
+        kinds = {ENGINE: placement.engines, LEARNER: placement.learner, EVALUATOR: evaluators}
+        if placement.share == "all" and self._has_types:
+            return evaluators
+        return kinds.get(role, "")
+
+    def refuse_absent(self) -> None:
+        """Raises ConfigError if the cluster can never have a GPU of a type that is asked for."""
+        if not self._has_types:
+            return
+        keys = {self.type_of(EVALUATOR, arch): f"evaluation.archs.{arch}" for arch in self._config.evaluation.archs}
+        keys |= {self.type_of(EVALUATOR): "evaluator.arch"}
+        keys |= {self.type_of(ENGINE): "placement.engines", self.type_of(LEARNER): "placement.learner"}
+        keys.pop("", None)
+        capacity = Capacity.look()
+        for kind in capacity.absent(keys):
+            why = "no type of its nodes gives them" if capacity.scales else "it does not scale"
+            raise ConfigError(
+                f"{keys[kind]}: the cluster has no {kind}, and {why}; it has {capacity.here()}: name another type, or "
+                f"add nodes with the label {TYPE_LABEL}={kind}"
+            )
+
     def _gpus(self) -> dict[str, int]:
-        """The number of GPUs that each role is on."""
+        """The number of GPUs that each role is on, without evaluators of further architectures."""
         rollout = self._config.rollout
         return {
             ENGINE: -(-rollout.engines // rollout.engines_per_gpu) * rollout.tensor_parallel,
@@ -86,10 +127,13 @@ class Placement:
         sharing = _SHARING[self._config.placement.share]
         shared = max((counts[role] for role in sharing), default=0)
         needed = shared + sum(count for role, count in counts.items() if role not in sharing)
+        further = {arch: one.workers for arch, one in self._config.evaluation.archs.items() if arch != "cpu"}
+        needed += sum(further.values())
         available = int(ray.cluster_resources().get("GPU", 0))
         if available >= needed:
             return
-        roles = ", ".join(f"{count} for {role}s" for role, count in counts.items())
+        on_further = [f"{count} for evaluators on {arch}" for arch, count in further.items()]
+        roles = ", ".join([*(f"{count} for {role}s" for role, count in counts.items()), *on_further])
         need = f"placement.share={self._config.placement.share}: the run needs {needed} GPU(s) ({roles}), and "
         if grows:
             _log.warning("%sthe cluster has %d now; the run waits for more", need, available)
@@ -100,8 +144,19 @@ class Placement:
             "a cluster (ray.address)"
         )
 
-    def options(self, role: str, index: int) -> dict[str, Any]:
-        """Options for Ray of the `index`-th actor of a role."""
+    def waits(self) -> list[str]:
+        """What actors wait for, by type of GPU, in words. For any thread."""
+        if not (self._on_gpu or self._has_types):
+            return []
+        try:
+            return Capacity.look().waits()
+        except Exception:  # noqa: BLE001 - a message may lack this, but must not fail
+            return []
+
+    def options(self, role: str, index: int, arch: str = "") -> dict[str, Any]:
+        """Options for Ray of the `index`-th actor of a role. `arch`: as in `type_of`."""
+        if arch:
+            return {} if role == BUILDER or arch == "cpu" else {"num_gpus": 1, "label_selector": {TYPE_LABEL: arch}}
         if not self._on_gpu:
             return {}
         options = self._place(role, index)
@@ -122,7 +177,9 @@ class Placement:
         if self._group is not None and role in _SHARING[self._config.placement.share]:
             here = PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=index // per_gpu)
             return {"num_gpus": _SHARE / per_gpu, "num_cpus": 1, "scheduling_strategy": here}
-        return {"num_gpus": self._config.rollout.tensor_parallel / per_gpu if role == ENGINE else 1}
+        kind = self.type_of(role)
+        labels = {"label_selector": {TYPE_LABEL: kind}} if kind else {}
+        return {"num_gpus": self._config.rollout.tensor_parallel / per_gpu if role == ENGINE else 1, **labels}
 
     def release(self) -> None:
         """Gives shared GPUs back, and ends MPS. The actors must have ended before."""

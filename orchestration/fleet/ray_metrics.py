@@ -31,7 +31,8 @@ Counts = Mapping[tuple[str, ...], int]
 @dataclass(frozen=True)
 class RoleFigures:
     """One role now. `queued`: items that no actor has been given. `in_work`: those that actors have; the learner has no
-    items. `busy_seconds`: for which actors have had work so far, summed over the actors."""
+    items. `busy_seconds`: for which actors have had work so far, summed over the actors. `is_further`: whether `arch`
+    is one of `evaluation.archs`."""
 
     role: str
     arch: str
@@ -40,6 +41,12 @@ class RoleFigures:
     ready: int
     actors: int
     busy_seconds: float
+    is_further: bool = False
+
+    @property
+    def name(self) -> str:
+        """`evaluators`, or `evaluators_A100` for a further architecture."""
+        return f"{self.role}_{self.arch}" if self.is_further else self.role
 
 
 class BusyShares:
@@ -49,12 +56,13 @@ class BusyShares:
         self._then, self._busy = time.monotonic(), dict[str, float]()
 
     def since_last(self, roles: Sequence[RoleFigures]) -> dict[str, float]:
-        """The share of the time since the last call, by role, mean over its actors; 0 for a role that is new."""
-        now, busy = time.monotonic(), {role.role: role.busy_seconds for role in roles}
+        """The share of the time since the last call, by role (`RoleFigures.name`), mean over its actors; 0 for a role
+        that is new."""
+        now, busy = time.monotonic(), {role.name: role.busy_seconds for role in roles}
         (passed, before), self._then, self._busy = (max(now - self._then, 1e-9), self._busy), now, busy
         return {
-            role.role: min(
-                max(busy[role.role] - before.get(role.role, busy[role.role]), 0.0) / (passed * max(role.actors, 1)), 1.0
+            role.name: min(
+                max(busy[role.name] - before.get(role.name, busy[role.name]), 0.0) / (passed * max(role.actors, 1)), 1.0
             )
             for role in roles
         }
@@ -63,12 +71,20 @@ class BusyShares:
 class RayMetrics:
     """A background thread that samples a run until it is closed. Ray must run."""
 
-    def __init__(self, run: str, arch: str, roles: Callable[[], Sequence[RoleFigures]], counts: Callable[[], Counts]):
-        """`roles` and `counts` are asked from the thread."""
+    def __init__(
+        self,
+        run: str,
+        arch: str,
+        roles: Callable[[], Sequence[RoleFigures]],
+        counts: Callable[[], Counts],
+        further: Mapping[str, Callable[[], Counts]] | None = None,
+    ) -> None:
+        """`roles` and `counts` are asked from the thread. `counts`: of `arch`. `further`: the counts of each further
+        architecture."""
         from ray.util.metrics import Counter as RayCounter
         from ray.util.metrics import Gauge
 
-        self._run, self._arch, self._roles, self._counts = run, arch, roles, counts
+        self._run, self._roles, self._counts = run, roles, {arch: counts, **(further or {})}
         described = {
             "queued": "Items that no actor has been given yet",
             "in_work": "Items that actors have been given",
@@ -85,7 +101,7 @@ class RayMetrics:
             )
             for name, tags in _COUNTED.items()
         }
-        self._counted: Counter[tuple[str, ...]] = Counter()
+        self._counted: Counter[tuple[str, tuple[str, ...]]] = Counter()  # by architecture and key
         self._shares = BusyShares()
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._work, name="ray metrics", daemon=True)
@@ -116,17 +132,21 @@ class RayMetrics:
                 "in_work": role.in_work,
                 "actors_ready": role.ready,
                 "actors": role.actors,
-                "utilisation": shares[role.role],
+                "utilisation": shares[role.name],
             }
             tags = {"run": self._run, "role": role.role, "arch": role.arch}
             for name, value in values.items():
                 self._gauges[name].set(value, tags)
-        for key, count in self._counts().items():
-            if (fresh := count - self._counted[key]) > 0:
-                self._counted[key] = count
+        for arch, counts in self._counts.items():
+            self._count(arch, counts())
+
+    def _count(self, arch: str, counts: Counts) -> None:
+        for key, count in counts.items():
+            if (fresh := count - self._counted[arch, key]) > 0:
+                self._counted[arch, key] = count
                 name, *values_of_tags = key
                 own = dict(zip(_COUNTED[name], values_of_tags, strict=True))
-                self._counters[name].inc(fresh, {"run": self._run, "arch": self._arch, **own})
+                self._counters[name].inc(fresh, {"run": self._run, "arch": arch, **own})
 
     def _work(self) -> None:
         ended = False
@@ -138,10 +158,10 @@ class RayMetrics:
                 _log.debug("no metrics this time: %s", error)
 
 
-def figures_of_pool(role: str, arch: str, pool: ActorPool) -> RoleFigures:
+def figures_of_pool(role: str, arch: str, pool: ActorPool, *, is_further: bool = False) -> RoleFigures:
     """A pool now (`actors.pool`). For any thread."""
     pending, queued = pool.pending, pool.queued
     members = pool.members
     return RoleFigures(
-        role, arch, queued, max(pending - queued, 0), members.ready, len(members), pool.load.busy_seconds
+        role, arch, queued, max(pending - queued, 0), members.ready, len(members), pool.load.busy_seconds, is_further
     )

@@ -12,21 +12,19 @@ from typing import Any
 
 import ray
 
-from actors.builder import BuilderActor
 from actors.engine_calls import CONTROL, requests_at_once
-from actors.evaluator import EvaluatorActor
 from actors.learner import LearnerGroup, RankDied
 from actors.log_fields import JsonLogs
 from actors.pool import ActorPool
 from actors.rollout import RolloutEngine
 from actors.start import start_actor
-from configs.load import ConfigError
+from configs.archs import evaluator_on
 from configs.schema import RunConfig
-from configs.waits import POOL_START_SECONDS, STARTS, build_seconds, evaluation_seconds
-from evaluators.compile.builder import CAPABILITIES
+from configs.waits import STARTS, build_seconds, evaluation_seconds
 from evaluators.judge.cpu_look import right_programs
 from evaluators.tasks import profile_of
-from orchestration.fleet.placement import BUILDER, ENGINE, EVALUATOR, LEARNER, Placement
+from orchestration.fleet.arch_pools import ArchPools, PoolSettings, make_arch_pools, require_capability
+from orchestration.fleet.placement import ENGINE, LEARNER, Placement
 from orchestration.fleet.ray_cluster import connect
 from orchestration.fleet.ray_metrics import BusyShares, RoleFigures, figures_of_pool
 from orchestration.fleet.turns import Turns
@@ -40,6 +38,7 @@ class Roles:
     """Starts the actors, each in its place, and gives the learner's weights to the engines, restarted ones included.
 
     `store`: the folder that all builders and evaluators share. `version`: the policy version that the engines have.
+    `further`: the builders and evaluators of each of `evaluation.archs`.
     """
 
     def __init__(self, config: RunConfig, policy: str, run: RunDirectory) -> None:
@@ -56,10 +55,12 @@ class Roles:
         self._pushed = self._started = False
         self._shares = BusyShares()
         self.version = 0
+        self.further: dict[str, ArchPools] = {}
 
     @property
     def looks_on_cpu(self) -> bool:
-        """Whether builders look at candidates on a CPU before anything else is done with them."""
+        """Whether builders look at candidates on a CPU before anything else is done with them. Those of further
+        architectures do not: the first one's have looked, or look now."""
         evaluator = self._config.evaluator
         return evaluator.cpu_look == "always" or (evaluator.cpu_look == "auto" and evaluator.arch != "cpu")
 
@@ -72,14 +73,14 @@ class Roles:
     def start(self) -> None:
         """Starts all roles side by side, since each takes many seconds. Raises ConfigError if one finds no place."""
         config = self._config
-        arch = config.evaluator.arch
-        if arch != "cpu" and not (config.evaluator.capability or arch in CAPABILITIES):
-            raise ConfigError(
-                f"evaluator.capability must say the compute capability of {arch}, which is not known here"
-            )
+        arch, further = config.evaluator.arch, {name: evaluator_on(config, name) for name in config.evaluation.archs}
+        require_capability(config.evaluator)
+        for name, evaluator in further.items():
+            require_capability(evaluator, f"evaluation.archs.{name}.capability")
         self._own_ray = not ray.is_initialized()
         self._started = True
-        actors = config.rollout.engines + config.evaluator.builders + config.evaluator.workers + config.learner.ranks
+        judging = sum(one.builders + one.workers for one in (config.evaluator, *further.values()))
+        actors = config.rollout.engines + judging + config.learner.ranks
         self._placement.reserve(grows=connect(config.ray, actors, JsonLogs.of(config)))
         shares = arch != "cpu" and config.placement.share != "none"
         sleeps = shares and config.rollout.sleep
@@ -88,11 +89,13 @@ class Roles:
             # vLLM takes its share of the memory that it finds free, unless its size is given. That must not change
             # while it looks.
             self.engines.wait_ready()
-        self.builders = self._make_builders()
-        self.evaluators = self._make_evaluators()
+        first = self._make_pools()
+        self.builders, self.evaluators = first.builders, first.evaluators
+        for name in further:
+            self.further[name] = self._make_pools(name)
         if config.evaluator.require_containment:  # a host that cannot give it ends the run before any work
-            self.builders.wait_ready()
-            self.evaluators.wait_ready()
+            for pools in (first, *self.further.values()):
+                pools.wait_ready()
         self._push = WeightPush(config, self.engines)
         self.turns = Turns(
             self.engines,
@@ -106,6 +109,7 @@ class Roles:
             self.turns.give_to(LEARNER)
         self.learner = self._make_learner()
         self.engines.wait_ready()
+        self._placement.refuse_absent()  # again: by now an autoscaler knows what it cannot give
         self.utilisation()  # measured from here on
 
     def _make_engines(self, *, sleeps: bool) -> ActorPool:
@@ -139,43 +143,24 @@ class Roles:
         sources = filter(None, (config.source, config.held_out.source))
         return {task: known for source in sources for task, known in right_programs(source, profile).items()}
 
-    def _make_builders(self) -> ActorPool:
+    def _make_pools(self, further: str = "") -> ArchPools:
+        """The builders and evaluators of `evaluator.arch`, or of one of `evaluation.archs`."""
         config = self._config
-        looks = config.placement.share == "all"
+        settings = PoolSettings(
+            self._placement,
+            self.store,
+            config.guard.enabled,
+            1 if further else self._ahead,
+            build_seconds(config),
+            evaluation_seconds(config),
+        )
+        if further:
+            evaluator = replace(evaluator_on(config, further), verdicts_of=self._evaluator.verdicts_of)
+            idle_minutes = config.evaluation.archs[further].idle_minutes
+            return make_arch_pools(evaluator, settings, further=further, idle_minutes=idle_minutes)
         right = self._right_programs() if self.looks_on_cpu else None
-        return ActorPool(
-            "builder",
-            lambda index: start_actor(
-                BuilderActor,
-                self._placement.options(BUILDER, index),
-                self._evaluator,
-                self.store,
-                config.guard.enabled,
-                looks,
-                right,
-            ),
-            config.evaluator.builders,
-            ahead=self._ahead,
-            timeout=build_seconds(config),
-            start_timeout=POOL_START_SECONDS,
-        )
-
-    def _make_evaluators(self) -> ActorPool:
-        config = self._config
-        return ActorPool(
-            "evaluator",
-            lambda index: start_actor(
-                EvaluatorActor,
-                self._placement.options(EVALUATOR, index),
-                self._evaluator,
-                self.store,
-                config.guard.enabled,
-            ),
-            config.evaluator.workers,
-            ahead=self._ahead,
-            timeout=evaluation_seconds(config),
-            start_timeout=POOL_START_SECONDS,
-        )
+        looks = config.placement.share == "all"
+        return make_arch_pools(self._evaluator, settings, looks=looks, right_programs=right)
 
     def _make_learner(self, starts: int = STARTS) -> LearnerGroup:
         """A learner whose ranks have started. If one dies as it starts, all start again, `starts` times in all. Raises
@@ -240,15 +225,22 @@ class Roles:
             ("builders", arch, self.builders),
             ("evaluators", arch, self.evaluators),
         )
+        of_further = [
+            figures_of_pool(role, name, pool, is_further=True)
+            for name, pools in list(self.further.items())
+            for role, pool in (("builders", pools.builders), ("evaluators", pools.evaluators))
+        ]
         learner = self.learner
         return [
             *(figures_of_pool(*each) for each in of_pools),
+            *of_further,
             RoleFigures("learner", "", 0, 0, ranks, ranks, ranks * learner.busy_seconds),
         ]
 
     def _pools(self) -> list[ActorPool]:
         """Those that were made so far."""
-        return [getattr(self, name) for name in ("engines", "builders", "evaluators") if hasattr(self, name)]
+        first = [getattr(self, name) for name in ("engines", "builders", "evaluators") if hasattr(self, name)]
+        return [*first, *(pool for pools in self.further.values() for pool in (pools.builders, pools.evaluators))]
 
     def moves(self) -> tuple[object, ...]:
         """Something that differs from before whenever a role has moved. For any thread."""
@@ -262,7 +254,7 @@ class Roles:
             lines.append(f"learner: {self.learner.describe()}")
         if hasattr(self, "turns") and self.turns.takes_turns:
             lines.append(f"turn on the GPUs: it is that of {self.turns.holder}")
-        return lines
+        return [*lines, *(f"cluster: {wait}" for wait in self._placement.waits())]
 
     def stop(self) -> None:
         """Ends every actor, and Ray if this run started it."""

@@ -10,13 +10,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from configs.archs import counted_archs
+from evaluators.records import Verdict
 from learners.records import Rollout, Sample
 from orchestration.phases.context import PhaseContext
 from orchestration.run.state import phase_key
 from orchestration.step.gathering import Gathering
 from orchestration.step.learning import Training
 from orchestration.step.reading import Lessons, lessons_of, reading
-from orchestration.step.records import Prompt, StepResult
+from orchestration.step.records import Prompt, StepResult, verdicts_over
 
 
 class Phase(ABC):
@@ -31,6 +33,7 @@ class Phase(ABC):
         self.cycle = cycle
         self.memory: dict[str, Any] = {}
         self._lessons: Lessons | None = None
+        self._counted = counted_archs(context.config)
 
     @property
     def key(self) -> str:
@@ -90,6 +93,12 @@ class Phase(ABC):
     def credit(self, result: StepResult) -> list[Rollout]:
         """The rollouts with rewards and advantages."""
         return result.rollouts
+
+    def verdicts_on(self, rollout: Rollout, verdicts: Mapping[str, Verdict]) -> list[Verdict]:
+        """The verdicts on a rollout's program that its reward is over: the one on `evaluator.arch` first, and those on
+        further architectures that count (`evaluation.reward`). Empty without a program."""
+        digest = rollout.candidate_digest or ""
+        return verdicts_over(verdicts, digest, self._counted) if digest in verdicts else []
 
     def describe(self, result: StepResult) -> dict[str, float]:
         """Metrics of how the step's responses use what they were shown and taught."""

@@ -17,7 +17,7 @@ import numpy as np
 
 from actors.log_fields import log_fields
 from evaluators.records import Verdict
-from evaluators.reward import FASTER, reward_of, rewarded_speedup, worth_of
+from evaluators.reward import FASTER, reward_over, rewarded_speedup, worth_of
 from learners.advantages import RunningStatistics, advantages_of, deviation_of, flag_advantages
 from learners.records import Rollout, Sample
 from orchestration.phases.base import Phase
@@ -167,15 +167,17 @@ class ContrastiveRl(Phase):
         return len(set(known)) > 1 or len(set(earned)) > 1
 
     def rewards(self, rollouts: Sequence[Rollout], verdicts: Mapping[str, Verdict]) -> list[float | None]:
-        """The reward of each rollout, by `reward.worth`. None is neutral. A response without a program gets 0."""
-        config, rewards = self.context.config.reward, list[float | None]()
+        """The reward of each rollout, by `reward.worth` and `evaluation.reward`. None is neutral. A response without a
+        program gets 0."""
+        config, rewards = self.context.config, list[float | None]()
         for rollout in rollouts:
-            verdict = verdicts.get(rollout.candidate_digest or "")
-            if verdict is None:
-                rewards.append(0.0)
-            else:
-                shown = rollout.fastest_shown or 1.0
-                rewards.append(reward_of(verdict, config, fastest_shown=shown, is_copy=bool(rollout.copy_of)))
+            judged = self.verdicts_on(rollout, verdicts)
+            shown, is_copy = rollout.fastest_shown or 1.0, bool(rollout.copy_of)
+            rewards.append(
+                reward_over(judged, config.evaluation.reward, config.reward, fastest_shown=shown, is_copy=is_copy)
+                if judged
+                else 0.0
+            )
         return rewards
 
     def earn_right_reward(self, group: Sequence[Rollout], verdicts: Mapping[str, Verdict]) -> list[float | None]:
@@ -186,15 +188,17 @@ class ContrastiveRl(Phase):
         if not config.contrastive_rl.right_reward:
             return [0.0] * len(group)
         for rollout in group:
-            verdict = verdicts.get(rollout.candidate_digest or "")
-            if verdict is None:
+            judged = self.verdicts_on(rollout, verdicts)
+            if not judged:
                 earned.append(0.0)
-            elif reward_of(verdict, config.reward) is None:
+                continue
+            is_right = all(verdict.succeeded for verdict in judged)
+            if reward_over(judged, config.evaluation.reward, config.reward) is None:
                 earned.append(None)
-            elif verdict.succeeded and (rewarded_speedup(verdict, config.reward) or 0.0) > FASTER:
+            elif is_right and (rewarded_speedup(judged[0], config.reward) or 0.0) > FASTER:
                 return [0.0] * len(group)
             else:
-                earned.append(float(verdict.succeeded and rollout.copy_of == ""))
+                earned.append(float(is_right and rollout.copy_of == ""))
         return earned
 
     def prompts(self, step: int) -> list[Prompt]:
@@ -239,7 +243,9 @@ class ContrastiveRl(Phase):
             if not group[0].repairs:
                 self._draw.record(group[0].task_id, any(values), self._variation(group[0].task_id, of_group, right))
         if rl.rehearsal:
-            self._rehearsal.learn_of_rollouts(result.rollouts, result.verdicts)
+            verdicts = result.verdicts
+            wanted = [one for one in result.rollouts if all(v.succeeded for v in self.verdicts_on(one, verdicts))]
+            self._rehearsal.learn_of_rollouts(wanted, verdicts)
             self.memory["rehearsal"] = self._rehearsal.memory
         self.memory |= {"statistics": self._statistics.state_dict(), "signals": self._draw.signals}
         credited = [

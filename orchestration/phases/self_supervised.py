@@ -51,17 +51,20 @@ class SelfSupervised(Phase):
         ]
 
     def credit(self, result: StepResult) -> list[Rollout]:
-        """Reward 1 for a right program that is fast enough, 0 for any other, none for a failure of our own to judge."""
+        """Reward 1 for a program that is right and fast enough on every architecture that rewards are over, 0 for any
+        other, none for a failure of our own to judge."""
         return [
             rollout
             if rollout.outcome == Outcome.INFRA
+            or any(verdict.outcome is Outcome.INFRA for verdict in self.verdicts_on(rollout, result.verdicts))
             else replace(rollout, reward=float(self._succeeded(rollout, result.verdicts)))
             for rollout in result.rollouts
         ]
 
     def _succeeded(self, rollout: Rollout, verdicts: Mapping[str, Verdict]) -> bool:
-        config, verdict = self.context.config, verdicts.get(rollout.candidate_digest or "")
-        return verdict is not None and is_success(verdict, config.reward, config.self_supervised.min_speedup)
+        config, judged = self.context.config, self.verdicts_on(rollout, verdicts)
+        least = config.self_supervised.min_speedup
+        return bool(judged) and all(is_success(verdict, config.reward, least) for verdict in judged)
 
     def training(self, step: int, rollouts: Sequence[Rollout]) -> Training:
         config = self.context.config.self_supervised

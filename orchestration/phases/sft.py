@@ -108,7 +108,7 @@ class Sft(Phase):
         result.candidates = {}
         for candidate, _ in rounds.in_order():  # not in that of the answers, which is chance
             result.candidates.setdefault(candidate.digest, candidate)
-        result.verdicts = {digest: result.verdicts[digest] for digest in result.candidates}
+        result.verdicts = result.verdicts.of(result.candidates)
         return result
 
     def _is_lesson(self, verdict: Verdict) -> bool:

@@ -17,6 +17,7 @@ from orchestration.report.constants import Speedups, constant_rows
 from orchestration.report.draws import DrawSummary, summarise_draws
 from orchestration.report.keys import ASSESSMENT, is_training, label_of, phase_order, split_key
 from orchestration.report.observed import Metrics, Reading, Tutoring, Variety, readings_of, tutoring_of, variety_of
+from orchestration.report.portability import ArchSummary, portability_of
 from orchestration.report.rows import RunRows
 from orchestration.report.statistics import AssessmentRow, StageSummary, TaskSummary, summarise, summarise_tasks
 from orchestration.run.directory import RunDirectory
@@ -87,7 +88,8 @@ class Report:
     rollouts by kind of the guard's findings. `marks`: by id, those of the run's tasks that cannot tell a good program
     from a cheat. The run left them out, or kept them in no figure but their own. `readings`: by the key of a training
     phase, how its answers use the exemplars that they were shown. `groups`: the stages by group of tasks. `tutoring`:
-    what endpoints of teachers gave, None without any.
+    what endpoints of teachers gave, None without any. `portability`: the best programs on each architecture, empty if
+    the run judged on one.
     """
 
     name: str
@@ -103,6 +105,7 @@ class Report:
     marks: Mapping[str, Mark]
     readings: Mapping[str, Reading]
     tutoring: Tutoring | None = None
+    portability: tuple[ArchSummary, ...] = ()
 
     @property
     def stages(self) -> tuple[Stage, ...]:
@@ -168,6 +171,7 @@ def build_report(run: RunDirectory, baselines: Speedups | None = None) -> Report
         groups.append(
             Group(title, stages, tuple(_build_stage(name, name, own, marks) for name, own in constants.items()))
         )
+    kernels = tuple(run.kernels.read())
     return Report(
         name=config.name,
         place=str(run),
@@ -181,10 +185,11 @@ def build_report(run: RunDirectory, baselines: Speedups | None = None) -> Report
             phase: _count_findings(row for (key, _), pairs in rollouts.items() if key == phase for row, _ in pairs)
             for phase in phases
         },
-        kernels=tuple(run.kernels.read()),
+        kernels=kernels,
         marks=marks,
         readings=readings_of(metrics, phases),
         tutoring=tutoring_of(metrics, phases),
+        portability=portability_of(config.evaluator.arch, kernels, known.elsewhere, marks),
     )
 
 

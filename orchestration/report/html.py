@@ -17,7 +17,7 @@ from orchestration.report import plots
 from orchestration.report.assemble import Report
 from orchestration.report.rows import NO_CODE
 from orchestration.report.statistics import TaskSummary
-from orchestration.report.tables import intervals_note, reading_table, stage_tables
+from orchestration.report.tables import intervals_note, portability_table, reading_table, stage_tables
 from orchestration.run.kernels import Kernel
 
 FOLDER = Path(__file__).resolve().parent
@@ -44,7 +44,7 @@ def render_html(report: Report) -> str:
         groups=[(group, _task_rows([stage.tasks for stage in group.stages])) for group in report.groups],
         tables=[(group, stage_tables(group)) for group in report.groups],
         intervals=intervals_note(report.groups[0]),
-        reading=reading_table(report),
+        further_tables=list(filter(None, (reading_table(report), portability_table(report)))),
         marked=_task_rows([stage.marked for stage in report.stages]),
         programs=[
             _describe_program(kernel)

@@ -31,16 +31,19 @@ class RunRows:
     """The rows of a run. `samples`: those of all phases, in order.
 
     `baselines`: the speed-up of each baseline over eager, by task. A task without a verdict on a right program has
-    none.
+    none. `elsewhere`: the last verdicts on further architectures, by architecture and program.
     """
 
     def __init__(self, run: RunDirectory, config: RunConfig) -> None:
         self.samples: list[dict[str, Any]] = run.samples.read(columns=_SAMPLE_COLUMNS).to_pylist()
         self._verdicts: dict[tuple[str | None, str], Verdict] = {}
         lessons: dict[str, dict[str, Verdict]] = defaultdict(dict)
+        self.elsewhere: dict[str, dict[str, Verdict]] = defaultdict(dict)
         for row in run.verdicts.read(columns=_VERDICT_COLUMNS).to_pylist():
             phase, verdict = row.pop("phase"), _verdict_of(row, config)
             if verdict.arch != config.evaluator.arch:
+                if verdict.arch in config.evaluation.archs and verdict.outcome is not Outcome.INFRA:
+                    self.elsewhere[verdict.arch][verdict.candidate] = verdict
                 continue
             # A program is not evaluated again if an earlier phase proposed it.
             self._verdicts[phase, verdict.candidate] = self._verdicts[None, verdict.candidate] = verdict

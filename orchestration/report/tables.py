@@ -16,6 +16,7 @@ from orchestration.report.assemble import Group, Report, Stage
 from orchestration.report.comparison import overall, overall_gain
 from orchestration.report.constants import ITSELF, NEAREST, UNDER_COMPILE
 from orchestration.report.observed import Variety
+from orchestration.report.portability import PERCENTILES
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,10 @@ READING = (
     "Training responses to prompts that show exemplars. Their analysis names an exemplar by its number, or the "
     "speed-up of one. Lesson text: how much of an analysis stands in a lesson's, eight words or more in a row."
 )
+PORTABILITY = (
+    "The best program of each task on {first}, judged on every architecture (CUDA-L1 table 6). Success: the share that "
+    "is right there. Faster: more than 1.01x as fast as eager there. Speed-ups are over eager, of the right ones."
+)
 
 
 def intervals_note(group: Group) -> str:
@@ -103,6 +108,21 @@ def reading_table(report: Report) -> Table | None:
             rows.append((label, (Cell(str(reading.answers)), *(Cell(fmt.share(value)) for value in shares))))
     columns = ("answers", "exemplar", "speed-up", "lesson text")
     return Table("Answers to contrastive prompts", READING, "phase", columns, tuple(rows)) if rows else None
+
+
+def portability_table(report: Report) -> Table | None:
+    """The best programs by architecture; None if the run judged on one alone."""
+    if not report.portability:
+        return None
+    rows = []
+    for each in report.portability:
+        s, percentiles = each.summary, each.percentiles or [None] * len(PERCENTILES)
+        low, high = (Cell(fmt.speed(value)) for value in percentiles)
+        speeds = (_speed(s.over_eager.mean), Cell(fmt.speed(each.most)), high, _speed(s.over_eager.median), low)
+        rows.append((each.arch, (Cell(str(s.tasks)), _share(s.success), _share(s.faster), *speeds)))
+    columns = ("tasks", "success", "faster", "mean", "max", "75 %", "median", "25 %")
+    note = PORTABILITY.format(first=report.portability[0].arch)
+    return Table("Portability", note, "architecture", columns, tuple(rows))
 
 
 def _right(group: Group) -> Table:

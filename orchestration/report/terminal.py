@@ -14,7 +14,7 @@ from rich.text import Text
 from orchestration.report import format as fmt
 from orchestration.report.assemble import Group, Report, Stage
 from orchestration.report.statistics import TaskSummary
-from orchestration.report.tables import Cell, intervals_note, reading_table, stage_tables
+from orchestration.report.tables import Cell, intervals_note, portability_table, reading_table, stage_tables
 from orchestration.report.tables import Table as Described
 
 WIDTH = 120
@@ -34,8 +34,8 @@ def print_report(report: Report, console: Console) -> None:
         _print_title(group, console)
         for table in stage_tables(group):
             _print_table(table, console, has_note=group is report.groups[0])
-    if reading := reading_table(report):
-        _print_table(reading, console)
+    for table in filter(None, (reading_table(report), portability_table(report))):
+        _print_table(table, console)
     console.print(f"\n{report.measurement}. {intervals_note(report.groups[0])}", style="dim", highlight=False)
     for group in report.groups:
         _print_title(group, console)

@@ -22,7 +22,8 @@ FOLDER = "set_aside"
 @dataclass(frozen=True)
 class Evidence:
     """Why a program was set aside. `method`: what its workers did, `prepare` (build) or `evaluate`. `task_digest`: of
-    the task as it was then. `time`: of the last loss, in seconds since 1970."""
+    the task as it was then. `time`: of the last loss, in seconds since 1970. `arch`: the further architecture that it
+    was judged on, empty for `evaluator.arch`."""
 
     task: str
     task_digest: str
@@ -34,9 +35,12 @@ class Evidence:
     time: float
     losses: tuple[Loss, ...]
     source: str
+    arch: str = ""
 
     @classmethod
-    def of(cls, task: Task, candidate: Candidate, preset: str, method: str, error: Exception) -> Evidence:
+    def of(
+        cls, task: Task, candidate: Candidate, preset: str, method: str, error: Exception, arch: str = ""
+    ) -> Evidence:
         """The evidence in a pool's `ItemGivenUp`."""
         losses: Sequence[Loss] = getattr(error, "losses", ())
         return cls(
@@ -50,6 +54,7 @@ class Evidence:
             time=max((loss.time for loss in losses), default=0.0),
             losses=tuple(losses),
             source=candidate.source,
+            arch=arch,
         )
 
     def to_row(self) -> dict[str, Any]:
@@ -72,7 +77,7 @@ class SetAside:
     def add(self, evidence: Evidence) -> None:
         """Keeps evidence: it is on the disk when this returns. Raises OSError."""
         if self._storage is not None:
-            name = path_segment(f"{evidence.candidate}-{evidence.preset}")
+            name = path_segment("-".join(filter(None, (evidence.candidate, evidence.preset, evidence.arch))))
             self._storage.write(f"{FOLDER}/{name}.json", json.dumps(evidence.to_row(), indent=2).encode())
 
     def count(self) -> int:

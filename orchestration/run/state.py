@@ -83,7 +83,13 @@ def record_changes(state: RunState, before: RunConfig, now: RunConfig) -> RunSta
     old, new = ({key: value for key, value, _ in leaves(config)} for config in (before, now))
     phase = phase_key(state.cycle, state.phase) if state.phase else ""
     changes = [
-        {"phase": phase, "step": state.step, "key": key, "before": str(old[key]), "after": str(new[key])}
+        {
+            "phase": phase,
+            "step": state.step,
+            "key": key,
+            "before": str(old.get(key, "")),
+            "after": str(new.get(key, "")),
+        }
         for key in changed_keys(before, now)
     ]
     recorded = list(state.extra.get("changed", ()))

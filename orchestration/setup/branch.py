@@ -42,7 +42,7 @@ def branched(bundle: Bundle, before: RunConfig, now: RunConfig) -> Bundle:
     changed = [key for key in changed_keys(before, now) if key not in (*_PLACES, "policy.model")]
     _refuse(str(bundle.folder), changed, now, completed)
     old, new = ({key: value for key, value, _ in leaves(config)} for config in (before, now))
-    fixed = [(key, str(new[key])) for key in changed if not may_change(key)]
+    fixed = [(key, str(new.get(key, ""))) for key in changed if not may_change(key)]
     source = bundle.about["run"]
     own = json.dumps([source["id"], state.policy_version, now.name, fixed])
     identity = hashlib.sha256(own.encode()).hexdigest()[:_ID_DIGITS]
@@ -51,7 +51,7 @@ def branched(bundle: Bundle, before: RunConfig, now: RunConfig) -> Bundle:
         "id": source["id"],
         "after": completed[-1],
         "policy_version": state.policy_version,
-        "changed": [{"key": key, "before": str(old[key]), "after": str(new[key])} for key in changed],
+        "changed": [{"key": key, "before": str(old.get(key, "")), "after": str(new.get(key, ""))} for key in changed],
     }
     state = replace(state, finished=False, tracking={}, extra={**state.extra, "branch": origin})
     files = {**bundle.files, "state.json": json.dumps(asdict(state), indent=2).encode()}

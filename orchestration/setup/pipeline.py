@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+from configs.archs import counted_archs, sampled_archs
 from configs.schema import RunConfig
 from evaluators.guard.cases import HackCases
 from evaluators.records import Task
 from orchestration.fleet.roles import Roles
 from orchestration.run.set_aside import SetAside
 from orchestration.step.checker import POLICY, Background, EndpointChecker, PolicyChecker
+from orchestration.step.elsewhere import Elsewhere
+from orchestration.step.judging import Judging
 from orchestration.step.known import RunVerdicts
 from orchestration.step.pipeline import Pipeline
 from orchestration.step.prompts import PromptWriter
@@ -28,9 +31,33 @@ def open_pipeline(
     set_aside: SetAside,
     on_progress: Callable[[dict[str, float]], None],
     stack: ExitStack,
+    known_elsewhere: Mapping[str, RunVerdicts] | None = None,
 ) -> Pipeline:
-    """The pipeline over started roles. `stack` closes what a reward checker opened; `on_progress` gets rates."""
+    """The pipeline over started roles. `stack` closes what a reward checker opened; `on_progress` gets rates. `known`:
+    the verdicts on `evaluator.arch`, `known_elsewhere`: on each of `evaluation.archs`."""
     checker = _open_checker(config, roles, prompts, stack)
+    sampled = sampled_archs(config)
+
+    def judging_on(arch: str) -> Judging:
+        pools = roles.further[arch]
+        return Judging(
+            tasks,
+            pools.builders,
+            pools.evaluators,
+            Reviewer(config.guard, cases, prompts.references, checker),
+            builders_look=False,
+            remeasure_best=config.evaluator.remeasure_best,
+            known=(known_elsewhere or {})[arch],
+            store=Path(roles.store),
+            set_aside=set_aside,
+            arch=arch,
+            is_sampled=arch in sampled,
+        )
+
+    elsewhere = Elsewhere(
+        {arch: judging_on(arch) for arch in counted_archs(config)},
+        {arch: (judging_on(arch), share) for arch, share in sampled.items()},
+    )
     return Pipeline(
         tasks,
         roles.engines,
@@ -45,6 +72,7 @@ def open_pipeline(
         known,
         Path(roles.store),
         set_aside,
+        elsewhere,
     )
 
 

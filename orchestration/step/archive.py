@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, wait
 from contextlib import contextmanager
 from typing import Any
 
+from configs.archs import counted_archs
 from configs.schema import RunConfig
 from configs.waits import STORE_SECONDS
 from evaluators.guard.cases import HackCases
@@ -18,13 +19,14 @@ from orchestration.step.background import in_background
 from orchestration.step.known import RunVerdicts
 from orchestration.step.prompts import PromptWriter
 from orchestration.step.quarantine import quarantine
-from orchestration.step.records import StepResult
+from orchestration.step.records import StepResult, verdicts_over
 
 _INTERRUPTED_SECONDS = 10.0
 
 
 class Archive:
-    """Stores the results of steps. To store a step again replaces its rows. `known`: hears what is stored.
+    """Stores the results of steps. To store a step again replaces its rows. `known`: hears what is stored, `elsewhere`
+    what is stored of each further architecture.
 
     `limit`: the seconds that the rows of a step may take once nothing else is left to do; then TimeoutError ends the
     run.
@@ -38,9 +40,11 @@ class Archive:
         prompts: PromptWriter,
         known: RunVerdicts,
         limit: float = STORE_SECONDS,
+        elsewhere: Mapping[str, RunVerdicts] | None = None,
     ) -> None:
         self._config, self._run, self._cases, self._prompts, self._known = config, run, cases, prompts, known
         self._limit = limit
+        self._elsewhere, self._counted = elsewhere or {}, counted_archs(config)
 
     def store(self, key: str, step: int, result: StepResult) -> None:
         """Writes samples, candidates, verdicts, new hack cases and better programs. `key` names the phase."""
@@ -51,22 +55,26 @@ class Archive:
         """Writes them all, and uses nothing that belongs to one thread."""
         self._run.samples.write(key, step, result.rollouts)
         self._run.candidates.write(key, step, result.candidates.values())
-        self._run.verdicts.write(key, step, result.verdicts.values())
+        self._run.verdicts.write(key, step, result.verdicts.everywhere())
         origin = f"{self._config.name}/{key}"
-        quarantine(self._cases, result.candidates, result.verdicts, origin, self._prompts.references)
-        judged = (
-            (candidate, result.verdicts[digest])
-            for digest, candidate in result.candidates.items()
-            if digest in result.verdicts
-        )
-        self._run.kernels.save_best_of(self._config.evaluator.arch, judged)
+        for arch, verdicts in {self._config.evaluator.arch: result.verdicts, **result.verdicts.elsewhere}.items():
+            quarantine(self._cases, result.candidates, verdicts, origin, self._prompts.references)
+            judged = (
+                (candidate, verdicts[digest]) for digest, candidate in result.candidates.items() if digest in verdicts
+            )
+            self._run.kernels.save_best_of(arch, judged)
 
     def keep(self, key: str, result: StepResult) -> None:
-        """Writes the rows of programs that nobody proposed to be rewarded; they enter nothing else."""
+        """Writes the rows of programs that nobody proposed to be rewarded; they enter nothing else, but for the best
+        programs of further architectures."""
         self._run.samples.write(key, 0, result.rollouts)
         self._run.candidates.write(key, 0, result.candidates.values())
-        self._run.verdicts.write(key, 0, result.verdicts.values())
+        self._run.verdicts.write(key, 0, result.verdicts.everywhere())
         self._known.stored(key, 0, result.verdicts)
+        for arch, verdicts in result.verdicts.elsewhere.items():
+            judged = ((result.candidates[digest], verdict) for digest, verdict in verdicts.items())
+            self._run.kernels.save_best_of(arch, judged)
+            self._elsewhere[arch].stored(key, 0, verdicts)
 
     @contextmanager
     def storing(self, key: str, step: int, result: StepResult) -> Iterator[None]:
@@ -88,6 +96,8 @@ class Archive:
         self._wait_for(stored, key, step)
         stored.result()
         self._known.stored(key, step, result.verdicts)
+        for arch, verdicts in result.verdicts.elsewhere.items():
+            self._elsewhere[arch].stored(key, step, verdicts)
 
     def _wait_for(self, stored: Future[Any], key: str, step: int) -> None:
         if wait([stored], timeout=self._limit).not_done:
@@ -99,6 +109,9 @@ class Archive:
     def remember(self, result: StepResult, version: int) -> None:
         """Adds right programs to the buffer that exemplars are drawn from, and takes hacks out of it.
 
+        A program that is not right on every architecture that its reward is over stays out, and one that is a hack on
+        any of them counts as one. Speed-ups are those on `evaluator.arch`.
+
         Copies of the reference stay out: every prompt shows the reference, and its speed-up is 1. The metric
         `improved_tasks` counts the tasks with a program that is faster than the reference and than all before it.
         `version`: the policy version that the programs are of.
@@ -107,11 +120,13 @@ class Archive:
         before = {task_id: buffer.best(task_id) for task_id in references}
         for digest, verdict in result.verdicts.items():
             candidate = result.candidates[digest]
-            if not is_copy(candidate.source, references[candidate.task_id]):
+            of_reward = verdicts_over(result.verdicts, digest, self._counted)
+            if all(one.succeeded for one in of_reward) and not is_copy(candidate.source, references[candidate.task_id]):
                 buffer.add(candidate, verdict, version)
-            if verdict.outcome is Outcome.HACK:
+            if any(one.outcome is Outcome.HACK for one in of_reward):
                 buffer.discard(candidate)
-                self._run.kernels.discard(candidate, verdict.arch)
+                for one in of_reward:
+                    self._run.kernels.discard(candidate, one.arch)
         if result.verdicts:
             result.metrics["improved_tasks"] = float(
                 sum(

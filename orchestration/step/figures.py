@@ -118,6 +118,25 @@ def repair_figures(rollouts: Sequence[Rollout], verdicts: Mapping[str, Verdict])
     return {"repair/answers": float(len(rollouts)), **{f"repair/{name}": figures[name] for name in names}}
 
 
+def portability_figures(elsewhere: Mapping[str, Mapping[str, Verdict]]) -> dict[str, float]:
+    """Metrics of the programs that were judged on further architectures, by architecture and digest.
+
+    `arch/NAME/judged`: their number. `arch/NAME/success_rate`: the share that is right there. `arch/NAME/mean_speedup`:
+    of these, over eager; absent without one.
+    """
+    figures: dict[str, float] = {}
+    for arch, verdicts in elsewhere.items():
+        speedups = [verdict.speedup for verdict in verdicts.values() if verdict.speedup is not None]
+        right = sum(verdict.succeeded for verdict in verdicts.values())
+        figures |= {
+            f"arch/{arch}/judged": float(len(verdicts)),
+            f"arch/{arch}/success_rate": right / max(len(verdicts), 1),
+        }
+        if speedups:
+            figures[f"arch/{arch}/mean_speedup"] = sum(speedups) / len(speedups)
+    return figures
+
+
 def remeasured(verdicts: Iterable[Verdict]) -> dict[str, float]:
     """The metrics of programs that were measured again because they seemed the fastest of their task.
 

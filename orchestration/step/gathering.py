@@ -16,8 +16,8 @@ from actors.log_fields import current_fields
 from evaluators.guard.copies import is_copy
 from evaluators.records import Candidate, Outcome, Verdict
 from learners.records import EXEMPLAR, REFERENCE, Rollout
-from orchestration.step.figures import remeasured, repair_figures, summarise
-from orchestration.step.records import Prompt, StepResult
+from orchestration.step.figures import portability_figures, remeasured, repair_figures, summarise
+from orchestration.step.records import Prompt, StepResult, Verdicts
 from orchestration.step.variety import variety
 from prompts.parse import parse_response
 
@@ -89,7 +89,8 @@ class Gathering:
         self._numbers = itertools.count()
         self._touched: set[str] = set()  # the groups that may be closed since something came for them
         self._waiting_for: dict[str, list[str]] = {}  # the groups that wait for a verdict, by its candidate's digest
-        self._unjudged: set[str] = set()
+        self._unjudged: dict[str, set[str]] = {}  # by digest: the architectures whose verdicts a reward needs
+        self._sampled: set[tuple[str, str]] = set()  # digest and architecture of verdicts that no reward needs
         self._fresh: list[Verdict] = []  # the verdicts that it waited for
         self._created = time.monotonic()
         self._started: float | None = None
@@ -99,7 +100,7 @@ class Gathering:
     @property
     def is_done(self) -> bool:
         """Whether nothing more will come."""
-        return not (self.waiting or self._requests or self._unjudged or self._groups)
+        return not (self.waiting or self._requests or self._unjudged or self._sampled or self._groups)
 
     @property
     def has_responses(self) -> bool:
@@ -163,20 +164,32 @@ class Gathering:
             if candidate is not None and candidate.digest not in self.result.candidates:
                 yield candidate
 
-    def record_candidate(self, candidate: Candidate, verdict: Verdict | None = None) -> None:
-        """Adds a candidate, with its verdict or, if that is None, to wait for it."""
-        self.result.candidates[candidate.digest] = candidate
-        if verdict is None:
-            self._unjudged.add(candidate.digest)
-        else:
-            self.result.verdicts[candidate.digest] = verdict
+    def record_candidate(
+        self, candidate: Candidate, verdict: Verdict | None = None, arch: str = "", *, is_sampled: bool = False
+    ) -> None:
+        """Adds a candidate, with its verdict or, if that is None, to wait for it.
 
-    def record_verdict(self, verdict: Verdict) -> None:
-        """Adds the verdict on a candidate."""
-        self._unjudged.discard(verdict.candidate)
-        self._touched.update(self._waiting_for.pop(verdict.candidate, ()))
-        self._fresh.append(verdict)
-        self.result.verdicts[verdict.candidate] = verdict
+        `arch`: a further architecture, empty for `evaluator.arch`. `is_sampled`: no reward needs the verdict.
+        """
+        self.result.candidates[candidate.digest] = candidate
+        if verdict is not None:
+            self.result.verdicts.put(verdict, arch)
+        elif is_sampled:
+            self._sampled.add((candidate.digest, arch))
+        else:
+            self._unjudged.setdefault(candidate.digest, set()).add(arch)
+
+    def record_verdict(self, verdict: Verdict, arch: str = "") -> None:
+        """Adds the verdict on a candidate, of a further architecture or, if `arch` is empty, of `evaluator.arch`."""
+        self.result.verdicts.put(verdict, arch)
+        if not arch:
+            self._fresh.append(verdict)
+        self._sampled.discard((verdict.candidate, arch))
+        missing = self._unjudged.get(verdict.candidate, set())
+        missing.discard(arch)
+        if not missing:
+            self._unjudged.pop(verdict.candidate, None)
+            self._touched.update(self._waiting_for.pop(verdict.candidate, ()))
 
     def close_groups(self) -> None:
         """Closes the groups that are judged, and asks `on_group` for further prompts after each. Looks only at those
@@ -188,7 +201,7 @@ class Gathering:
             if group.owed:
                 continue
             rollouts = [one.rollout for one in _in_place(group.received)]
-            missing = self._unjudged.intersection(rollout.candidate_digest or "" for rollout in rollouts)
+            missing = self._unjudged.keys() & {rollout.candidate_digest or "" for rollout in rollouts}
             if missing:  # it is looked at again when one of them has come
                 self._waiting_for.setdefault(missing.pop(), []).append(name)
                 continue
@@ -203,28 +216,30 @@ class Gathering:
         count = self._names[prompt.group]
         return prompt if count == 1 else replace(prompt, group=f"{prompt.group}:{count}")
 
-    def give_up(self) -> tuple[set[str], set[str]]:
+    def give_up(self) -> tuple[set[str], set[tuple[str, str]]]:
         """Drops everything that is missing, so that the step is done.
 
-        Returns the keys of the requests and the digests of the candidates that it waited for.
+        Returns the keys of the requests and the candidates that it waited for: digest and architecture, which is empty
+        for `evaluator.arch`.
         """
         self.is_given_up = True
         requests, unjudged = set(self._requests), set(self._unjudged)
+        awaited = {(digest, arch) for digest, archs in self._unjudged.items() for arch in archs} | self._sampled
         kept = [one for one in self._received if one.rollout.candidate_digest not in unjudged]
         self._given_up = len(self._received) - len(kept) + self.samples * len(self.waiting)
         self._given_up += sum(owed for _, _, owed in self._requests.values())
         self._received = kept
         for digest in unjudged:
             del self.result.candidates[digest]
-        for missing in (self.waiting, self._requests, self._unjudged, self._groups):
+        for missing in (self.waiting, self._requests, self._unjudged, self._sampled, self._groups):
             missing.clear()
-        return requests, unjudged
+        return requests, awaited
 
     def describe(self) -> str:
         """What it waits for, in words."""
         return (
             f"a step of {time.monotonic() - self._created:.0f} s waits for {len(self._requests)} request(s) and "
-            f"{len(self._unjudged)} verdict(s), and has {len(self.waiting)} prompt(s) to send"
+            f"{len(self._unjudged) + len(self._sampled)} verdict(s), and has {len(self.waiting)} prompt(s) to send"
         )
 
     def rates(self) -> dict[str, float]:
@@ -246,18 +261,14 @@ class Gathering:
         self.result.candidates = candidates | {
             digest: candidate for digest, candidate in self.result.candidates.items() if digest not in candidates
         }
-        self.result.verdicts = {digest: verdicts[digest] for digest in self.result.candidates if digest in verdicts}
-        self.result.rollouts = [
-            replace(one.rollout, outcome=str(verdicts[one.rollout.candidate_digest].outcome))
-            if one.rollout.candidate_digest in verdicts
-            else one.rollout
-            for one in received
-        ]
+        self.result.verdicts = verdicts.of(self.result.candidates)
+        self.result.rollouts = [_with_outcome(one.rollout, verdicts) for one in received]
         first = [rollout for rollout in self.result.rollouts if not rollout.repairs]
         repairs = [rollout for rollout in self.result.rollouts if rollout.repairs]
         self.result.metrics = {
             **self.rates(),
             **({**summarise(first, verdicts), **repair_figures(repairs, verdicts)} if self.preset else {}),
+            **portability_figures(verdicts.elsewhere),
             **variety(first),
             "generated_tokens": float(self._tokens),
             "generate_seconds": max(self._generated - begun, 0.0),
@@ -268,6 +279,11 @@ class Gathering:
             "stragglers": float(self._given_up),
         }
         return self.result
+
+
+def _with_outcome(rollout: Rollout, verdicts: Verdicts) -> Rollout:
+    verdict = verdicts.get(rollout.candidate_digest or "")
+    return rollout if verdict is None else replace(rollout, outcome=str(verdict.outcome))
 
 
 def _in_place(received: Iterable[_Received]) -> list[_Received]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ _ROOM_BYTES = 16 << 20
 
 Key = tuple[str, str]
 """A candidate's digest and the preset at which it is judged."""
+OnVerdict = Callable[[Candidate, Verdict, Gathering], None]
 
 
 class Judging:
@@ -46,6 +47,8 @@ class Judging:
     `store`: the folder in which builders and evaluators write. If it is full, no candidate could be judged, and what is
     called here raises DiskFull.
     `set_aside`: the candidates that lost too many workers, which are not tried again.
+    `arch`: the further architecture that it judges on, empty for `evaluator.arch`. `is_sampled`: no reward needs its
+    verdicts. `on_verdict` hears of each verdict that a step gets.
     """
 
     def __init__(
@@ -61,8 +64,12 @@ class Judging:
         known: RunVerdicts | None = None,
         store: Path | None = None,
         set_aside: SetAside | None = None,
+        arch: str = "",
+        is_sampled: bool = False,
     ) -> None:
         self._store = store
+        self.arch, self._is_sampled = arch, is_sampled
+        self.on_verdict: OnVerdict = lambda *_: None
         self._tasks = {task.id: task for task in tasks}
         self.builders, self.evaluators, self.reviewer = builders, evaluators, reviewer
         self.known = known or RunVerdicts()
@@ -71,7 +78,9 @@ class Judging:
         self._set_aside = {
             (evidence.candidate, evidence.preset): _verdict_of(evidence)
             for evidence in self._evidence.all()
-            if evidence.task in self._tasks and self._tasks[evidence.task].digest == evidence.task_digest
+            if evidence.task in self._tasks
+            and self._tasks[evidence.task].digest == evidence.task_digest
+            and evidence.arch == arch
         }
         self._awaited: dict[Key, list[Gathering]] = {}  # the steps that wait for each verdict
         self.counts: Counter[tuple[str, ...]] = Counter()
@@ -97,9 +106,10 @@ class Judging:
             if verdict is not known:
                 self.known.put(verdict)
         verdict = verdict or self._set_aside.get(key)
-        gathering.record_candidate(candidate, verdict)
+        gathering.record_candidate(candidate, verdict, self.arch, is_sampled=self._is_sampled)
         if verdict is not None:
             self.counts["reused_verdicts",] += 1
+            self.on_verdict(candidate, verdict, gathering)
             return
         others = self._awaited.get(key)
         if others is not None:  # may be empty, if the steps that asked for it have given up
@@ -151,7 +161,7 @@ class Judging:
         if isinstance(outcome, Unbuilt):
             self._build_more(request, outcome)
             return
-        if has_failed(outcome):
+        if self._has_failed(outcome):
             outcome = self._failure(request, outcome.error, "prepare")
         self.counts["builds", "refused" if isinstance(outcome, Verdict) else "passed on"] += 1
         if isinstance(outcome, Verdict):
@@ -178,7 +188,7 @@ class Judging:
         if missing.request is not None:
             extensions = (*extensions, missing.request)
         elif evictions == MOST_EVICTIONS:
-            self._settle(request, _infra_verdict(request, EVICTED))
+            self._settle(request, _infra_verdict(request, EVICTED, self.arch))
             return
         else:
             evictions += 1
@@ -197,9 +207,14 @@ class Judging:
         if isinstance(outcome, Unbuilt):
             self._build_more(request, outcome)
             return
-        verdict = self._failure(request, outcome.error, "evaluate") if has_failed(outcome) else outcome
+        verdict = self._failure(request, outcome.error, "evaluate") if self._has_failed(outcome) else outcome
         self._check_room(verdict)
         self._settle(request, verdict)
+
+    def _has_failed(self, outcome: Any) -> bool:
+        """Whether an item of a pool failed. No reward needs the verdicts of a sampled architecture, so a run goes on
+        without them if its pool has no actor left."""
+        return isinstance(outcome, PoolFailure) if self._is_sampled else has_failed(outcome)
 
     def _check_room(self, verdict: Verdict) -> None:
         if verdict.outcome is Outcome.INFRA and self._store is not None and tells_of_full(verdict.message):
@@ -208,8 +223,8 @@ class Judging:
     def _failure(self, request: BuildRequest | EvaluationRequest, error: Exception, method: str) -> Verdict:
         """The verdict on a candidate that a pool could not finish. One that lost too many workers is set aside."""
         if not (isinstance(error, ItemGivenUp) and error.is_set_aside):
-            return _infra_verdict(request, str(error))
-        evidence = Evidence.of(request.task, request.candidate, request.preset, method, error)
+            return _infra_verdict(request, str(error), self.arch)
+        evidence = Evidence.of(request.task, request.candidate, request.preset, method, error, self.arch)
         self._evidence.add(evidence)
         verdict = self._set_aside[evidence.candidate, evidence.preset] = _verdict_of(evidence)
         with log_fields(candidate=evidence.candidate, task=evidence.task, **request.log_fields):
@@ -244,7 +259,8 @@ class Judging:
         self.known.put(verdict)
         self.counts["verdicts", str(verdict.outcome)] += 1
         for gathering in self._awaited.pop(key, ()):
-            gathering.record_verdict(verdict)
+            self.on_verdict(candidate, verdict, gathering)
+            gathering.record_verdict(verdict, self.arch)
 
 
 def has_failed(outcome: Any) -> bool:
@@ -262,13 +278,14 @@ def _verdict_of(evidence: Evidence) -> Verdict:
     """The verdict on a candidate that is set aside."""
     message = f"set aside, since it lost too many workers: {evidence.reason}"
     settings = {"preset": evidence.preset, "task_digest": evidence.task_digest}
-    return Verdict(evidence.candidate, evidence.task, "", Outcome.INFRA, message[:_MOST_CHARACTERS], evaluator=settings)
+    text, arch = message[:_MOST_CHARACTERS], evidence.arch
+    return Verdict(evidence.candidate, evidence.task, arch, Outcome.INFRA, text, evaluator=settings)
 
 
-def _infra_verdict(request: BuildRequest | EvaluationRequest, message: str) -> Verdict:
+def _infra_verdict(request: BuildRequest | EvaluationRequest, message: str, arch: str) -> Verdict:
     """The verdict that says that we failed to judge a candidate."""
     candidate, task_id = request.candidate.digest, request.task.id
     with log_fields(candidate=candidate, task=task_id, **request.log_fields):
         _log.warning("%s: candidate %s could not be judged: %s", task_id, candidate, message)
     evaluator = {"preset": request.preset}
-    return Verdict(candidate, task_id, "", Outcome.INFRA, message[:_MOST_CHARACTERS], evaluator=evaluator)
+    return Verdict(candidate, task_id, arch, Outcome.INFRA, message[:_MOST_CHARACTERS], evaluator=evaluator)

@@ -18,18 +18,21 @@ from orchestration.run.bundle_tables import Step
 from orchestration.run.steps import StepTable
 from orchestration.step.review import Reviewer
 
-_DECIDING = ("candidate", "task", "outcome", "evaluator", "speedups")
+_DECIDING = ("candidate", "task", "arch", "outcome", "evaluator", "speedups")
 
 
 class RunVerdicts:
     """Every verdict that a run has reached, by candidate and preset, so that no program is judged twice.
 
     `table`: where the steps of the run store verdicts. Without one all are of this process. Our own failures to judge
-    are left out, so that a program is judged again when it is proposed again.
+    are left out, so that a program is judged again when it is proposed again. `arch`: the only architecture whose
+    verdicts count, if the run judges on several; empty if it has one.
     """
 
-    def __init__(self, table: StepTable[Any] | None = None, most_in_memory: int = MOST_IN_MEMORY) -> None:
-        self._table = table
+    def __init__(
+        self, table: StepTable[Any] | None = None, most_in_memory: int = MOST_IN_MEMORY, *, arch: str = ""
+    ) -> None:
+        self._table, self._arch = table, arch
         self._known = KnownVerdicts(self._read, most_in_memory)
 
     @property
@@ -64,7 +67,7 @@ class RunVerdicts:
             return
         decided = reviewer.decided()
         for phase, step in self._table.steps():
-            rows = list(_summaries(self._table.read_step(phase, step, _DECIDING), tasks))
+            rows = list(_summaries(self._of_arch(self._table.read_step(phase, step, _DECIDING)), tasks))
             reviewer.believe_all((row.task, row.key[0], row.believed) for row in rows)
             lasts = is_committed((phase, step))
             if lasts:
@@ -83,12 +86,15 @@ class RunVerdicts:
         if self._table is None or not keys:
             return []
         try:
-            rows = self._table.read_step(phase, step)
+            rows = self._of_arch(self._table.read_step(phase, step))
         except FileNotFoundError:
             return []
         wanted = pc.is_in(rows["candidate"], pa.array(sorted({candidate for candidate, _ in keys})))
         verdicts = map(Verdict.from_row, rows.filter(wanted).to_pylist())
         return [each for each in verdicts if each.outcome is not Outcome.INFRA and _key(each) in keys]
+
+    def _of_arch(self, rows: pa.Table) -> pa.Table:
+        return rows.filter(pc.equal(rows["arch"], self._arch)) if self._arch else rows
 
 
 class _Summary(NamedTuple):

@@ -22,6 +22,7 @@ from orchestration.fleet.placement import EVALUATOR
 from orchestration.fleet.turns import Turns
 from orchestration.run.set_aside import SetAside
 from orchestration.step.background import in_background
+from orchestration.step.elsewhere import Elsewhere
 from orchestration.step.gathering import Gathering
 from orchestration.step.judging import Judging, has_failed
 from orchestration.step.known import RunVerdicts
@@ -43,7 +44,7 @@ class Pipeline:
 
     No group is sampled while `max_backlog` candidates wait for their verdicts. `on_progress` gets the rates of the
     oldest step. `turns`: whose turn it is on GPUs that roles share. `cpu_look`, `remeasure_best`, `known`, `store`,
-    `set_aside`: see `Judging`.
+    `set_aside`: see `Judging`. `elsewhere`: the further architectures.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class Pipeline:
         known: RunVerdicts | None = None,
         store: Path | None = None,
         set_aside: SetAside | None = None,
+        elsewhere: Elsewhere | None = None,
     ) -> None:
         builders_look = turns is not None and turns.evaluators_wait
         self.judging = Judging(
@@ -75,6 +77,8 @@ class Pipeline:
             store=store,
             set_aside=set_aside,
         )
+        self.elsewhere = elsewhere or Elsewhere()
+        self.judging.on_verdict = self.elsewhere.follow
         self.engines = engines
         self.rollout = rollout
         self.max_backlog = max(MAX_BACKLOG, BACKLOG_OF_ONE * len(evaluators.members))
@@ -100,6 +104,12 @@ class Pipeline:
         for candidate in {candidate.digest: candidate for candidate in candidates}.values():
             self.judging.propose(candidate, gathering)
         return self.finish(gathering).verdicts
+
+    def evaluate_elsewhere(self, candidates: Sequence[Candidate], preset: str) -> StepResult:
+        """Verdicts on candidates on every further architecture."""
+        gathering = self.begin(Gathering((), samples=0, temperature=0.0, preset=preset))
+        self.elsewhere.judge_all(candidates, gathering)
+        return self.finish(gathering)
 
     def evaluate_arriving(
         self, arrived: Callable[[], Sequence[Candidate] | None], preset: str
@@ -143,7 +153,7 @@ class Pipeline:
         """Begins a step without prompts, whose responses an earlier process has received."""
         self._under_way.append(gathering)
         for candidate in gathering.record_earlier(rollouts):
-            self.judging.propose(candidate, gathering)
+            self._propose(candidate, gathering)
         return gathering
 
     def finish(self, gathering: Gathering) -> StepResult:
@@ -206,7 +216,7 @@ class Pipeline:
         answers = self.engines.poll(0.0)
         for request, outcome in answers:
             self._receive_responses(request, outcome)
-        has_moved = self.judging.advance() or bool(answers)
+        has_moved = any([self.judging.advance(), self.elsewhere.advance(), bool(answers)])
         for gathering in self._under_way:
             gathering.close_groups()
             if gathering.is_late and not gathering.is_done:
@@ -214,11 +224,13 @@ class Pipeline:
         if self._under_way:
             self.on_progress(self._under_way[0].rates())
         if not has_moved:
-            wait_any((self.engines, self.judging.builders, self.judging.evaluators), _POLL_SECONDS)
+            pools = (self.engines, self.judging.builders, self.judging.evaluators, *self.elsewhere.pools)
+            wait_any(pools, _POLL_SECONDS)
 
     def _has_room(self) -> bool:
         """Whether the engines can begin another group, and its candidates would not wait too long for verdicts."""
-        return not self.engines.queued and self.judging.pending < self.max_backlog
+        pending = max(self.judging.pending, self.elsewhere.pending)
+        return not self.engines.queued and pending < self.max_backlog
 
     def _send_prompts(self) -> None:
         """Gives the engines the prompts that they have room for, those of the oldest step first."""
@@ -261,12 +273,18 @@ class Pipeline:
             if failed:
                 gathering.failures.append(str(outcome.error))
             for candidate in gathering.record_answer(request.key, completions):
-                self.judging.propose(candidate, gathering)
+                self._propose(candidate, gathering)
+
+    def _propose(self, candidate: Candidate, gathering: Gathering) -> None:
+        """Sends the program of a response to every architecture that its reward is over."""
+        self.judging.propose(candidate, gathering)
+        self.elsewhere.propose(candidate, gathering)
 
     def _give_up(self, gathering: Gathering) -> None:
         """Ends a step as it is: takes back its requests, and the candidates that no actor works on yet."""
-        requests, digests = gathering.give_up()
+        requests, awaited = gathering.give_up()
         for key in requests:
             self._requests.pop(key, None)
         self.engines.withdraw_keys(requests)
-        self.judging.give_up(digests, gathering)
+        self.judging.give_up([digest for digest, arch in awaited if not arch], gathering)
+        self.elsewhere.give_up([each for each in awaited if each[1]], gathering)

@@ -9,15 +9,18 @@ import pytest
 
 from configs import reference, schema
 from configs.checks import leaves
-from configs.schema import RunConfig
+from configs.schema import ArchConfig, EvaluationConfig, RunConfig
 
 
 def sections(section: Any) -> list[Any]:
-    inner = [getattr(section, item.name) for item in fields(section) if is_dataclass(getattr(section, item.name))]
+    values = [getattr(section, item.name) for item in fields(section)]
+    named = [one for value in values if isinstance(value, dict) for one in value.values()]
+    inner = [one for one in (*values, *named) if is_dataclass(one)]
     return [section, *(below for one in inner for below in sections(one))]
 
 
-SECTIONS = sections(RunConfig(name="x"))
+WHOLE = RunConfig(name="x", evaluation=EvaluationConfig(archs={"NAME": ArchConfig()}))
+SECTIONS = sections(WHOLE)
 
 
 @pytest.mark.parametrize("section", SECTIONS, ids=lambda section: type(section).__name__)
@@ -36,7 +39,7 @@ def test_the_page_is_the_one_that_the_schema_makes() -> None:
 def test_the_page_has_a_row_for_each_key() -> None:
     rows = [line for line in reference.page().splitlines() if line.startswith("| `")]
     assert [row.split("`")[1] for row in rows].count("learner.zero_stage") == 1
-    assert sorted(row.split("`")[1] for row in rows) == sorted(key for key, _, _ in leaves(RunConfig(name="x")))
+    assert sorted(row.split("`")[1] for row in rows) == sorted(key for key, _, _ in leaves(WHOLE))
 
 
 def row_of(key: str) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from configs.schema import AssessmentConfig
+from configs.schema import AssessmentConfig, EvaluationConfig
 from orchestration import driver
 from orchestration.run.interrupt import Drain, EarlyEnd, Interruptible
 from orchestration.step.records import StepResult
@@ -71,7 +71,7 @@ class Session:
         self.early_end, self.drain = EarlyEnd(), Drain(60.0)
         self.done: list[str] = []
         self.pipeline = self.roles = self.progress = self.commits = self.archive = self.config = self
-        self.schedule, self.assessment = None, AssessmentConfig()
+        self.schedule, self.assessment, self.evaluation = None, AssessmentConfig(), EvaluationConfig()
         self.version = 0
 
     def context(self) -> Session:

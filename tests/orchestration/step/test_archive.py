@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from configs.schema import BufferConfig
+from configs.schema import BufferConfig, RunConfig
 from evaluators.records import Candidate, Estimate, Outcome, Verdict
 from orchestration.run.directory import RunDirectory
 from orchestration.step.archive import Archive
@@ -23,7 +23,7 @@ def archive_of(references: dict[str, str]) -> tuple[Archive, ExemplarBuffer]:
     buffer = ExemplarBuffer(BufferConfig(), "cpu", 0)
     prompts: Any = SimpleNamespace(buffer=buffer, references=references)
     unused: Any = None
-    return Archive(unused, unused, unused, prompts, RunVerdicts()), buffer
+    return Archive(RunConfig(name="run"), unused, unused, prompts, RunVerdicts()), buffer
 
 
 def test_storing_goes_on_beside_the_block_and_has_ended_behind_it() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from configs.schema import RunConfig
 from evaluators.records import Outcome
 from orchestration.phases import ContrastiveRl
-from orchestration.step.records import StepResult
+from orchestration.step.records import StepResult, Verdicts
 from tests.orchestration.phases.phase_context import Context, step_result
 
 OK = Outcome.OK
@@ -99,7 +99,7 @@ def test_a_hack_is_forgotten() -> None:
     phase.credit(found)
     assert rehearsed(phase) == ["found"]
     (hack, verdict), *_ = found.verdicts.items()
-    phase.credit(StepResult(verdicts={hack: replace(verdict, outcome=Outcome.HACK)}))
+    phase.credit(StepResult(verdicts=Verdicts({hack: replace(verdict, outcome=Outcome.HACK)})))
     assert rehearsed(phase) == []
 
 
