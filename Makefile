@@ -43,10 +43,10 @@ test: $(INSTALLED)
 
 # After those of `make test` the slow ones. Evaluators are tested one after the other, since they measure, and so is a run
 # with faults, which is compared with one without: a program that is doubted on a busy machine is judged anew. Then whole
-# runs beside models.
+# runs beside models and hostile programs.
 test-all: test
-	$(MAKE) test-evaluators test-hostile test-chaos SELECTED="-m slow"
-	$(MAKE) -j2 --output-sync=target test-others test-models SELECTED="-m slow"
+	$(MAKE) test-evaluators test-chaos SELECTED="-m slow"
+	$(MAKE) -j3 --output-sync=target test-others test-models test-hostile SELECTED="-m slow"
 
 test-evaluators: $(INSTALLED)
 	$(BIN)/python -m pytest $(SELECTED) tests/evaluators $(addprefix --ignore=,$(HOSTILE))

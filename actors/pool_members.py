@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Callable, ItemsView, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import ray
 from ray.actor import ActorHandle
@@ -21,6 +21,7 @@ from ray.exceptions import GetTimeoutError, RayError
 from actors.calls import whereabouts
 from actors.pool_answers import Answers
 from actors.pool_manager import Manager, one_line
+from actors.pool_records import LossHook, ReadyHook
 from actors.pool_restarts import STEADY_SECONDS, pause_before_start
 
 _log = logging.getLogger(__name__)
@@ -53,18 +54,6 @@ class Member:
     def is_ready(self) -> bool:
         """Whether the actor may be given work."""
         return self.ping is None
-
-
-class ReadyHook(Protocol):
-    """Hears whenever an actor may be given work from now on, or may not any more."""
-
-    def __call__(self, actor: int, *, is_ready: bool) -> None: ...
-
-
-class LossHook(Protocol):
-    """Hears of each lost actor, before another starts. `died`: rather than being silent."""
-
-    def __call__(self, actor: int, reason: str, *, died: bool) -> None: ...
 
 
 class Members:

@@ -1,9 +1,11 @@
-"""How a pool says that something failed. Only records, so that a caller need not import Ray."""
+"""How a pool says that something failed, and who hears of its actors. Only records, so that a caller need not import
+Ray."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 
 class PoolExhausted(RuntimeError):
@@ -51,3 +53,15 @@ class PoolFailure:
     """The result of an item that failed: the exception of its method, or the reason why no actor could finish it."""
 
     error: Exception
+
+
+class ReadyHook(Protocol):
+    """Hears whenever an actor may be given work from now on, or may not any more."""
+
+    def __call__(self, actor: int, *, is_ready: bool) -> None: ...
+
+
+class LossHook(Protocol):
+    """Hears of each lost actor, before another starts. `died`: rather than being silent."""
+
+    def __call__(self, actor: int, reason: str, *, died: bool) -> None: ...

@@ -29,8 +29,8 @@ def worker_class() -> Any:
         def ping(self) -> str:
             return "pong"
 
-        def apply(self, func: Callable[..., Any], **keywords: Any) -> Any:
-            return func(self, **keywords)
+        def apply(self, func: Callable[..., Any], *arguments: Any) -> Any:
+            return func(self, *arguments)
 
         def work(self, item: int) -> str:
             time.sleep(SECONDS)

@@ -27,8 +27,8 @@ def worker_class() -> Any:
         def ping(self) -> str:
             return "pong"
 
-        def apply(self, func, **keywords):
-            return func(self, **keywords)
+        def apply(self, func, *arguments):
+            return func(self, *arguments)
 
         def work(self, item: tuple) -> tuple:
             kind, *rest = item
@@ -69,8 +69,8 @@ def async_worker_class() -> Any:
         def ping(self) -> str:
             return "pong"
 
-        async def apply(self, func, **keywords):
-            return await func(self, **keywords)
+        async def apply(self, func, *arguments):
+            return await func(self, *arguments)
 
         async def work(self, seconds: float) -> int:
             self.running += 1

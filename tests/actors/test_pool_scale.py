@@ -27,8 +27,8 @@ def timed_worker_class() -> Any:
         def ping(self) -> str:
             return "pong"
 
-        def apply(self, func: Any, **keywords: Any) -> Any:
-            return func(self, **keywords)
+        def apply(self, func: Any, *arguments: Any) -> Any:
+            return func(self, *arguments)
 
         def work(self, seconds: float) -> tuple[float, float]:
             began = time.monotonic()

@@ -30,8 +30,8 @@ def worker_class() -> Any:
         def ping(self) -> str:
             return "pong"
 
-        def apply(self, func: Any, **keywords: Any) -> Any:
-            return func(self, **keywords)
+        def apply(self, func: Any, *arguments: Any) -> Any:
+            return func(self, *arguments)
 
         def work(self, item: Any) -> Any:
             kind, seconds = item if isinstance(item, tuple) else (item, 0.0)

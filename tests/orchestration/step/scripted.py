@@ -60,8 +60,8 @@ def engine_class() -> Any:
         def ping(self) -> str:
             return "pong"
 
-        async def apply(self, func: Callable[..., Any], **keywords: Any) -> Any:
-            return await func(self, **keywords)
+        async def apply(self, func: Callable[..., Any], *arguments: Any) -> Any:
+            return await func(self, *arguments)
 
         async def generate(self, request: Any) -> list[Completion]:
             group, _, index = request.key.partition("/")[2].rpartition("#")
@@ -89,8 +89,8 @@ def builder_class() -> Any:
         def ping(self) -> str:
             return "pong"
 
-        def apply(self, func: Callable[..., Any], **keywords: Any) -> Any:
-            return func(self, **keywords)
+        def apply(self, func: Callable[..., Any], *arguments: Any) -> Any:
+            return func(self, *arguments)
 
         def prepare(self, request: Any) -> BuildError:
             self.asked += 1
@@ -122,8 +122,8 @@ def evaluator_class() -> Any:
         def ping(self) -> str:
             return "pong"
 
-        def apply(self, func: Callable[..., Any], **keywords: Any) -> Any:
-            return func(self, **keywords)
+        def apply(self, func: Callable[..., Any], *arguments: Any) -> Any:
+            return func(self, *arguments)
 
         def requests(self) -> list[tuple[str, bool]]:
             return self.asked

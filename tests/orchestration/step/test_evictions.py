@@ -40,8 +40,8 @@ def losing_builder_class() -> Any:
         def ping(self) -> str:
             return "pong"
 
-        def apply(self, func: Callable[..., Any], **keywords: Any) -> Any:
-            return func(self, **keywords)
+        def apply(self, func: Callable[..., Any], *arguments: Any) -> Any:
+            return func(self, *arguments)
 
         def prepare(self, request: Any) -> Any:
             built = self.builder.build(request.task, request.candidate, request.extensions)

@@ -40,8 +40,8 @@ def evaluator_class() -> Any:
         def ping(self) -> str:
             return "pong"
 
-        def apply(self, func: Callable[..., Any], **keywords: Any) -> Any:
-            return func(self, **keywords)
+        def apply(self, func: Callable[..., Any], *arguments: Any) -> Any:
+            return func(self, *arguments)
 
         def evaluate(self, request: Any) -> Verdict:
             with open(self.log, "a") as log:
