@@ -41,12 +41,11 @@ $(GENERATED): | $(INSTALLED)
 test: $(INSTALLED)
 	$(MAKE) -j$(PARTS) --output-sync=target test-evaluators test-models test-others test-hostile test-chaos
 
-# After those of `make test` the slow ones. Evaluators are tested one after the other, since they measure, and so is a run
-# with faults, which is compared with one without: a program that is doubted on a busy machine is judged anew. Then whole
-# runs beside models and hostile programs.
-test-all: test
-	$(MAKE) test-evaluators test-chaos SELECTED="-m slow"
-	$(MAKE) -j3 --output-sync=target test-others test-models test-hostile SELECTED="-m slow"
+# Evaluators are tested alone, since they measure, and so is a run with faults, which is compared with one without: a
+# program that is doubted on a busy machine is judged anew. Then whole runs beside models and hostile programs.
+test-all: $(INSTALLED)
+	$(MAKE) test-evaluators test-chaos SELECTED=
+	$(MAKE) -j3 --output-sync=target test-others test-models test-hostile SELECTED=
 
 test-evaluators: $(INSTALLED)
 	$(BIN)/python -m pytest $(SELECTED) tests/evaluators $(addprefix --ignore=,$(HOSTILE))
