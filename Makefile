@@ -18,7 +18,7 @@ OTHERS := $(filter-out tests/evaluators tests/chaos $(MODELS),$(patsubst %/,%,$(
 export TOKENIZERS_PARALLELISM := false
 
 .DELETE_ON_ERROR:
-.PHONY: install demo test test-all test-evaluators test-hostile test-models test-others test-chaos test-cuda chaos exact gauntlet lint format reference report mlflow bench-learning bench-tasks bench-evaluator bench-build bench-scaling clean
+.PHONY: install demo test test-all test-evaluators test-hostile test-models test-others test-chaos test-exact test-cuda chaos exact gauntlet lint format reference report mlflow bench-learning bench-tasks bench-evaluator bench-build bench-scaling clean
 
 install: $(INSTALLED)
 
@@ -41,10 +41,10 @@ $(GENERATED): | $(INSTALLED)
 test: $(INSTALLED)
 	$(MAKE) -j$(PARTS) --output-sync=target test-evaluators test-models test-others test-hostile test-chaos
 
-# Evaluators are tested alone, since they measure, and so is a run with faults, which is compared with one without: a
-# program that is doubted on a busy machine is judged anew. Then whole runs beside models and hostile programs.
+# Evaluators are tested alone, since they measure, and so are runs with faults or kills, which are compared with ones
+# without: a program that is doubted on a busy machine is judged anew. Then whole runs beside models and hostile programs.
 test-all: $(INSTALLED)
-	$(MAKE) test-evaluators test-chaos SELECTED=
+	$(MAKE) test-evaluators test-chaos test-exact SELECTED=
 	$(MAKE) -j3 --output-sync=target test-others test-models test-hostile SELECTED=
 
 test-evaluators: $(INSTALLED)
@@ -60,7 +60,10 @@ test-hostile: $(INSTALLED)
 	$(BIN)/python -m pytest $(SELECTED) $(HOSTILE)
 
 test-others: $(INSTALLED)
-	$(BIN)/python -m pytest $(SELECTED) $(OTHERS)
+	$(BIN)/python -m pytest $(SELECTED) $(OTHERS) --ignore=tests/orchestration/test_exact.py
+
+test-exact: $(INSTALLED)
+	$(BIN)/python -m pytest tests/orchestration/test_exact.py
 
 test-cuda: $(INSTALLED)
 	$(BIN)/python -m pytest -m cuda
