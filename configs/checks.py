@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import Field, fields, is_dataclass
 from typing import Any
 
+from configs.addresses import without_login
 from configs.checks_archs import ACCELERATOR, architecture_violations
 from configs.node_groups import parse_group, parse_nodes
 from configs.schema import ONLY_ON_GPUS, RunConfig
@@ -102,7 +103,13 @@ def _naming(config: RunConfig) -> Violations:
     if not config.root.strip():
         yield ("root",), f"root must not be empty, got {config.root!r}"
     if not config.policy.model.strip():
-        yield ("policy.model",), "policy.model must be `scratch`, or a Hugging Face model id or path, got ''"
+        yield ("policy.model",), "policy.model must be `scratch`, or a Hugging Face model id, path or URI, got ''"
+    if without_login(config.policy.model) != config.policy.model:
+        yield (
+            ("policy.model",),
+            "policy.model has a login, which reports and manifests would show: give it by the environment of all nodes "
+            "(AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY)",
+        )
 
 
 def _nodes(config: RunConfig) -> Violations:

@@ -34,7 +34,7 @@ def assumptions(
     if len(evaluators) > 1:
         yield (
             "each task is judged on one of the types, since speed-ups on different types are not comparable; a run "
-            "measures on one type (evaluator.arch)"
+            "judges all tasks on evaluator.arch"
         )
     if config.contrastive_rl.repair_turns or config.contrastive_rl.draw == "replace":
         yield "no step has further prompts (contrastive_rl.repair_turns, contrastive_rl.draw)"
@@ -68,6 +68,8 @@ def gaps(
         )
     if not priced:
         yield "prices of GPUs (--prices FILE)"
+    if config.evaluation.archs:
+        yield f"waits for verdicts on {', '.join(config.evaluation.archs)} (evaluation.archs), whose GPUs are counted"
     yield "the head, nodes without GPUs for builders, storage, and the minutes in which nodes and actors start"
     if "sft" in config.schedule.phases:
         yield "the hours of sft, which depend on its teachers"

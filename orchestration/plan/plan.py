@@ -7,7 +7,8 @@ one, they are those of the configuration.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cluster.cost.mix import Mix, NodeKind, NoMix, Slice, cheapest_mix
@@ -94,7 +95,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class _Parts:
-    """What every option is made of."""
+    """What every option is made of. `taken`: GPUs by type that do not judge for `evaluator.arch`."""
 
     config: RunConfig
     stages: Sequence[Stage]
@@ -124,16 +125,16 @@ def make_plan(
     the target.
     """
     sizes = measure_sizes(runs, rates, wanted.types, config.evaluator.preset)
-    known = {name: prices.gpus[name].price for name in (*wanted.types, wanted.training_type) if name in prices.gpus}
-    usable = _usable(wanted, sizes, known, prices)
+    taken = _taken(config, wanted.training_type)
+    known = {name: prices.gpus[name].price for name in (*wanted.types, *taken) if name in prices.gpus}
+    usable = _usable(wanted, sizes, known, prices, taken)
     pace = next((run.pace for run in runs if run.pace and run.pace.model == config.policy.model), None)
     pace = pace or next((run.pace for run in runs if run.pace), None)
     share = next((run.share for run in runs if run.share is not None), 1.0)
-    training = {wanted.training_type: training_gpus(config)} if config.evaluator.arch != "cpu" else {}
-    priced = all(name in known for name in (*usable, *training))
+    priced = all(name in known for name in (*usable, *taken))
     unit = prices.currency if priced else "GPU-hours"
     parts = _Parts(
-        config, _with_assessments(stages, assessed), wanted, sizes, known if priced else {}, share, pace, training
+        config, _with_assessments(stages, assessed), wanted, sizes, known if priced else {}, share, pace, taken
     )
     options = _for_target(parts, usable) if wanted.step_seconds else [_as_configured(parts)]
     return Plan(
@@ -157,7 +158,16 @@ def training_gpus(config: RunConfig) -> int:
     return max(shared, config.evaluator.workers) if config.placement.share == "all" else shared
 
 
-def _usable(wanted: Wanted, sizes: Sizes, known: Mapping[str, float], prices: Prices) -> list[str]:
+def _taken(config: RunConfig, training_type: str) -> dict[str, int]:
+    """The GPUs, by type, of engines and learner, and of the evaluators of `evaluation.archs`."""
+    taken = Counter({training_type: training_gpus(config)} if config.evaluator.arch != "cpu" else {})
+    taken.update({arch: further.workers for arch, further in config.evaluation.archs.items() if arch != "cpu"})
+    return dict(taken)
+
+
+def _usable(
+    wanted: Wanted, sizes: Sizes, known: Mapping[str, float], prices: Prices, taken: Collection[str]
+) -> list[str]:
     """The types that can be planned with: those whose speed is known and, if there are several, whose price is."""
     timed = [name for name in wanted.types if name in sizes.seconds]
     if not timed:
@@ -167,9 +177,9 @@ def _usable(wanted: Wanted, sizes: Sizes, known: Mapping[str, float], prices: Pr
         )
     if len(timed) == 1:
         return timed
-    if unpriced := [name for name in (*timed, wanted.training_type) if name not in known]:
+    if unpriced := [name for name in (*timed, *taken) if name not in known]:
         priced = [name for name in timed if name in known]
-        if not priced or wanted.training_type not in known:
+        if not priced or any(name not in known for name in taken):
             raise ConfigError(
                 f"{prices.origin}: has no price of {', '.join(dict.fromkeys(unpriced))}, and types are compared by "
                 f"price: copy the file, fill it in, and give it as --prices FILE"
@@ -272,13 +282,12 @@ def _kinds(parts: _Parts, types: Sequence[str]) -> list[NodeKind]:
     """The nodes of these types, and of that of engines and learner: those of `cluster.gpu_nodes`, else single GPUs."""
     groups = [parse_group(text) for text in parts.config.cluster.gpu_nodes]
     names = list(dict.fromkeys([*types, *parts.taken]))
-    if groups and names != ["cpu"]:
-        return [
-            NodeKind(group.accelerator, group.gpus, group.gpus * parts.prices.get(group.accelerator, 1.0), group.most)
-            for group in groups
-            if group.accelerator in names
-        ]
-    return [NodeKind(name, 1, parts.prices.get(name, 1.0)) for name in names]
+    nodes = [
+        NodeKind(group.accelerator, group.gpus, group.gpus * parts.prices.get(group.accelerator, 1.0), group.most)
+        for group in groups
+        if group.accelerator in names
+    ]
+    return nodes + [NodeKind(name, 1, parts.prices.get(name, 1.0)) for name in names if name == "cpu" or not groups]
 
 
 def _option(parts: _Parts, name: str, mix: Mix, types: Sequence[str], evaluators: Mapping[str, int]) -> Option:

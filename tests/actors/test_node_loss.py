@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import subprocess
-import sys
-import tempfile
 import time
 from pathlib import Path
 
@@ -19,22 +15,12 @@ from actors.pool import ActorPool
 from configs.schema import EvaluatorConfig
 from tests.actors.lossy_cluster import ITEMS, NODES
 from tests.actors.workers import process_of
-
-_REPOSITORY = Path(__file__).parents[2]
+from tests.own_ray import printed_by
 
 
 @pytest.mark.slow
 def test_a_node_that_leaves_and_comes_back_costs_no_item_and_the_pool_is_whole_again() -> None:
-    with tempfile.TemporaryDirectory(prefix="ws-", dir="/tmp") as folder:  # a socket's path may have 107 bytes
-        environment = {**os.environ, "RAY_TMPDIR": folder, "PYTHONPATH": str(_REPOSITORY)}
-        for name in ("RAY_ADDRESS", "RAY_JOB_ID"):
-            environment.pop(name, None)
-        done = subprocess.run(
-            [sys.executable, "-m", "tests.actors.lossy_cluster"],
-            cwd=_REPOSITORY, env=environment, capture_output=True, text=True, timeout=200, check=False,
-        )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
+    found = printed_by("tests.actors.lossy_cluster", 200)
     assert found["items"] == list(range(ITEMS)), "each once"
     assert found["failures"] == []
     assert found["worked"] == NODES, "the node that left had work"

@@ -69,18 +69,24 @@ def pretended_cluster(manifest: str, environment: dict[str, str]) -> Iterator[di
         command += ["--num-cpus=0", f"--object-store-memory={100 << 20}", "--disable-usage-stats"]
         command += [f"--autoscaling-config={file}", "--dashboard-agent-listen-port=0"]
         command += [f"--{name}={port}" for name, port in ports.items()]
-        process = subprocess.Popen(
-            command, env={**environment, **own}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            start_new_session=True,
-        )  # fmt: skip
-        try:
+        with started(command, {**environment, **own}) as process:
             wait_for_dashboard(ports["dashboard-port"], process)
             yield ports
-        finally:
-            process.terminate()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.communicate(timeout=30)
-            end_session(process.pid)
+
+
+@contextlib.contextmanager
+def started(command: list[str], environment: dict[str, str]) -> Iterator[subprocess.Popen[str]]:
+    """A process in a session of its own, all of which ends with the block."""
+    process = subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    )
+    try:
+        yield process
+    finally:
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.communicate(timeout=30)
+        end_session(process.pid)
 
 
 def own_address() -> str:

@@ -86,6 +86,11 @@ BAD_VALUES = [
     ("sft: {learning_rate: fast}", "bad.yaml: sft.learning_rate must be a number, got fast"),
     ("ray: {dashboard: maybe}", "bad.yaml: ray.dashboard must be true or false, got maybe"),
     ("name: [a]", "bad.yaml: name must be text, got ['a']"),
+    (
+        "policy: {model: 's3://name:word@bucket/model'}",
+        "bad.yaml: policy.model has a login, which reports and manifests would show: give it by the environment of all "
+        "nodes (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY)",
+    ),
     ("name: ../x", "bad.yaml: name must be usable as a folder's name (letters, digits, '-', '_', '.'), got '../x'"),
     ("tasks: {levels: all}", "bad.yaml: tasks.levels must be a list of whole numbers, got all"),
     ("tasks: {source: 'bundled,'}", "bad.yaml: tasks.source must be bundled, a folder or a .jsonl file, or several"),

@@ -95,14 +95,12 @@ def test_a_clock_that_flatters_or_slows_candidates_would_be_noticed(evaluator, m
     if evaluator.device.arch != "cpu":
         pytest.skip("on a GPU, calls behind gates are not planted")
 
-    def scaled(done: Round) -> Burst:
-        own = tuple(factor * seconds for seconds in done.candidate.own)
-        return replace(done.candidate, judged=factor * done.candidate.judged, own=own)
+    def scaled(done: Round) -> Burst:  # of the same round's reference, so that other load on the machine plays no part
+        own = tuple(factor * seconds for seconds in done.reference.own)
+        return replace(done.reference, judged=factor * done.reference.judged, own=own)
 
     of_candidate(scaled, monkeypatch)
     verdict = evaluator.evaluate(TWICE, reference_of(TWICE) + f"\nanother = {factor}  # verdicts are remembered\n")
-    if (found := (verdict.speedups or verdict.doubted).get("eager")) and found.high > 2 * found.low and is_busy():
-        pytest.skip("other load makes the interval as wide as what is planted")
     with pytest.raises((AssertionError, KeyError)):
         assert_equally_fast(verdict)
 

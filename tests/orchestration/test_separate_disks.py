@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from orchestration.run.directory import RunDirectory
-from tests.cluster.pretended import end_session, own_address
+from tests.cluster.pretended import own_address, started
 from tests.orchestration.processes import HANG_SECONDS, start
 from tests.orchestration.test_object_store import Store, store  # noqa: F401 - a fixture
 from tests.ports import free_port
@@ -33,7 +33,7 @@ def head() -> Iterator[str]:
     # The folder's path is short: paths of sockets in it may have at most 107 bytes.
     with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder:
         options = ["--head", f"--port={port}", f"--temp-dir={folder}", "--num-cpus=0", "--include-dashboard=false"]
-        with _started([*RAY, *options, "--disable-usage-stats"]):
+        with started([*RAY, *options, "--disable-usage-stats"], dict(os.environ)):
             yield f"{own_address()}:{port}"
 
 
@@ -41,27 +41,13 @@ def head() -> Iterator[str]:
 def other_machine(address: str, hidden: Path) -> Iterator[int]:
     """The process of a node, with room for all actors, where the folder `hidden` is empty and on another disk."""
     command = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs tmpfs "$0" && exec "$@"', str(hidden), *RAY]
-    with _started([*command, f"--address={address}", "--num-cpus=8"]) as process:
+    with started([*command, f"--address={address}", "--num-cpus=8"], dict(os.environ)) as process:
         deadline = time.monotonic() + _START_SECONDS
         while _alive_nodes(address) < 2:
             assert process.poll() is None, process.communicate()[0]
             assert time.monotonic() < deadline, f"no second node within {_START_SECONDS:.0f} s"
             time.sleep(0.5)
         yield process.pid
-
-
-@contextlib.contextmanager
-def _started(command: list[str]) -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
-    )
-    try:
-        yield process
-    finally:
-        process.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.communicate(timeout=30)
-        end_session(process.pid)
 
 
 def _alive_nodes(address: str) -> int:

@@ -2,34 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-import tempfile
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-_REPOSITORY = Path(__file__).parents[3]
+from tests.own_ray import printed_by
+
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
 def found() -> dict[str, Any]:
-    with tempfile.TemporaryDirectory(prefix="ws-", dir="/tmp") as folder:  # a socket's path may have 107 bytes
-        (Path(folder) / "ray").mkdir()
-        environment = {**os.environ, "RAY_TMPDIR": folder, "PYTHONPATH": str(_REPOSITORY)}
-        for name in ("RAY_ADDRESS", "RAY_JOB_ID"):
-            environment.pop(name, None)
-        done = subprocess.run(
-            [sys.executable, "-m", "tests.orchestration.fleet.typed_cluster"],
-            cwd=_REPOSITORY, env=environment, capture_output=True, text=True, timeout=400, check=False,
-        )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-4000:]
-    read: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return read
+    return printed_by("tests.orchestration.fleet.typed_cluster", 400)
 
 
 def test_every_evaluator_is_on_a_gpu_of_its_architecture(found: dict[str, Any]) -> None:

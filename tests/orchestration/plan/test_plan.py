@@ -167,3 +167,22 @@ def test_a_plan_says_what_it_assumes_and_what_it_lacks() -> None:
 def test_a_type_of_which_nothing_is_known_is_refused() -> None:
     with pytest.raises(ConfigError, match="how long B200 takes"):
         planned("evaluator.arch=B200", types=("B200",), training="B200")
+
+
+ELSEWHERE = "evaluation.archs={A100: {workers: 2}, L40S: {workers: 1}, cpu: {}}"
+
+
+def test_the_gpus_of_further_architectures_are_rented_too() -> None:
+    plan = planned("evaluator.workers=4", "rollout.engines=2", ELSEWHERE, costs=prices(H200=3.0, A100=2.0, L40S=1.0))
+    (option,) = plan.options
+    assert option.evaluators == {"H200": 4}
+    assert option.nodes == {"H200x1": 4 + 2 + 1, "A100x1": 2, "L40Sx1": 1}
+    assert option.hour == pytest.approx(7 * 3.0 + 2 * 2.0 + 1.0)
+    assert any("verdicts on A100, L40S, cpu" in note for note in plan.missing)
+
+
+def test_a_further_architecture_without_a_price_is_named_if_types_are_compared() -> None:
+    costs = prices(H200=3.0, A100=2.0)
+    with pytest.raises(ConfigError, match=r"has no price of L40S, and types are compared by price"):
+        planned("evaluation.archs={L40S: {workers: 1}}", types=("H200", "A100"), seconds=60.0, costs=costs)
+    assert planned("evaluation.archs={L40S: {workers: 1}}", costs=costs).unit == "GPU-hours"
