@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import signal
 import time
 from collections.abc import Iterator
@@ -27,8 +28,9 @@ class Store:
         self._port = 0
         self.start()
         options = f"scheme=http&endpoint_override=127.0.0.1:{self._port}&allow_bucket_creation=true"
-        self.root = f"s3://name:password@away/runs?{options}"
-        pafs.FileSystem.from_uri(self.root)[0].create_dir("away")
+        bucket = f"away-{secrets.token_hex(4)}"  # its own: buckets outlast their server in this process
+        self.root = f"s3://name:password@{bucket}/runs?{options}"
+        pafs.FileSystem.from_uri(self.root)[0].create_dir(bucket)
 
     def start(self) -> None:
         from moto.server import ThreadedMotoServer  # here: it takes a second
