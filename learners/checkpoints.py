@@ -7,20 +7,21 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors import safe_open
+from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
-from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 
 from learners.resharding import load_from_other_ranks, model_file
 
 _TAG = "deepspeed"
-_REFERENCE = "reference.safetensors"
+_REFERENCE, _MODEL = "reference", "model"  # what names of weights' files begin with
 FILE_BYTES = 1 << 30  # of one file of an export; as much is held in memory at once
 
 
@@ -29,21 +30,21 @@ def save(
     folder: Path,
     rank: int,
     counts: Mapping[str, int],
-    reference: Mapping[str, Tensor] | None,
+    reference: Iterable[tuple[str, Tensor]] | None,
     frozen: float,
 ) -> None:
     """Writes trained weights, optimiser, step counts, random states and the reference policy (rank 0) to `folder`.
 
     Frozen weights are left out: they are those that the policy was loaded with. `frozen` is their `size_of_frozen`.
-    `counts`: numbers of the caller by name, which `load` returns.
+    `counts`: numbers of the caller by name, which `load` returns. All ranks read `reference` to its end.
     """
     folder.mkdir(parents=True, exist_ok=True)
     random_state: dict[str, Tensor] = {"cpu": torch.get_rng_state()}
     if torch.cuda.is_available():
         random_state["cuda"] = torch.cuda.get_rng_state()
     torch.save(random_state, _random_file(folder, rank))
-    if reference is not None and rank == 0:
-        save_file({name: weight.contiguous() for name, weight in reference.items()}, folder / _REFERENCE)
+    if reference is not None:
+        _write_from_rank_0(reference, folder, rank, _REFERENCE)
     # DeepSpeed comes last: it ends with a barrier, after which every rank's part is on disk.
     client_state = {**counts, "frozen": frozen}
     hook = engine.module.register_state_dict_post_hook(_leave_out_frozen)
@@ -55,9 +56,9 @@ def save(
 
 def load(
     engine: Any, folder: Path, rank: int, world_size: int, frozen: float
-) -> tuple[Mapping[str, Any], dict[str, Tensor] | None]:
+) -> tuple[Mapping[str, Any], Iterator[tuple[str, Tensor]] | None]:
     """Restores the state that `save` wrote, whatever the number of ranks that called it. Returns what holds its counts
-    and, if there was a reference policy, its weights in host memory, in the precision in which they were held.
+    and, if there was a reference policy, its weights, read one by one, in the precision in which they were held.
 
     Raises FileNotFoundError if `folder` holds no checkpoint, and ValueError if it belongs to another policy.
     """
@@ -79,8 +80,15 @@ def load(
     torch.set_rng_state(random_state["cpu"])
     if "cuda" in random_state and torch.cuda.is_available():
         torch.cuda.set_rng_state(random_state["cuda"])
-    reference = folder / _REFERENCE
-    return client_state, load_file(reference) if reference.exists() else None
+    reference = sorted(folder.glob(f"{_REFERENCE}*.safetensors"))
+    return client_state, _read_weights(reference) if reference else None
+
+
+def _read_weights(files: Iterable[Path]) -> Iterator[tuple[str, Tensor]]:
+    for path in files:
+        with safe_open(path, framework="pt") as file:
+            for name in sorted(file.keys()):
+                yield name, file.get_tensor(name)
 
 
 def _leave_out_frozen(module: nn.Module, state: dict[str, Tensor], prefix: str, _: Any) -> None:
@@ -98,11 +106,15 @@ def _load_trained(src: dict[str, Tensor], dst: nn.Module) -> None:
         raise ValueError(f"the checkpoint is of a policy with other weights: {different[0]}")
 
 
-def size_of_frozen(module: nn.Module) -> float:
-    """The sum of the magnitudes of the frozen weights, which differs between policies. Call it before DeepSpeed shards
-    them."""
-    frozen = [parameter.detach() for parameter in module.parameters() if not parameter.requires_grad]
-    return sum(float(weight.abs().sum(dtype=torch.float64)) for weight in frozen)
+def size_of_frozen(module: nn.Module, gather: Callable[[list[Tensor]], AbstractContextManager[Any]]) -> float:
+    """The sum of the magnitudes of the frozen weights, which differs between policies. Within `gather(weights)` they
+    are whole; all ranks must call it."""
+    total = 0.0
+    for parameter in module.parameters():
+        if not parameter.requires_grad:
+            with gather([parameter]):
+                total += float(parameter.detach().abs().sum(dtype=torch.float64))
+    return total
 
 
 def export(
@@ -114,12 +126,9 @@ def export(
 ) -> None:
     """Writes a Hugging Face folder from rank 0. The other ranks only take part in gathering `weights`. No more weights
     are held at once than one file has."""
+    _write_from_rank_0(weights, folder, rank, _MODEL)
     if rank > 0:
-        for _ in weights:
-            pass
         return
-    folder.mkdir(parents=True, exist_ok=True)
-    write_weights(weights, folder)
     model.config.dtype = torch.float32  # of the written weights, whatever they were loaded in
     model.config.save_pretrained(folder)
     if model.generation_config is not None:
@@ -127,15 +136,25 @@ def export(
     tokenizer.save_pretrained(folder)
 
 
-def write_weights(weights: Iterable[tuple[str, Tensor]], folder: Path) -> None:
+def _write_from_rank_0(weights: Iterable[tuple[str, Tensor]], folder: Path, rank: int, stem: str) -> None:
+    """Rank 0 writes; the others take part in gathering."""
+    if rank == 0:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_weights(weights, folder, stem)
+    else:
+        for _ in weights:
+            pass
+
+
+def write_weights(weights: Iterable[tuple[str, Tensor]], folder: Path, stem: str = _MODEL) -> None:
     """Writes safetensors files of about `FILE_BYTES` under Hugging Face's names, and their index if there are several.
-    A file is written as soon as it is full."""
+    A file is written as soon as it is full. `stem`: what the files' names begin with."""
     held: dict[str, Tensor] = {}
     files: list[Path] = []
     places: dict[str, int] = {}
 
     def write() -> None:
-        files.append(folder / f"{len(files)}.partial")
+        files.append(folder / f"{stem}-{len(files)}.partial")
         save_file(held, files[-1], metadata={"format": "pt"})
         held.clear()
 
@@ -147,11 +166,11 @@ def write_weights(weights: Iterable[tuple[str, Tensor]], folder: Path) -> None:
         held[name], places[name] = weight.cpu().contiguous(), len(files)
         size, total = size + weight.nbytes, total + weight.nbytes
     write()
-    names = [SAFE_WEIGHTS_NAME]
+    names = [f"{stem}.safetensors"]
     if len(files) > 1:
-        names = [f"model-{index + 1:05d}-of-{len(files):05d}.safetensors" for index in range(len(files))]
+        names = [f"{stem}-{index + 1:05d}-of-{len(files):05d}.safetensors" for index in range(len(files))]
         index = {"metadata": {"total_size": total}, "weight_map": {name: names[at] for name, at in places.items()}}
-        (folder / SAFE_WEIGHTS_INDEX_NAME).write_text(json.dumps(index, indent=2))
+        (folder / f"{stem}.safetensors.index.json").write_text(json.dumps(index, indent=2))
     for file, name in zip(files, names, strict=True):
         file.replace(folder / name)
 

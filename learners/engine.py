@@ -30,6 +30,7 @@ from learners.optimiser import Optimiser, logprobs_of
 from learners.records import Sample
 from learners.reference import Reference
 from learners.scoring import TokenScorer, has_bfloat16
+from learners.sharding import Sharder
 from learners.trained_policy import Loaded, load_for_training
 
 
@@ -65,12 +66,13 @@ class LearnerEngine:
         require_nvme(config)
         join_process_group(rank, world_size, master_address, master_port, config.timeout)
         torch.manual_seed(seed)  # the same on all ranks: adapters start equal
-        self._policy = load_for_training(config, policy, self.device)
+        sharder = Sharder(self._deepspeed, config) if config.zero_stage == 3 else None
+        self._policy = load_for_training(config, policy, self.device, sharder)
         self.model, self.tokenizer = self._policy.model, self._policy.tokenizer
         scorer = TokenScorer(self.model, autocast=config.autocast, cache_casts=config.zero_stage < 3).to(self.device)
-        self._frozen_size = checkpoints.size_of_frozen(scorer)
         self._optimiser = self._make_optimiser(scorer)
-        self._reference = Reference(self._policy, self._optimiser.engine, config, self.device)
+        self._frozen_size = checkpoints.size_of_frozen(scorer, self._optimiser.gather)
+        self._reference = Reference(self._policy, self._optimiser.engine, config, self.device, sharder)
 
     def train_cross_entropy(self, samples: Sequence[Sample], learning_rate: float) -> dict[str, float]:
         """One optimiser step of cross-entropy over all `samples`: the mean over their response tokens.
@@ -129,8 +131,8 @@ class LearnerEngine:
         return {**_mean_of(steps), **scored, **_counts(plans, started)}
 
     def set_reference(self) -> None:
-        """Freezes a copy of the current policy for the KL term, whole on every rank; with LoRA, of its adapters alone.
-        All ranks must call it."""
+        """Freezes a copy of the current policy for the KL term: whole on every rank, in shards under ZeRO-3, or with
+        LoRA its adapters alone. All ranks must call it."""
         self._reference.forget()  # the one before makes room first
         self._reference.set(self.named_weights() if self._policy.adapters is None else self.named_adapters())
 
@@ -178,7 +180,7 @@ class LearnerEngine:
         if reference is None:
             self._reference.forget()
         else:
-            self._reference.set(reference.items())
+            self._reference.set(reference)
 
     def export(self, folder: str | Path) -> None:
         """Writes a Hugging Face folder (float32 weights, configuration, tokenizer) from rank 0. All ranks must call."""

@@ -16,6 +16,7 @@ from transformers import PreTrainedModel
 from transformers.initialization import no_init_weights
 
 from learners.scoring import TokenScorer
+from learners.sharding import is_shard
 
 
 def frozen_dtype(weight: Tensor, *, autocast: bool) -> torch.dtype:
@@ -28,11 +29,12 @@ def frozen_dtype(weight: Tensor, *, autocast: bool) -> torch.dtype:
 
 
 def freeze(model: PreTrainedModel, *, autocast: bool) -> None:
-    """Freezes all weights of `model`, each in its `frozen_dtype`. Values between layers stay float32, as with float32
-    weights."""
+    """Freezes all weights of `model`, each in its `frozen_dtype`; ZeRO-3's shards have been cut in theirs. Values
+    between layers stay float32, as with float32 weights."""
     model.requires_grad_(False)
     for parameter in model.parameters():
-        parameter.data = parameter.data.to(frozen_dtype(parameter, autocast=autocast))
+        if not is_shard(parameter):
+            parameter.data = parameter.data.to(frozen_dtype(parameter, autocast=autocast))
     if autocast:
         embeddings: Any = model.get_input_embeddings()
         embeddings.register_forward_hook(_in_float32)
@@ -92,6 +94,10 @@ class FrozenPolicy:
         with on_device(self.model.parameters(), self._device) if self._offload else contextlib.nullcontext():
             yield self._scorer
 
-    def weights(self) -> dict[str, Tensor]:
+    def weights(self) -> Iterator[tuple[str, Tensor]]:
         """Its weights by Hugging Face's names, tied ones once."""
-        return {name: parameter.detach() for name, parameter in self.model.named_parameters()}
+        for name, parameter in self.model.named_parameters():
+            yield name, parameter.detach()
+
+    def close(self) -> None:
+        """Nothing holds it but its owner."""

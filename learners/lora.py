@@ -84,9 +84,13 @@ class FrozenAdapters:
                 for slot, module in trained:
                     slot[_ADAPTER] = module
 
-    def weights(self) -> dict[str, Tensor]:
+    def weights(self) -> Iterator[tuple[str, Tensor]]:
         """The factors, by the names of `adapter_weights`."""
-        return {name: linear.weight.detach() for name, linear in self._factors.items()}
+        for name, linear in self._factors.items():
+            yield name, linear.weight.detach()
+
+    def close(self) -> None:
+        """Nothing holds it but its owner."""
 
 
 def _frozen_linear(weight: Tensor) -> nn.Linear:

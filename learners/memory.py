@@ -128,7 +128,12 @@ def learner_memory(
         optimizer = 0
     activations = _activations(shape, config) + _logits(responses * shape.vocabulary, held, device_bytes)
     frozen_copy = held * (trained if config.lora.rank else shape.parameters) if reference else 0
-    if config.offload_reference:
+    if stage == 3 and not config.lora.rank:
+        # Shards, of which a layer's weights are gathered when the trained policy's are not.
+        frozen_copy //= ranks
+        if config.offload_reference:
+            host, frozen_copy = host + frozen_copy, 0
+    elif config.offload_reference:
         # The passes of the reference policy need no gradients and hardly any activations.
         host, frozen_copy = host + frozen_copy, max(frozen_copy - gradients - activations, 0)
     return LearnerMemory(weights + casts, gradients, optimizer, frozen_copy, activations, host)

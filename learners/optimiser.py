@@ -22,6 +22,7 @@ from learners.host_memory import trim
 from learners.losses import LossOutputs
 from learners.micro_batches import MicroBatch
 from learners.scoring import TokenScorer
+from learners.sharding import shape_of
 
 _BETAS = (0.9, 0.95)  # AdamW's
 
@@ -102,8 +103,8 @@ class Optimiser:
         trainable = [parameter for parameter in scorer.parameters() if parameter.requires_grad]
         # Decay is for matrices: it would only pull norms and biases off their place.
         groups = [
-            {"params": [p for p in trainable if p.dim() > 1], "weight_decay": config.weight_decay},
-            {"params": [p for p in trainable if p.dim() <= 1], "weight_decay": 0.0},
+            {"params": [p for p in trainable if len(shape_of(p)) > 1], "weight_decay": config.weight_decay},
+            {"params": [p for p in trainable if len(shape_of(p)) <= 1], "weight_decay": 0.0},
         ]
         settings: dict[str, Any] = {"lr": 0.0, "betas": _BETAS, "fused": True}
         groups = [group for group in groups if group["params"]]
@@ -114,8 +115,8 @@ class Optimiser:
             optimizer = torch.optim.AdamW(groups, **settings)
         if config.zero_stage == 0:
             optimizer.register_step_pre_hook(lambda *_: self._clip(trainable))
-        size = sum(parameter.numel() for parameter in trainable)
-        asked = deepspeed_config(config, size, max(parameter.numel() for parameter in scorer.parameters()))
+        size = sum(shape_of(parameter).numel() for parameter in trainable)
+        asked = deepspeed_config(config, size, max(shape_of(parameter).numel() for parameter in scorer.parameters()))
         engine, *_ = self._deepspeed.initialize(
             model=scorer, optimizer=optimizer, config=asked, dist_init_required=False
         )

@@ -31,6 +31,8 @@ from configs.schema import ScratchConfig
 
 # EOS is Qwen2's name for the end of text. AutoTokenizer would add that name to a vocabulary that lacks it.
 BOS, EOS, PAD = "<|bos|>", "<|endoftext|>", "<|pad|>"
+CANNOT_LOAD = (OSError, ValueError, RuntimeError, KeyError, ImportError, SafetensorError)
+"""What transformers and safetensors raise for files that they cannot load."""
 _NOISE = re.compile("drop|jitter")  # names of probabilities: attention_dropout, resid_pdrop, layerdrop, ...
 
 
@@ -124,8 +126,8 @@ def load_policy(model: str | Path, dtype: torch.dtype | str) -> tuple[PreTrained
     loader: Any = AutoModelForCausalLM  # its annotations lack the pair that it returns with loading info
     try:
         loaded, report = loader.from_pretrained(str(model), dtype=dtype, output_loading_info=True)
-    except (OSError, ValueError, RuntimeError, KeyError, ImportError, SafetensorError) as error:
-        raise _does_not_load("model", model, error) from error
+    except CANNOT_LOAD as error:
+        raise does_not_load("model", model, error) from error
     missing = sorted(report["missing_keys"])
     if missing:
         raise PolicyError(
@@ -170,13 +172,14 @@ def load_tokenizer(model: str | Path) -> PreTrainedTokenizerBase:
         loader: Any = PreTrainedTokenizerFast if is_plain else AutoTokenizer
         tokenizer = loader.from_pretrained(str(model))
     except (OSError, ValueError, RuntimeError, KeyError, ImportError) as error:
-        raise _does_not_load("tokenizer", model, error) from error
+        raise does_not_load("tokenizer", model, error) from error
     if tokenizer.eos_token_id is None:
         raise PolicyError(f"policy.model: the tokenizer of {model} has no eos token: responses could not end")
     return tokenizer
 
 
-def _does_not_load(part: str, model: str | Path, error: Exception) -> PolicyError:
+def does_not_load(part: str, model: str | Path, error: Exception) -> PolicyError:
+    """The error for a part of a policy that raised another one."""
     reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
     return PolicyError(
         f"policy.model: the {part} of {model} does not load ({reason[:200]}): give `scratch`, a folder with a Hugging "

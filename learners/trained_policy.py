@@ -6,19 +6,22 @@ Never wraps it in DeepSpeed, and never trains it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
 from peft import PeftModel
+from torch import Tensor, distributed
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from configs.schema import LearnerConfig
 from learners.attention import has_flash, supports_packing, use_packed_attention
 from learners.errors import LearnerError
-from learners.frozen import freeze
+from learners.frozen import freeze, frozen_dtype
 from learners.lora import attach_lora
-from learners.policy import compile_layers, load_policy, switch_dropout_off
+from learners.policy import compile_layers, load_policy, load_tokenizer, switch_dropout_off
 from learners.policy_files import fetch_policy
+from learners.sharding import Sharder, load_empty
 
 Loaded = tuple[PreTrainedModel, PreTrainedTokenizerBase]
 
@@ -39,16 +42,17 @@ class TrainedPolicy:
         _equip(model, device, is_packed=self.is_packed, is_compiled=self.is_compiled)
 
 
-def load_for_training(config: LearnerConfig, policy: str | Path | Loaded, device: torch.device) -> TrainedPolicy:
+def load_for_training(
+    config: LearnerConfig, policy: str | Path | Loaded, device: torch.device, sharder: Sharder | None = None
+) -> TrainedPolicy:
     """Loads the policy (see `fetch_policy`; a model that is loaded already is taken as it is) and prepares it.
 
     Dropout is off (`switch_dropout_off`). Weights are float32. Under adapters they are loaded in the precision in which
-    they were saved, and `freeze` then gives each weight its own. Draws the adapters from torch's generator. Raises
-    PolicyError if the policy does not load, LearnerError if its rows cannot be packed although the configuration asks
-    for it.
+    they were saved, and `freeze` then gives each weight its own. With a `sharder` this rank loads its shards alone.
+    Draws the adapters from torch's generator. Raises PolicyError if the policy does not load, LearnerError if its rows
+    cannot be packed although the configuration asks for it.
     """
-    precision: str | torch.dtype = "auto" if config.lora.rank else torch.float32
-    model, tokenizer = policy if isinstance(policy, tuple) else load_policy(fetch_policy(str(policy)), precision)
+    model, tokenizer = policy if isinstance(policy, tuple) else _load(config, fetch_policy(str(policy)), sharder)
     switch_dropout_off(model)
     if config.lora.rank:
         freeze(model, autocast=config.autocast)
@@ -58,6 +62,21 @@ def load_for_training(config: LearnerConfig, policy: str | Path | Loaded, device
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     adapters = attach_lora(model, config.lora, config.autocast) if config.lora.rank > 0 else None
     return TrainedPolicy(model, tokenizer, adapters, is_packed, is_compiled)
+
+
+def _load(config: LearnerConfig, model: str, sharder: Sharder | None) -> Loaded:
+    precision: str | torch.dtype = "auto" if config.lora.rank else torch.float32
+    if sharder is None or (found := load_empty(model, precision)) is None:
+        return load_policy(model, precision)
+    tokenizer = load_tokenizer(model)
+    empty, files = found
+    held = partial(frozen_dtype, autocast=config.autocast) if config.lora.rank else _float32
+    sharder.fill(empty, files.read(empty, is_reader=distributed.get_rank() == 0), held)
+    return empty, tokenizer
+
+
+def _float32(_weight: Tensor) -> torch.dtype:
+    return torch.float32
 
 
 def _equip(model: PreTrainedModel, device: torch.device, *, is_packed: bool, is_compiled: bool) -> None:

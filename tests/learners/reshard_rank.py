@@ -55,7 +55,7 @@ def state_of(learner: LearnerEngine) -> dict[str, Tensor]:
     found["rates"] = torch.tensor([float(group["lr"]) for group in inner.param_groups], dtype=torch.float64)
     found["counts"] = torch.tensor([engine.global_steps, engine.skipped_steps, learner.policy_version])
     found |= {f"trained {name}": weight for name, weight in learner.named_weights()}
-    found |= {f"reference {name}": weight for name, weight in (learner._reference.weights() or {}).items()}
+    found |= {f"reference {name}": weight for name, weight in learner._reference.weights() or ()}
     return {name: tensor.detach().cpu().clone().contiguous() for name, tensor in found.items()}
 
 
