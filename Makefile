@@ -9,16 +9,17 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 RUN := runs/demo
 GENERATED := runs/generated.jsonl
-PARTS ?= 4
+PARTS ?= 5
 SELECTED = -m "not slow"
 HOSTILE := $(addprefix tests/evaluators/,hostile isolation sandbox compile audit tasks generator)
 MODELS := $(addprefix tests/,actors learners benchmarks)
-OTHERS := $(filter-out tests/evaluators tests/chaos $(MODELS),$(patsubst %/,%,$(wildcard tests/*/)) $(wildcard tests/test_*.py))
+RUNS := $(addprefix tests/orchestration/,commands fleet run) tests/cluster
+OTHERS := $(filter-out tests/evaluators tests/chaos tests/cluster $(MODELS),$(patsubst %/,%,$(wildcard tests/*/)) $(wildcard tests/test_*.py))
 
 export TOKENIZERS_PARALLELISM := false
 
 .DELETE_ON_ERROR:
-.PHONY: install demo test test-all test-evaluators test-hostile test-models test-others test-chaos test-exact test-cuda chaos exact gauntlet lint format reference report mlflow bench-learning bench-tasks bench-evaluator bench-build bench-scaling clean
+.PHONY: install demo test test-all test-evaluators test-hostile test-models test-runs test-others test-chaos test-exact test-cuda chaos exact gauntlet lint format reference report mlflow bench-learning bench-tasks bench-evaluator bench-build bench-scaling clean
 
 install: $(INSTALLED)
 
@@ -36,16 +37,16 @@ demo: $(INSTALLED) $(GENERATED)
 $(GENERATED): | $(INSTALLED)
 	$(BIN)/warpsmith tasks --generate 12 --output $@
 
-# Five parts, four at a time (PARTS=1: one by one), each printed when it is done: most tests wait for processes.
+# Six parts, five at a time (PARTS=1: one by one), each printed when it is done: most tests wait for processes.
 # `make test` leaves out those marked slow, a whole run among them; `make test-all`, like `pytest` alone, runs them, too.
 test: $(INSTALLED)
-	$(MAKE) -j$(PARTS) --output-sync=target test-evaluators test-models test-others test-hostile test-chaos
+	$(MAKE) -j$(PARTS) --output-sync=target test-evaluators test-others test-models test-hostile test-runs test-chaos
 
 # Evaluators are tested alone, since they measure, and so are runs with faults or kills, which are compared with ones
 # without: a program that is doubted on a busy machine is judged anew. Then whole runs beside models and hostile programs.
 test-all: $(INSTALLED)
 	$(MAKE) test-evaluators test-chaos test-exact SELECTED=
-	$(MAKE) -j3 --output-sync=target test-others test-models test-hostile SELECTED=
+	$(MAKE) -j3 --output-sync=target test-others test-models test-runs test-hostile SELECTED=
 
 test-evaluators: $(INSTALLED)
 	$(BIN)/python -m pytest $(SELECTED) tests/evaluators $(addprefix --ignore=,$(HOSTILE))
@@ -60,7 +61,10 @@ test-hostile: $(INSTALLED)
 	$(BIN)/python -m pytest $(SELECTED) $(HOSTILE)
 
 test-others: $(INSTALLED)
-	$(BIN)/python -m pytest $(SELECTED) $(OTHERS) --ignore=tests/orchestration/test_exact.py
+	$(BIN)/python -m pytest $(SELECTED) $(OTHERS) $(addprefix --ignore=,$(RUNS) tests/orchestration/test_exact.py)
+
+test-runs: $(INSTALLED)
+	$(BIN)/python -m pytest $(SELECTED) $(RUNS)
 
 test-exact: $(INSTALLED)
 	$(BIN)/python -m pytest tests/orchestration/test_exact.py

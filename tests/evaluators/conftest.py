@@ -14,9 +14,10 @@ from evaluators.judge.build_then_judge import BuildThenJudge
 from evaluators.timing.presets import PRESETS, TimeBudget
 from tests.evaluators.patience import patience
 
+_SECONDS = round(4.0 * patience(), 1)
 LIMITS = LimitsConfig(
-    start_seconds=round(4.0 * patience(), 1),
-    call_seconds=2.0,
+    start_seconds=_SECONDS,
+    call_seconds=_SECONDS,
     build_seconds=120.0,
     memory_gib=1.0,
     gpu_memory_gib=4.0,

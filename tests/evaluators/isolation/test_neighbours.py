@@ -63,9 +63,8 @@ STATE = """
 """
 _nonces = itertools.count(1)
 _RATIO = 2.7  # of three products, of which only the first finds its input outside of the nearest cache, to one
-_SLACK = (
-    1.25  # between two intervals of the same program on a busy machine; an evaluator that is poisoned is off by more
-)
+_SLACK = 1.25  # between two intervals of the same program; an evaluator that is poisoned is off by more
+_OTHERS = 1.6  # other programs on the machine take caches away, so that all three products find their input outside
 
 
 @dataclass(frozen=True)
@@ -110,8 +109,8 @@ def fresh(limits) -> Neighbours:
 
 def test_a_fresh_evaluator_is_right(fresh) -> None:
     assert (fresh.honest, fresh.wrong) == (Outcome.OK, Outcome.WRONG)
-    assert fresh.interval[0] < _RATIO * _SLACK
-    assert fresh.interval[1] > _RATIO / _SLACK
+    assert fresh.interval[0] < _RATIO * _OTHERS
+    assert fresh.interval[1] > _RATIO / _OTHERS
 
 
 @pytest.mark.parametrize(
