@@ -1,4 +1,4 @@
-"""RLlib's actor manager as the pools use it: each call has a tag, and its answer comes to the pool by itself.
+"""RLlib's actor manager as the pools use it: each call has a tag, under which its answer comes.
 
 Calls return the exceptions of methods as values (see `calls`); only Ray's own errors count against an actor here.
 RLlib waits for calls by looking at all of them, which takes longer the more there are, so the calls are kept here.
@@ -104,13 +104,15 @@ class Manager(FaultTolerantActorManager):
         tag, actor, call = self._calls.pop(number)
         del self._by_tag[tag]
         self._by_actor[actor].discard(number)
+        self.answers.drop(call)
         return tag, actor, call
 
     def _remove_async_state(self, actor_id: int) -> None:
         """Called by RLlib when an actor is taken out of service, or removed."""
         for number in list(self._by_actor.pop(actor_id, ())):
-            tag, _, _ = self._calls.pop(number)
+            tag, _, call = self._calls.pop(number)
             del self._by_tag[tag]
+            self.answers.drop(call)
 
 
 def one_line(error: BaseException) -> str:

@@ -174,7 +174,7 @@ class Members:
     @property
     def has_news(self) -> bool:
         """Whether `check` has something to do at once."""
-        return bool(self.answers) or (bool(self._answered) and not self._held)
+        return bool(self._answered) and not self._held
 
     @property
     def is_exhausted(self) -> bool:

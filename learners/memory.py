@@ -49,7 +49,7 @@ class PolicyShape:
 @dataclass(frozen=True)
 class LearnerMemory:
     """Bytes on one rank's device at the peak of a step, by purpose. `host`: bytes of off-loaded states, in the memory
-    of the host."""
+    of the host. `loading`: what the policy takes there while the rank loads it for a GPU."""
 
     weights: int
     gradients: int
@@ -57,6 +57,7 @@ class LearnerMemory:
     reference: int
     activations: int
     host: int = 0
+    loading: int = 0
 
     @property
     def total(self) -> int:
@@ -136,7 +137,19 @@ def learner_memory(
     elif config.offload_reference:
         # The passes of the reference policy need no gradients and hardly any activations.
         host, frozen_copy = host + frozen_copy, max(frozen_copy - gradients - activations, 0)
-    return LearnerMemory(weights + casts, gradients, optimizer, frozen_copy, activations, host)
+    return LearnerMemory(
+        weights + casts, gradients, optimizer, frozen_copy, activations, host, _loading(shape, config, held, frozen)
+    )
+
+
+def _loading(shape: PolicyShape, config: LearnerConfig, held: int, frozen: int) -> int:
+    """Bytes of the host while a rank loads: the whole policy, or under ZeRO-3 its shards that stay there, beside a
+    rank's part of the one weight that rank 0 holds, in two precisions. The embeddings are the largest weight."""
+    width = held if frozen else _FULL
+    if config.zero_stage < 3:
+        return width * shape.parameters
+    kept = width * shape.parameters // config.ranks if config.offload_parameters == "cpu" else 0
+    return kept + 2 * _FULL * shape.vocabulary * shape.hidden // config.ranks
 
 
 def _logits(elements: int, width: int, device_bytes: int) -> int:

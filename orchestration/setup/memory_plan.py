@@ -53,6 +53,8 @@ class RoleMemory:
     remedy: str
     host: int = 0
     """Bytes of host memory, if `needed` is GPU memory."""
+    host_use: str = ""
+    host_remedy: str = ""
     taken: int = 0
     """Bytes of a GPU that the process reserves, needed or not: a rollout engine's whole cache."""
     resting: int = 0
@@ -83,8 +85,8 @@ def refuse_what_cannot_fit(config: RunConfig, plan: Sequence[RoleMemory]) -> Non
     for role in plan:
         if role.host and (limit := _host_bytes(config)) and role.host * role.count > limit:
             raise ConfigError(
-                f"{role.role}: off-loading needs about {role.host * role.count / _GIB:.1f} GiB of the host, which has "
-                f"{limit / _GIB:.1f}: set learner.offload_optimizer=nvme or none"
+                f"{role.role}: {role.host_use} needs about {role.host * role.count / _GIB:.1f} GiB of the host, which "
+                f"has {limit / _GIB:.1f}: set {role.host_remedy}"
             )
     _refuse_what_cannot_share(config, plan)
     total = sum(role.needed * role.count for role in plan)
@@ -169,10 +171,13 @@ def _learner(config: RunConfig, shape: PolicyShape, device: int, *, on_gpu: bool
         }
     largest = max(parts, key=lambda name: parts[name])
     needed = _LIBRARIES_BYTES + int((1 + _SPARE) * sum(parts.values()))
-    listed, host = _list_parts(parts), memory.host if on_gpu else 0
+    listed, host = _list_parts(parts), max(memory.host, memory.loading) if on_gpu else 0
     listed += f"; in the host's memory {host / _GIB:.1f}" if host else ""
+    use = ("off-loading", "learner.offload_optimizer=nvme or none")
+    if memory.loading > memory.host:
+        use = ("loading", "learner.zero_stage=3, so that each rank loads its own part, or take fewer ranks on it")
     remedy, resting = remedies.get(largest, states), needed - int((1 + _SPARE) * memory.activations)
-    return RoleMemory("learner", learner.ranks, needed, device, listed, remedy, host, resting=resting)
+    return RoleMemory("learner", learner.ranks, needed, device, listed, remedy, host, *use, resting=resting)
 
 
 def _engine(config: RunConfig, shape: PolicyShape, device: int, *, on_gpu: bool) -> RoleMemory:

@@ -26,7 +26,7 @@ from tests.chaos.verify import copy_of_run, run_undisturbed, verify
 from tests.chaos.world import World
 
 Row = dict[str, Any]
-MOST_WAIT = 8.0
+MOST_WAIT = 5.0
 
 
 def inject_all(

@@ -127,6 +127,21 @@ def test_ranks_share_the_states_that_their_stage_shards() -> None:
     assert small.optimizer == 8 * trainable(shape, adapters.lora) < whole.optimizer / 8
 
 
+def test_ranks_share_what_stage_3_shards_and_load_nothing_else() -> None:
+    shape = policy_shape(CONFIG)
+
+    def memory(**changes):
+        return learner_memory(shape, LearnerConfig(zero_stage=3, ranks=4, **changes), responses=10, reference=True)
+
+    assert memory().reference == 2 * shape.parameters // 4
+    away = memory(offload_reference=True)
+    assert (away.reference, away.host) == (0, 2 * shape.parameters // 4)
+    largest = 2 * 4 * shape.vocabulary * shape.hidden // 4
+    assert memory().loading == largest
+    assert memory(offload_parameters="cpu").loading == largest + 4 * shape.parameters // 4
+    assert learner_memory(shape, LearnerConfig(ranks=4), responses=10, reference=True).loading == 4 * shape.parameters
+
+
 def test_off_loaded_states_are_on_the_host_instead() -> None:
     shape = policy_shape(CONFIG)
     config = LearnerConfig(zero_stage=3, autocast=False)

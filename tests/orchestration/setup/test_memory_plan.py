@@ -20,6 +20,15 @@ LARGE = {
     "vocab_size": 152064,
     "tie_word_embeddings": False,
 }
+LARGEST = {  # of Llama 3's 70 billion
+    "hidden_size": 8192,
+    "intermediate_size": 28672,
+    "num_hidden_layers": 80,
+    "num_attention_heads": 64,
+    "num_key_value_heads": 8,
+    "vocab_size": 128256,
+    "tie_word_embeddings": False,
+}
 SMALL = {
     "hidden_size": 896,
     "intermediate_size": 4864,
@@ -122,3 +131,38 @@ def test_engines_on_one_gpu_must_fit_there(planned) -> None:
 def test_a_cache_that_several_engines_of_a_gpu_have_must_hold_a_sequence(planned) -> None:
     with pytest.raises(ConfigError, match=r"raise rollout\.kv_cache_gib"):
         planned(SMALL, "rollout.engines_per_gpu=2", "rollout.kv_cache_gib=0.06", "policy.max_length=8192")
+
+
+STAGE_3 = ["learner.zero_stage=3", "learner.gradient_checkpointing=true", "ray.address=10.0.0.1:6379"]
+IN_HALF = ["learner.lora.rank=16", "learner.lora.alpha=32"]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "overrides", "fits"),
+    [
+        (8, [], "learner.offload_optimizer=cpu"),
+        (16, [], ""),
+        (8, ["learner.offload_optimizer=cpu"], ""),
+        (8, IN_HALF, ""),
+        (1, IN_HALF, "learner.offload_parameters=cpu"),
+    ],
+)
+def test_70_billion_weights_fit_where_their_shards_do(planned, ranks: int, overrides: list[str], fits: str) -> None:
+    """Of 16 bytes a weight in float32 training, 8 GPUs of 141 GB would each have 132, and 16 of them 66."""
+    engines = ["rollout.tensor_parallel=4", "rollout.gpu_memory_utilization=0.9"]
+    config, plan = planned(LARGEST, f"learner.ranks={ranks}", *STAGE_3, *engines, *overrides)
+    if fits:
+        with pytest.raises(ConfigError, match=rf"learner: each needs about .* {fits}"):
+            refuse_what_cannot_fit(config, list(plan.values()))
+    else:
+        refuse_what_cannot_fit(config, list(plan.values()))
+
+
+def test_ranks_that_load_the_whole_policy_must_have_room_for_it_on_their_host(planned, monkeypatch) -> None:
+    monkeypatch.setattr("orchestration.setup.memory_plan._host_bytes", lambda config: 120 << 30)
+    adapters = ["learner.gradient_checkpointing=true", *IN_HALF, "learner.ranks=16"]
+    config, plan = planned(LARGE, *adapters)
+    with pytest.raises(ConfigError, match=r"learner: loading needs about 22\d\.\d GiB .*: set learner\.zero_stage=3"):
+        refuse_what_cannot_fit(config, list(plan.values()))
+    config, plan = planned(LARGE, *adapters, "learner.zero_stage=3")
+    refuse_what_cannot_fit(config, list(plan.values()))
