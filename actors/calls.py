@@ -23,14 +23,15 @@ class Raised:
 
 @dataclass(frozen=True)
 class Call:
-    """A call by name for an actor's `apply`, which the method's arguments follow: Ray resolves ObjectRefs only among
-    arguments of the call itself."""
+    """A call by name for an actor's `apply`. `arguments`: the method's first ones, which others may follow. What Ray
+    is given as one argument it packs at once; but it resolves ObjectRefs only among arguments of the call itself."""
 
     method: str
+    arguments: tuple[Any, ...] = ()
 
-    def __call__(self, actor: Any, *arguments: Any) -> Any:
+    def __call__(self, actor: Any, *further: Any) -> Any:
         try:
-            result = getattr(actor, self.method)(*arguments)
+            result = getattr(actor, self.method)(*self.arguments, *further)
         except Exception as error:  # noqa: BLE001 - handed to the caller as a value
             return Raised(error)
         return self._await(result) if inspect.isawaitable(result) else result

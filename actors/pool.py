@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Collection, Hashable, Iterable
 from typing import Any
 
+import ray
 from ray.actor import ActorHandle
 from ray.exceptions import ActorUnavailableError, RayError
 
@@ -258,7 +259,10 @@ class ActorPool:
             self.load.assign(actor, work)
             if self._is_exclusive and not waits and now - self._heard.get(actor, -WITNESS_SECONDS) >= WITNESS_SECONDS:
                 self._witnesses[work.ticket] = self._manager.actor(actor).ping.remote()
-            self._manager.call(actor, work.ticket, Call(work.method), work.item)
+            if isinstance(work.item, ray.ObjectRef):
+                self._manager.call(actor, work.ticket, Call(work.method), work.item)
+            else:
+                self._manager.call(actor, work.ticket, Call(work.method, (work.item,)))
 
     def _collect(self) -> None:
         """Receives the results that have arrived, and notices actors that became unavailable."""

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import ray
 
 from actors.calls import Call
+from actors.start import start_actor
 
 VERDICTS = Path(__file__).parents[1] / "docs/results/coder/verdicts.parquet"
 """Whose seconds are drawn from: a run of 1,659 verdicts on an H200."""
@@ -76,7 +77,8 @@ def host_class() -> Any:
         async def ping(self, member: int) -> str:
             return "pong"
 
-        async def apply(self, member: int, func: Call, item: Item) -> Done:
+        async def apply(self, member: int, func: Call) -> Done:
+            (item,) = func.arguments
             if member not in self._places:
                 self._places[member] = asyncio.Semaphore(self._at_once)
             async with self._places[member]:
@@ -107,7 +109,8 @@ def instant_host_class() -> Any:
         def ping(self, member: int) -> str:
             return "pong"
 
-        def apply(self, member: int, func: Call, item: Item) -> Done:
+        def apply(self, member: int, func: Call) -> Done:
+            (item,) = func.arguments
             return Done(time.monotonic() - item.submitted, item.text)
 
         def busy_seconds(self) -> float:
@@ -148,7 +151,9 @@ class Hosts:
 
     def __init__(self, processes: int, at_once: int = 1) -> None:
         timed, instant = host_class(), instant_host_class()
-        self._hosts = [timed.remote(at_once) if at_once else instant.remote() for _ in range(processes)]
+        self._hosts = [
+            start_actor(timed, {}, at_once) if at_once else start_actor(instant, {}) for _ in range(processes)
+        ]
 
     def member(self, index: int) -> Any:
         """A handle for a pool, of the member with this index."""

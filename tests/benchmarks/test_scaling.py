@@ -30,8 +30,9 @@ def test_a_simulated_member_works_on_one_item_at_a_time_and_tells_how_long_each_
     results = []
     while pool.pending:
         results += pool.poll()
-    assert time.monotonic() - began >= 0.9
-    assert hosts.busy_seconds() == pytest.approx(9 * 0.3, rel=0.3)
+    passed = time.monotonic() - began
+    assert passed >= 0.9
+    assert 9 * 0.3 <= hosts.busy_seconds() <= 3 * passed
     waited = sorted(result.waited for _, result in results)
     assert waited[3] >= 0.3
     assert waited[6] >= 0.6
