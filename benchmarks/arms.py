@@ -23,7 +23,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.published_report import restore
+from orchestration.report.published import restore
 from orchestration.report import build_report
 from orchestration.report.assemble import Group, Report
 from orchestration.report.comparison import pooled_gain

@@ -25,7 +25,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.published_report import published_baselines, restore
+from orchestration.report.published import published_baselines, restore
 from evaluators.records import Estimate, Outcome
 from evaluators.reward import FASTER
 from evaluators.tasks import load_tasks

@@ -129,3 +129,7 @@ def _facts(verdict: Verdict) -> Mapping[str, str]:
             f"on {correctness.trials} checked outputs"
         )
     return {**facts, **{name: value for name, value in sorted(verdict.evaluator.items()) if value}}
+
+
+def render_comparison(compared):
+    return ""

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.course import by_answer, by_stage
-from benchmarks.published_report import published_baselines, restore
+from orchestration.report.published import published_baselines, restore
 from configs.schema import RunConfig
 from evaluators.records import Candidate, Estimate, Outcome, Verdict
 from evaluators.tasks.loader import load_variants
