@@ -41,7 +41,7 @@ class SectionedTable:
 def statistics_tables(group: Group) -> list[Table]:
     """The statistics of a group's stages: over eager, and over the best baseline."""
     return [
-        Table(f"Over {name}", NOTE.format(baseline=baseline), "stage", COLUMNS, *_rows(group, name))
+        Table(f"CUDA-L1's statistics over {name}", NOTE.format(baseline=baseline), "stage", COLUMNS, *_rows(group, name))
         for name, baseline in OVERS
     ]
 

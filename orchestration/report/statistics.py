@@ -180,6 +180,16 @@ def share(rows: Sequence[AssessmentRow], flag: Callable[[AssessmentRow], bool | 
     return share_of(known, [row.task_id for row in rows]) if len(known) == len(flags) else None
 
 
+def mean_of(values: Sequence[float | None], task_ids: Sequence[str]) -> Estimate | None:
+    """The mean of the values that are not None, with its bootstrap interval over tasks; None without any."""
+    pairs = [(value, task_id) for value, task_id in zip(values, task_ids, strict=True) if value is not None]
+    if not pairs:
+        return None
+    numbers = np.array([value for value, _ in pairs])
+    (weights,) = resample([[task_id for _, task_id in pairs]], seed=0)
+    return estimate_from(float(numbers.mean()), weighted_mean(numbers, weights), len(pairs))
+
+
 def _is_copy(row: AssessmentRow) -> bool | None:
     """Whether a sample is correct and copies the reference; None if a correct one was not checked for that."""
     if not row.is_correct:
