@@ -11,7 +11,8 @@ from dataclasses import dataclass
 _FENCE = r"(?P<fence>`{3,})python\n(?P<code>.*?)\n(?P=fence)(?!`)"
 _REFERENCE = re.compile(rf"^Reference code:\n{_FENCE}", re.MULTILINE | re.DOTALL)
 _EXEMPLAR = re.compile(
-    rf"^Implementation (?P<number>\d+)(?:, (?P<speedup>[\d.]+)x)?:\n(?:(?P<itself>The reference code itself\.)|{_FENCE})",
+    r"^Implementation (?P<number>\d+)(?:, (?P<speedup>[\d.]+)x)?:\n"
+    rf"(?:(?P<itself>The reference code itself\.)|{_FENCE})",
     re.MULTILINE | re.DOTALL,
 )
 _FAILING = re.compile(rf"^The program:\n{_FENCE}", re.MULTILINE | re.DOTALL)

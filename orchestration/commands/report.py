@@ -13,7 +13,9 @@ from orchestration.commands.refusal import STOPPED, refuse
 def report(
     place: Annotated[
         str,
-        typer.Argument(metavar="RUN", help="A run's directory (a path or a URI), a bundle, or a published run's folder."),
+        typer.Argument(
+            metavar="RUN", help="A run's directory (a path or a URI), a bundle, or a published run's folder."
+        ),
     ],
     publish: Annotated[
         Path | None,

@@ -104,9 +104,9 @@ class Report:
     from a cheat. The run left them out, or kept them in no figure but their own. `readings`: by the key of a training
     phase, how its answers use the exemplars that they were shown. `groups`: the stages by group of tasks. `tutoring`:
     what endpoints of teachers gave, None without any. `portability`: the best programs on each architecture, empty if
-    the run judged on one. `origins`: by digest, where the programs of `kernels` come from. `references`: by task, if the
-    prompts are stored. `catches`: what the guard stopped. `effort`: by phase. `busy`: by role, the share of each step in
-    which it worked.
+    the run judged on one. `origins`: by digest, where the programs of `kernels` come from. `references`: by task, if
+    the prompts are stored. `catches`: what the guard stopped. `effort`: by phase. `busy`: by role, the share of each
+    step in which it worked.
     """
 
     name: str

@@ -25,7 +25,8 @@ from orchestration.report.keys import phase_order
 SERIES = 8
 """Colours of the page. Further series begin again, with another stroke."""
 BAND_ROOM = 1.6
-"""The largest interval is shown up to this multiple of the largest value, so that one wide interval flattens nothing."""
+"""How far beyond the values intervals are shown, so that a wide one does not flatten the curve: the range of the values
+times what this exceeds 1 by."""
 SPEED_TICKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 
 Place = tuple[str, int]
@@ -94,7 +95,7 @@ def busy_curve(report: Report, roles: Mapping[str, Mapping[Place, float]]) -> Ch
 
 
 def _doubted(reports: Sequence[Report]) -> Figure:
-    """Nothing if the guard found nothing anywhere. Without intervals: those of rare findings only say that tasks are few."""
+    """Nothing if the guard found nothing. Without intervals: those of rare findings only say that tasks are few."""
     any_found = any(point.doubted for report in reports for point in report.steps)
     return lambda point: point.doubted if any_found else None
 
@@ -140,10 +141,9 @@ def _draw(title: str, series: Sequence[tuple[str, Values]], labels: Mapping[str,
     )
 
 
-def _paths(
-    values: Values, across: Mapping[Place, float], axis: Axis
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """A line and the band of its intervals for each phase. A lone value is a dot: a line of no length with round ends."""
+def _paths(values: Values, across: Mapping[Place, float], axis: Axis) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """A line and the band of its intervals for each phase. A lone value is a dot: a line without length, with round
+    ends."""
     lines, bands = [], []
     ordered = [place for place in across if place in values]
     for _, of_phase in groupby(ordered, key=lambda place: place[0]):
@@ -197,7 +197,8 @@ def _hover(
             "x": [across[place] for place in places],
             "at": [f"{labels.get(phase, phase)}, step {step}" for phase, step in places],
             "series": [
-                {"name": name, "values": [_words(values.get(place), kind) for place in places]} for name, values in series
+                {"name": name, "values": [_words(values.get(place), kind) for place in places]}
+                for name, values in series
             ],
         }
     )
@@ -210,9 +211,9 @@ def _words(value: Estimate | float | None, kind: str) -> str | None:
     if not isinstance(value, Estimate):
         return fmt.share(value) if kind == "share" else fmt.speed(value) if kind == "speed" else f"{value:.4g}"
     if kind == "share":
-        return f"{fmt.share(value.value)} ({fmt.share_interval(value, '–')})"
+        return f"{fmt.share(value.value)} ({fmt.share_interval(value)})"
     if kind == "speed":
-        return f"{fmt.speed(value.value)} ({fmt.speed_interval(value, '–')})"
+        return f"{fmt.speed(value.value)} ({fmt.speed_interval(value)})"
     return f"{value.value:.3g} ({value.low:.3g} to {value.high:.3g})"
 
 
@@ -271,7 +272,9 @@ def strips_of(group: Group) -> Strips | None:
         made.append(
             Strip(
                 stage.label,
-                tuple((across(speed), round(float(height), 1)) for (speed, _), height in zip(rows, heights, strict=True)),
+                tuple(
+                    (across(speed), round(float(height), 1)) for (speed, _), height in zip(rows, heights, strict=True)
+                ),
                 (lower, middle, upper),
                 f"{len(rows)} right sample{'s' if len(rows) > 1 else ''}; median {fmt.speed(quartiles[1])}",
                 safe_json(hover),

@@ -14,7 +14,7 @@ from functools import lru_cache
 from markupsafe import Markup, escape
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
-from pygments.lexers import CppLexer, PythonLexer
+from pygments.lexers import CudaLexer, PythonLexer
 
 CONTEXT = 3
 """Unchanged lines that stand round each change."""
@@ -60,7 +60,7 @@ def highlighted(source: str) -> tuple[Markup, ...]:
 
 
 def difference(old: str, new: str) -> Diff:
-    """From `old` to `new`, with `CONTEXT` unchanged lines round each change. Blanks at the ends of lines do not count."""
+    """From `old` to `new`, with `CONTEXT` unchanged lines round each change. Blanks at ends of lines do not count."""
     before, after = _plain_lines(old), _plain_lines(new)
     shown_before, shown_after = highlighted(old), highlighted(new)
     matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
@@ -92,10 +92,10 @@ def _plain_lines(source: str) -> list[str]:
 
 
 def _with_embedded(lines: Sequence[str], made: Sequence[str]) -> Iterator[Markup]:
-    """Lines that are inside a string as a whole, as C++: most of a program that brings a kernel is such a string."""
-    formatter, lexer = HtmlFormatter(nowrap=True), CppLexer(stripnl=False, ensurenl=False)
+    """Lines that are inside a string as a whole, as CUDA: most of a program that brings a kernel is such a string."""
+    formatter, lexer = HtmlFormatter(nowrap=True), CudaLexer(stripnl=False)
     for line, html in zip(lines, made, strict=True):
         begins_here = line.lstrip().startswith(('"', "'"))
         if _IN_STRING.match(html) and not begins_here:
-            html = highlight(line, lexer, formatter).rstrip("\n")
+            html = highlight(f"{line}\n", lexer, formatter).rstrip("\n")
         yield Markup(_BLANKS.sub(r"\1", html))

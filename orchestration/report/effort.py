@@ -15,8 +15,9 @@ UTILISATION = "utilisation/"
 
 @dataclass(frozen=True)
 class PhaseEffort:
-    """A phase, or all assessments. `busy`: the share of its time in which each of `ROLES` worked, as a mean over steps by
-    their length; None if that was not recorded. Seconds are those of its steps, without starts and lost work."""
+    """A phase, or all assessments. `busy`: the share of its time in which each of `ROLES` worked, as a mean over steps
+    by their length; None if that was not recorded. `measured`: programs. Seconds are those of its steps, without starts
+    and lost work."""
 
     label: str
     steps: int

@@ -16,8 +16,8 @@ FULL = 8.0
 
 @dataclass(frozen=True)
 class HeatCell:
-    """A task in a stage. `tint`: from -100 (slower) over 0 (as fast as the reference) to 100 (faster), None if no sample
-    was right. `words`: what the pointer shows."""
+    """A task in a stage. `tint`: from -100 (slower) over 0 (as fast as the reference) to 100 (faster), None if no
+    sample was right. `words`: what the pointer shows."""
 
     value: str
     below: str
@@ -27,7 +27,7 @@ class HeatCell:
 
 @dataclass(frozen=True)
 class HeatMap:
-    """`columns`: a name and a name above it, which may be empty. `rows`: task and cells; None if it was not measured."""
+    """`columns`: a name and a name above it, which may be empty. `rows`: task and cells, None if not measured."""
 
     columns: tuple[tuple[str, str], ...]
     rows: tuple[tuple[str, tuple[HeatCell | None, ...]], ...]
@@ -37,6 +37,11 @@ class HeatMap:
         """The names above, each with the number of its columns; none if all are empty."""
         spans = [(above, len(list(columns))) for above, columns in groupby(self.columns, key=lambda column: column[1])]
         return spans if any(above for above, _ in spans) else []
+
+    @property
+    def begins(self) -> set[int]:
+        """The columns at which another name above begins."""
+        return {index for index in range(1, len(self.columns)) if self.columns[index][1] != self.columns[index - 1][1]}
 
 
 def heat_map(columns: Sequence[tuple[str, str]], stages: Sequence[Sequence[TaskSummary]]) -> HeatMap:

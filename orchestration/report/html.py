@@ -65,9 +65,7 @@ def render_html(report: Report) -> str:
         intervals=intervals_note(report.groups[0]),
         further_tables=list(filter(None, (reading_table(report), portability_table(report)))),
         heat_maps=[(group.title, _heat(group)) for group in report.groups],
-        marked=heat_map(
-            [(stage.label, "") for stage in report.stages], [stage.marked for stage in report.stages]
-        ),
+        marked=heat_map([(stage.label, "") for stage in report.stages], [stage.marked for stage in report.stages]),
         speeds=[
             (group.title, task_speeds(group.stages[-1].tasks, report.config.evaluator.baselines))
             for group in report.groups

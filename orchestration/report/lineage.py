@@ -133,9 +133,7 @@ class Lineages:
             repairs=shown.failing is not None,
         )
 
-    def _parent(
-        self, row: Mapping[str, Any], shown: ShownExemplar, generations: int, seen: frozenset[str]
-    ) -> Parent:
+    def _parent(self, row: Mapping[str, Any], shown: ShownExemplar, generations: int, seen: frozenset[str]) -> Parent:
         digest = _digest(row, shown)
         if shown.is_reference:
             return Parent(digest, shown.source, shown.speedup, True, "reference", None)

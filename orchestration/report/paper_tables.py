@@ -22,8 +22,8 @@ NOTE = (
 )
 OVERS = (("eager", "eager"), ("best", "the best baseline of each task"))
 GAINS = (
-    "The last stage of each run beside that of {against}, on the tasks that both were assessed on. All: how many times as "
-    "fast all samples are, where one that is not right counts as 1x. The others are differences."
+    "The last stage of each run beside that of {against}, on the tasks that both were assessed on. All: how many times "
+    "as fast all samples are, where one that is not right counts as 1x. The others are differences."
 )
 
 
@@ -41,7 +41,9 @@ class SectionedTable:
 def statistics_tables(group: Group) -> list[Table]:
     """The statistics of a group's stages: over eager, and over the best baseline."""
     return [
-        Table(f"CUDA-L1's statistics over {name}", NOTE.format(baseline=baseline), "stage", COLUMNS, *_rows(group, name))
+        Table(
+            f"CUDA-L1's statistics over {name}", NOTE.format(baseline=baseline), "stage", COLUMNS, *_rows(group, name)
+        )
         for name, baseline in OVERS
     ]
 

@@ -90,20 +90,31 @@ def _born(origin: Origin, labels: Mapping[str, str]) -> str:
         return f"First proposed in {where}, as the repair of the program below."
     if not origin.parents:
         return f"First proposed in {where}, from a prompt without exemplars."
-    return f"First proposed in {where}. Its prompt showed these programs, with their speed-ups over the reference as printed there."
+    return (
+        f"First proposed in {where}. Its prompt showed these programs, with their speed-ups over the reference as "
+        f"printed there."
+    )
 
 
 def _root(author: str, digest: str, origin: Origin, speedup: float | None) -> Node:
-    return Node(f"this program, {author}", speedup, digest, tuple(map(_node, origin.parents)))
+    """Each program stands in the tree with its ancestors once, and again only by its name."""
+    shown = {digest}
+    return Node(f"this program, {author}", speedup, digest, _nodes(origin, shown))
 
 
-def _node(parent: Parent) -> Node:
+def _nodes(origin: Origin | None, shown: set[str]) -> tuple[Node, ...]:
+    return tuple(_node(parent, shown) for parent in (origin.parents if origin else ()))
+
+
+def _node(parent: Parent, shown: set[str]) -> Node:
     if parent.is_reference:
         return Node("the reference itself", parent.speedup, "", ())
-    origin = parent.origin
+    author, origin = parent.author or "a program", parent.origin
+    if parent.digest in shown:
+        return Node(f"{author}, as above", parent.speedup, parent.digest, ())
+    shown.add(parent.digest)
     born = f", first in {origin.phase} step {origin.step}" if origin else ""
-    ancestors = tuple(map(_node, origin.parents)) if origin else ()
-    return Node(f"{parent.author or 'a program'}{born}", parent.speedup, parent.digest, ancestors)
+    return Node(f"{author}{born}", parent.speedup, parent.digest, _nodes(origin, shown))
 
 
 def _diffs(source: str, reference: str | None, origin: Origin | None) -> Iterator[tuple[str, Diff]]:
@@ -137,7 +148,9 @@ def facts_of(verdict: Verdict) -> dict[str, str]:
             facts["deterministic"] = "yes" if correctness.deterministic else "no"
     if trace := verdict.trace:
         outside = f", {fmt.seconds(trace.outside_seconds)} outside the timed region" if trace.outside_seconds else ""
-        facts["own kernels"] = f"{fmt.share(trace.own_kernel_share)} of kernel time, on {trace.streams} stream(s){outside}"
+        facts["own kernels"] = (
+            f"{fmt.share(trace.own_kernel_share)} of kernel time, on {trace.streams} stream(s){outside}"
+        )
     if verdict.measurements:
         facts["measured again"] = ", then ".join(fmt.speed(estimate.value) for estimate in verdict.measurements)
     facts["judged as"] = verdict.strict.replace("_", " ")

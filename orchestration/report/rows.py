@@ -31,8 +31,8 @@ class RunRows:
     """The rows of a run. `samples`: those of all phases, in order.
 
     `baselines`: the speed-up of each baseline over eager, by task. A task without a verdict on a right program has
-    none. `elsewhere`: the last verdicts on further architectures, by architecture and program. `judged`: by program, its
-    last verdict on the run's own architecture, with phase and step.
+    none. `elsewhere`: the last verdicts on further architectures, by architecture and program. `judged`: by program,
+    its last verdict on the run's own architecture, with phase and step.
     """
 
     def __init__(self, run: RunDirectory, config: RunConfig) -> None:

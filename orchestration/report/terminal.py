@@ -14,7 +14,6 @@ from rich.text import Text
 
 from orchestration.report import format as fmt
 from orchestration.report.assemble import Group, Report, Stage
-from orchestration.report.statistics import TaskSummary
 from orchestration.report.paper_tables import (
     SectionedTable,
     compared_tables,
@@ -22,7 +21,16 @@ from orchestration.report.paper_tables import (
     gains_table,
 )
 from orchestration.report.side_by_side import SideBySide
-from orchestration.report.tables import INTERVALS, Cell, Row, intervals_note, portability_table, reading_table, stage_tables
+from orchestration.report.statistics import TaskSummary
+from orchestration.report.tables import (
+    INTERVALS,
+    Cell,
+    Row,
+    intervals_note,
+    portability_table,
+    reading_table,
+    stage_tables,
+)
 from orchestration.report.tables import Table as Described
 
 WIDTH = 120

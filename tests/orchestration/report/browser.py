@@ -40,7 +40,9 @@ class Browser:
         for domain in ("Page", "Runtime", "Log", "Network"):
             self._call(f"{domain}.enable")
 
-    def show(self, page: Path, width: int = 1280, height: int = 900, *, dark: bool = False, touch: bool = False) -> None:
+    def show(
+        self, page: Path, width: int = 1280, height: int = 900, *, dark: bool = False, touch: bool = False
+    ) -> None:
         """Loads a file and waits until it is there."""
         self.resize(width, height, touch=touch)
         self.media(dark=dark)
@@ -50,9 +52,7 @@ class Browser:
 
     def resize(self, width: int, height: int, *, touch: bool = False) -> None:
         """Sets the size of the window's content in CSS pixels."""
-        self._call(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=touch
-        )
+        self._call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=touch)
 
     def media(self, *, dark: bool = False, media: str = "screen") -> None:
         """Sets the colour scheme, and `screen` or `print`."""
@@ -91,7 +91,7 @@ class Browser:
         made = self._call("Page.captureScreenshot", captureBeyondViewport=whole, **self._clip(whole))
         file.write_bytes(base64.b64decode(made["data"]))
 
-    def _clip(self, whole: bool) -> dict[str, Any]:  # noqa: FBT001
+    def _clip(self, whole: bool) -> dict[str, Any]:
         if not whole:
             return {}
         size = self._call("Page.getLayoutMetrics")["cssContentSize"]

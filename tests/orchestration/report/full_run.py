@@ -111,9 +111,7 @@ class FullRun:
         candidate = Candidate.propose(task, source, "policy:3")
         verdict = judged(candidate, speed)
         reference = self.references[task]
-        prompt = (
-            _RENDERER.contrastive(reference, shown, "cpu") if shown else _RENDERER.one_shot(reference, "cpu")
-        )
+        prompt = _RENDERER.contrastive(reference, shown, "cpu") if shown else _RENDERER.one_shot(reference, "cpu")
         analysis = f"Implementation 1 is the fastest of them ({tag}). <script>throw 2</script>"
         result.candidates[candidate.digest], result.verdicts[candidate.digest] = candidate, verdict
         result.rollouts.append(
@@ -149,7 +147,9 @@ def judged(candidate: Candidate, speed: float | None) -> Verdict:
     return verdict.doubted_by(Finding("clocks", "hack", "late <i>work</i>")) if cheats else verdict
 
 
-def write_full_run(root: Path, name: str = "full", gain: float = 1.0, seed: int = 0) -> tuple[FullRun, list[dict[str, float]]]:
+def write_full_run(
+    root: Path, name: str = "full", gain: float = 1.0, seed: int = 0
+) -> tuple[FullRun, list[dict[str, float]]]:
     """A finished run of two phases on four tasks, one of them held out, and the metrics of its assessments.
 
     `gain`: by which factor its last programs are faster than another run's.
@@ -161,12 +161,27 @@ def write_full_run(root: Path, name: str = "full", gain: float = 1.0, seed: int 
     full.run.write_config(config)
     full.run.write_held_out([HELD_OUT])
     first, second, third = TRAINED
-    metrics = [full.assess("base", {first: [None, 0.9], second: [None, None], third: [1.0, None], HELD_OUT: [None, 1.0]})]
+    metrics = [
+        full.assess("base", {first: [None, 0.9], second: [None, None], third: [1.0, None], HELD_OUT: [None, 1.0]})
+    ]
     full.train("1-self_supervised", 0, {first: [1.1, None], second: [1.2, 0.8], third: [None, None]})
-    metrics.append(full.assess("1-self_supervised", {first: [1.1, 1.0], second: [1.3, None], third: [None, 0.97], HELD_OUT: [1.02, None]}))
+    metrics.append(
+        full.assess(
+            "1-self_supervised", {first: [1.1, 1.0], second: [1.3, None], third: [None, 0.97], HELD_OUT: [1.02, None]}
+        )
+    )
     for step in range(6):
         cheat = 80.0 if step == 4 else 1.25
-        full.train("1-contrastive_rl", step, {first: [1.2 + step * gain, 1.1, None, cheat], second: [1.5 + step, None, 0.7, 1.0]})
-    metrics.append(full.assess("1-contrastive_rl", {first: [5.5 * gain, 6.1], second: [3.0, None], third: [1.3, 0.4], HELD_OUT: [1.4, None]}))
+        full.train(
+            "1-contrastive_rl",
+            step,
+            {first: [1.2 + step * gain, 1.1, None, cheat], second: [1.5 + step, None, 0.7, 1.0]},
+        )
+    metrics.append(
+        full.assess(
+            "1-contrastive_rl",
+            {first: [5.5 * gain, 6.1], second: [3.0, None], third: [1.3, 0.4], HELD_OUT: [1.4, None]},
+        )
+    )
     full.run.write_state(RunState(phase="contrastive_rl", step=6, finished=True))
     return full, metrics
