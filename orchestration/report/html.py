@@ -52,6 +52,9 @@ _SECTIONS = (
 )
 
 
+_LINK = re.compile(r'<a href="#(\w+)">[^<]*</a>')
+
+
 def render_html(report: Report) -> str:
     """The report as the text of an HTML page."""
     distributions = [(group.title, made) for group in report.groups if (made := strips_of(group)) is not None]
@@ -129,8 +132,9 @@ def _render(name: str, **content: Any) -> str:
     environment.globals.update(fmt=fmt, highlighted=highlighted)
     script = _read("page.js")
     page = environment.get_template(name)
-    anchors = set(re.findall(r'<h2 id="(\w+)"', page.render(**content, **_frame(script), sections=())))
-    return page.render(**content, **_frame(script), sections=[each for each in _SECTIONS if each[0] in anchors])
+    text = page.render(**content, **_frame(script), sections=_SECTIONS)
+    present = set(re.findall(r'<h2 id="(\w+)"', text))
+    return _LINK.sub(lambda link: link[0] if link[1] in present else "", text)
 
 
 def _frame(script: str) -> dict[str, Any]:

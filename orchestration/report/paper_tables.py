@@ -15,7 +15,7 @@ from orchestration.report.constants import ITSELF, UNDER_COMPILE
 from orchestration.report.side_by_side import GroupOfRuns, SideBySide
 from orchestration.report.tables import Cell, Row, Table, plain_cell, share_cell, speed_cell
 
-COLUMNS = ("success", "> 1.01x", "mean", "max", "75 %", "50 %", "25 %")
+COLUMNS = ("tasks", "success", "> 1.01x", "mean", "max", "75 %", "50 %", "25 %")
 NOTE = (
     "Success and > 1.01x are shares of all samples. Mean, max and percentiles are of the right samples' speed-ups over "
     "{baseline}."
@@ -105,7 +105,8 @@ def _rows(group: Group, over: str) -> tuple[tuple[Row, ...], tuple[Row, ...]]:
         s = stage.summary
         speeds, faster = (s.over_eager, s.faster) if over == "eager" else (s.over_best, s.improved)
         estimates = (speeds.upper, speeds.median, speeds.lower)
-        made = [share_cell(s.success), share_cell(faster), speed_cell(speeds.mean), Cell(fmt.speed(speeds.most))]
+        made = [Cell(str(s.tasks)), share_cell(s.success), share_cell(faster)]
+        made += [speed_cell(speeds.mean), Cell(fmt.speed(speeds.most))]
         made += map(speed_cell, estimates)
         return [plain_cell(cell) for cell in made] if stage.key in (ITSELF, UNDER_COMPILE) else made
 

@@ -37,6 +37,7 @@ WIDTH = 120
 TASK_WIDTH = 30
 CELL_WIDTH = 19
 KEY_WIDTH = 40
+SECTIONS_WIDTH = 96
 MEASURED = "Rows below the stages of a run are constant policies, with one program a task."
 
 
@@ -99,12 +100,13 @@ def _print_differences(compared: SideBySide, console: Console) -> None:
 
 
 def _print_sections(described: SectionedTable, console: Console, *, has_note: bool) -> None:
-    table = _begin_table(described.first, described.columns)
+    # A narrow terminal has no room for the number of tasks.
+    first = 0 if console.width >= SECTIONS_WIDTH else 1
+    table = _begin_table(described.first, described.columns[first:])
     for name, rows, others in described.sections:
         table.add_section()
         table.add_row(Text(name, style="bold underline"))
-        _add_rows(table, [(f"  {label}", cells) for label, cells in rows], [])
-        _add_rows(table, [(f"  {label}", cells) for label, cells in others], [])
+        _add_rows(table, [(f"  {label}", cells[first:]) for label, cells in (*rows, *others)], [])
     _print_titled(described.title, table, described.note if has_note else "", console)
 
 
