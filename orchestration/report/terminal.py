@@ -21,6 +21,7 @@ from orchestration.report.paper_tables import (
     gains_table,
 )
 from orchestration.report.side_by_side import SideBySide
+from orchestration.report.sparks import sparks_of
 from orchestration.report.statistics import TaskSummary
 from orchestration.report.tables import (
     INTERVALS,
@@ -38,6 +39,7 @@ TASK_WIDTH = 30
 CELL_WIDTH = 19
 KEY_WIDTH = 40
 SECTIONS_WIDTH = 96
+SPARK_ROOM = 36
 MEASURED = "Rows below the stages of a run are constant policies, with one program a task."
 
 
@@ -82,9 +84,25 @@ def print_comparison(compared: SideBySide, console: Console) -> None:
             _print_sections(table, console, has_note=group is compared.groups[0])
         if gains := gains_table(group):
             _print_table(gains, console)
+    _print_sparks(compared, console)
     console.print(f"\n{INTERVALS} {MEASURED}", style="dim", highlight=False)
     for name, report in zip(compared.names, compared.reports, strict=True):
         console.print(f"{escape(name)}: {report.measurement}.", style="dim", highlight=False)
+
+
+def _print_sparks(compared: SideBySide, console: Console) -> None:
+    names = max(map(len, compared.names))
+    made = sparks_of(compared.reports, max(console.width - names - SPARK_ROOM, 10))
+    if not made:
+        return
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
+    for column in ("figure", "run", "first", "steps", "last"):
+        table.add_column(column, no_wrap=True)
+    for index, spark in enumerate(made):
+        is_new = index == 0 or made[index - 1].figure != spark.figure
+        table.add_row(spark.figure if is_new else "", Text(spark.run), spark.first, spark.blocks, spark.last)
+    note = "Rollouts by training step, on one scale for all runs. First and last: means of a quarter of the steps."
+    _print_titled("Training", table, note, console)
 
 
 def _print_differences(compared: SideBySide, console: Console) -> None:

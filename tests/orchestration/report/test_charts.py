@@ -13,6 +13,7 @@ from orchestration.report import build_report
 from orchestration.report.assemble import Report
 from orchestration.report.charts import Chart, busy_curve, curves, safe_json, strips_of
 from orchestration.report.heat import heat_map, task_speeds
+from orchestration.report.sparks import sparks_of
 from orchestration.run.directory import RunDirectory
 from tests.orchestration.report.full_run import write_full_run
 from tests.orchestration.report.samples import write_step
@@ -119,6 +120,16 @@ def test_what_the_guard_stopped_and_what_the_run_cost(reports: list[Report]) -> 
     assert effort["assessments"].rollouts == 24, "held-out ones, too"
     assert effort["assessments"].busy == (None,) * 4
     assert effort["in all"].seconds == 90.0 + 540.0 + 180.0
+
+
+def test_a_terminal_shows_curves_on_one_scale(reports: list[Report]) -> None:
+    made = {(each.figure, each.run): each for each in sparks_of(reports, 40)}
+    slow, fast = made["mean speed-up", "first"], made["mean speed-up", "second"]
+    assert [len(each.blocks) for each in (slow, fast)] == [7, 7]
+    assert (slow.blocks[0], fast.blocks[-1]) == ("▁", "█")
+    assert slow.blocks[-1] < fast.blocks[-1], "the second run is faster"
+    assert (slow.first, slow.last) == ("1.03x", "2.79x")
+    assert len(sparks_of(reports, 3)[0].blocks) == 3
 
 
 def test_a_run_with_one_step_or_none_has_plots_or_none(tmp_path: Path) -> None:
