@@ -175,25 +175,12 @@ def build_report(run: RunDirectory, baselines: Speedups | None = None) -> Report
     phases = sorted(filter(is_training, {phase for phase, _ in rollouts} | metrics.phases), key=phase_order)
     keys = sorted((key.removeprefix(ASSESSMENT) for key in rows if key.startswith(ASSESSMENT)), key=phase_order)
     is_numbered = config.schedule.cycles > 1 or any(split_key(key)[0] > 1 for key in [*keys, *phases])
-    # Metrics of earlier versions are of all tasks, also of these.
-    has_marked = bool(marks) and config.tasks.marked == "keep" and not metrics.has("marked/rollouts")
+    stages = [(key, label_of(key, is_numbered)) for key in keys]
     known_baselines = {**(baselines or {}), **known.baselines}
-    groups = []
-    for title, of_held_out, tasks in _divide(rows, set(run.read_held_out())):
-        stages = tuple(
-            _build_stage(
-                key,
-                label_of(key, is_numbered),
-                [row for row in rows[f"{ASSESSMENT}{key}"] if row.task_id in tasks],
-                marks,
-                None if has_marked else variety_of(metrics, f"{ASSESSMENT}{key}", of_held_out=of_held_out),
-            )
-            for key in keys
-        )
-        constants = constant_rows(tasks, known_baselines, rows.get(NEAREST_LESSONS, ()), config.evaluator.baselines)
-        groups.append(
-            Group(title, stages, tuple(_build_stage(name, name, own, marks) for name, own in constants.items()))
-        )
+    groups = [
+        _build_group(title, stages, tasks, rows, _Known(config, marks, metrics, known_baselines, of_held_out))
+        for title, of_held_out, tasks in _divide(rows, set(run.read_held_out()))
+    ]
     kernels, lineages = tuple(run.kernels.read()), Lineages(run, known.samples)
     labels = tuple((phase, label_of(phase, is_numbered)) for phase in phases)
     return Report(
@@ -232,6 +219,35 @@ def _divide(rows: _Rows, held_out: set[str]) -> Iterator[tuple[str, bool, list[s
     yield "Training tasks" if held_out else "", False, sorted(tasks - held_out)
     if held_out:
         yield "Held-out tasks", True, sorted(tasks & held_out)
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What the stages of a group need to know of the run."""
+
+    config: RunConfig
+    marks: Mapping[str, Mark]
+    metrics: Metrics
+    baselines: Speedups
+    of_held_out: bool
+
+
+def _build_group(
+    title: str, stages: Sequence[tuple[str, str]], tasks: Sequence[str], rows: _Rows, known: _Known
+) -> Group:
+    """`stages`: key and label of each. `tasks`: those of the group. `rows`: of all groups."""
+    # Metrics of earlier versions are of all tasks, also of marked ones.
+    has_marked = bool(known.marks) and known.config.tasks.marked == "keep" and not known.metrics.has("marked/rollouts")
+    built, chosen = [], set(tasks)
+    for key, label in stages:
+        phase = f"{ASSESSMENT}{key}"
+        variety = None if has_marked else variety_of(known.metrics, phase, of_held_out=known.of_held_out)
+        own = [row for row in rows.get(phase, ()) if row.task_id in chosen]
+        built.append(_build_stage(key, label, own, known.marks, variety))
+    lessons, baselines = rows.get(NEAREST_LESSONS, ()), known.config.evaluator.baselines
+    constants = constant_rows(tasks, known.baselines, lessons, baselines)
+    policies = tuple(_build_stage(name, name, own, known.marks) for name, own in constants.items())
+    return Group(title, tuple(built), policies)
 
 
 _Rollouts = dict[tuple[str, int], list[tuple[AssessmentRow, float | None]]]

@@ -1,4 +1,4 @@
-"""Tables with the statistics of CUDA-L1 (arXiv 2507.14111, table 3): success, more than 1.01x, mean, max, percentiles.
+"""Tables with the statistics of CUDA-L1 (arXiv 2507.14111, table 4): success, more than 1.01x, mean, max, percentiles.
 
 CUDA-L1's rows are of one program a task. These are of all samples of a stage, on tasks that it may not have trained on.
 """

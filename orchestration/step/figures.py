@@ -55,7 +55,7 @@ def separate_held_out(
 def stage_figures(
     rollouts: Sequence[Rollout], verdicts: Mapping[str, Verdict], baselines: Collection[str]
 ) -> dict[str, float]:
-    """The metrics of a stage that CUDA-L1's tables have (arXiv 2507.14111, table 3). No rollouts have none.
+    """The metrics of a stage that CUDA-L1's tables have (arXiv 2507.14111, table 4). No rollouts have none.
 
     `speedup_eager/mean`, `/max`, `/p75`, `/p50`, `/p25`: of the right rollouts, over eager; `speedup_best/...`: over
     the best of the run's `baselines`. They are absent without a right one. `improved_rate`: the share of all rollouts
