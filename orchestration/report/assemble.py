@@ -204,7 +204,7 @@ def build_report(run: RunDirectory, baselines: Speedups | None = None) -> Report
         origins=lineages.origins_of(kernel.candidate.digest for kernel in kernels),
         references=lineages.references(kernel.task_id for kernel in kernels),
         catches=catches_of(run, known.judged.values(), marks),
-        effort=effort_of(metrics, labels),
+        effort=effort_of(metrics, labels, known.judging),
         busy={role: metrics.shares_of(f"{UTILISATION}{role}", phases) for role in ROLES},
     )
 

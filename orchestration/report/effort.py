@@ -16,8 +16,8 @@ UTILISATION = "utilisation/"
 @dataclass(frozen=True)
 class PhaseEffort:
     """A phase, or all assessments. `busy`: the share of its time in which each of `ROLES` worked, as a mean over steps
-    by their length; None if that was not recorded. `measured`: programs. Seconds are those of its steps, without starts
-    and lost work."""
+    by their length; None if that was not recorded. `measured`: programs. `judging`: the seconds for which their
+    verdicts held evaluators. Seconds are those of its steps, without starts and lost work."""
 
     label: str
     steps: int
@@ -25,20 +25,29 @@ class PhaseEffort:
     rollouts: int
     tokens: int
     measured: int
+    judging: float
     busy: tuple[float | None, ...]
 
 
-def effort_of(metrics: Metrics, labels: Iterable[tuple[str, str]]) -> tuple[PhaseEffort, ...]:
-    """The effort of each training phase, of the assessments, and in all; empty for a run without metrics. `labels`: key
-    and label of the training phases, in order."""
-    parts = [_sum(label, [(step, "step_seconds") for step in metrics.of(key)]) for key, label in labels]
+def effort_of(
+    metrics: Metrics, labels: Iterable[tuple[str, str]], judging: Mapping[str, float]
+) -> tuple[PhaseEffort, ...]:
+    """The effort of each training phase, of the assessments, and in all; empty for a run without metrics.
+
+    `labels`: key and label of the training phases, in order. `judging`: seconds of evaluators by phase.
+    """
+    parts = [
+        _sum(label, [(step, "step_seconds") for step in metrics.of(key)], judging.get(key, 0.0))
+        for key, label in labels
+    ]
     assessed = sorted((key for key in metrics.phases if key.startswith(ASSESSMENT)), key=run_order)
-    parts.append(_sum("assessments", [(step, "pipeline_seconds") for key in assessed for step in metrics.of(key)]))
+    steps = [(step, "pipeline_seconds") for key in assessed for step in metrics.of(key)]
+    parts.append(_sum("assessments", steps, sum(judging.get(key, 0.0) for key in assessed)))
     parts = [part for part in parts if part.steps]
     return (*parts, _total(parts)) if parts else ()
 
 
-def _sum(label: str, known: Sequence[tuple[Mapping[str, float], str]]) -> PhaseEffort:
+def _sum(label: str, known: Sequence[tuple[Mapping[str, float], str]], judging: float) -> PhaseEffort:
     def total(name: str) -> int:
         return round(sum(step.get(name, 0.0) for step, _ in known))
 
@@ -50,6 +59,7 @@ def _sum(label: str, known: Sequence[tuple[Mapping[str, float], str]]) -> PhaseE
         sum(total(f"{group}rollouts") for group in ("", "held_out/", "marked/")),
         total("generated_tokens"),
         total("measured"),
+        judging,
         busy,
     )
 
@@ -73,5 +83,6 @@ def _total(parts: Sequence[PhaseEffort]) -> PhaseEffort:
         sum(part.rollouts for part in parts),
         sum(part.tokens for part in parts),
         sum(part.measured for part in parts),
+        sum(part.judging for part in parts),
         tuple(busy),
     )

@@ -12,6 +12,7 @@ from typing import Any
 from configs.schema import RunConfig
 from evaluators.records import Outcome, Verdict
 from evaluators.reward import is_success
+from evaluators.stored.verdicts import REUSED_FROM
 from learners.records import Rollout
 from orchestration.report.keys import ASSESSMENT, phase_order, split_key
 from orchestration.report.statistics import AssessmentRow
@@ -22,7 +23,18 @@ NO_CODE = "no_code"
 """The outcome of a sample whose response contains no program."""
 
 _SAMPLE_COLUMNS = ["task_id", "candidate_digest", "outcome", "reward", "copy_of"]
-_VERDICT_COLUMNS = ["candidate", "task", "arch", "outcome", "speedups", "guard", "trace", "doubted"]
+_VERDICT_COLUMNS = [
+    "candidate",
+    "task",
+    "arch",
+    "outcome",
+    "speedups",
+    "guard",
+    "trace",
+    "doubted",
+    "evaluator",
+    "cost",
+]
 
 Sample = Mapping[str, Any]
 
@@ -32,7 +44,8 @@ class RunRows:
 
     `baselines`: the speed-up of each baseline over eager, by task. A task without a verdict on a right program has
     none. `elsewhere`: the last verdicts on further architectures, by architecture and program. `judged`: by program,
-    its last verdict on the run's own architecture, with phase and step.
+    its last verdict on the run's own architecture, with phase and step. `judging`: by phase, the seconds for which the
+    run's own verdicts held evaluators, on all architectures.
     """
 
     def __init__(self, run: RunDirectory, config: RunConfig) -> None:
@@ -41,8 +54,11 @@ class RunRows:
         lessons: dict[str, dict[str, Verdict]] = defaultdict(dict)
         self.elsewhere: dict[str, dict[str, Verdict]] = defaultdict(dict)
         self.judged: dict[str, tuple[str, int, Verdict]] = {}
+        self.judging: dict[str, float] = defaultdict(float)
         for row in run.verdicts.read(columns=_VERDICT_COLUMNS).to_pylist():
             phase, step, verdict = row.pop("phase"), row["step"], _verdict_of(row, config)
+            if REUSED_FROM not in verdict.evaluator:
+                self.judging[phase] += verdict.cost.get("total", 0.0)
             if verdict.arch != config.evaluator.arch:
                 if verdict.arch in config.evaluation.archs and verdict.outcome is not Outcome.INFRA:
                     self.elsewhere[verdict.arch][verdict.candidate] = verdict

@@ -117,6 +117,7 @@ def test_what_the_guard_stopped_and_what_the_run_cost(reports: list[Report]) -> 
     training = effort["contrastive_rl"]
     assert (training.steps, training.seconds, training.rollouts, training.tokens) == (6, 540.0, 48, 30_000)
     assert training.busy == (0.5, 0.25, 0.75, pytest.approx(0.1 * 10 / 6))
+    assert (training.judging, effort["in all"].judging) == (48 * 9.5, 78 * 9.5)
     assert effort["assessments"].rollouts == 24, "held-out ones, too"
     assert effort["assessments"].busy == (None,) * 4
     assert effort["in all"].seconds == 90.0 + 540.0 + 180.0
