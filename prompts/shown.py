@@ -43,7 +43,7 @@ def read_prompt(text: str) -> ShownPrompt:
     if found is None:
         return ShownPrompt(None, ())
     reference, rest = found["code"], text[found.end() :]
-    exemplars = []
+    exemplars: list[ShownExemplar] = []
     place = rest.find("\nPrevious implementations:\n")
     while place >= 0 and (shown := _EXEMPLAR.search(rest, place)):
         if int(shown["number"]) != len(exemplars) + 1:

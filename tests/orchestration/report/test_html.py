@@ -37,7 +37,7 @@ def test_the_page_is_self_contained_and_shows_everything(run):
     )
     assert "url(http" not in html
     assert "@import" not in html
-    assert page.tags.count("svg") == 5 + 3, "curves, and a strip for each stage"
+    assert page.tags.count("svg") == 5 + 2, "curves, and a strip for each stage with right samples"
     assert "n = 4.2, 0" in page.text, "the best program's source"
     for expected in ("two cores", "self_supervised", "1.70x", "1 ms", "micro_batch_tokens", "finished"):
         assert expected in page.text
