@@ -136,7 +136,7 @@ def facts_of(verdict: Verdict) -> dict[str, str]:
             bounds = f"{fmt.seconds(estimate.low)} to {fmt.seconds(estimate.high)}"
             facts[name] = f"{fmt.seconds(estimate.value)} ({bounds})"
         facts["timing"] = f"{timing.pairs} pairs, stopped by {timing.stopped_by}"
-        facts["two clocks"] = f"the judge's and the runner's differ by {fmt.share(timing.clock_disagreement)}"
+        facts["two clocks"] = f"the judge's over the runner's: {100 * timing.clock_disagreement:+.1f}%"
         if timing.clocks:
             facts["GPU clocks"] = _clocks(verdict)
     if correctness := verdict.correctness:

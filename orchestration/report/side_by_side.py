@@ -105,7 +105,7 @@ def _shown(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, list):
         return f"[{', '.join(map(str, value))}]"
-    return "null" if value is None else str(value)
+    return "null" if value is None else str(value) or '""'
 
 
 def _groups(names: Sequence[str], reports: Sequence[Report]) -> Iterator[GroupOfRuns]:

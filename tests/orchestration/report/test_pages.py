@@ -137,7 +137,7 @@ def test_programs_show_where_they_come_from_and_what_they_changed(shown: Browser
         "First proposed in contrastive_rl, step 5", "Difference from the reference",
         "Difference from exemplar 1, 5.50x",
         "The model's own analysis", "Implementation 1 is the fastest", "throttled by sw_thermal", "fused_kernel<float>",
-        "measured again", "7.15x, then 6.50x", "the judge's and the runner's differ by 1.2%",
+        "measured again", "7.15x, then 6.50x", "the judge's over the runner's: +1.2%",
     ):  # fmt: skip
         assert expected in text, expected
     assert shown.run(f"{fastest}.querySelectorAll('.diff .added').length") > 3
