@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import Any
 
 from configs.schema import RunConfig
-from evaluators.records import Outcome, Verdict
+from evaluators.records import JUDGED_ON, Outcome, Verdict
 from evaluators.reward import is_success
 from evaluators.stored.verdicts import REUSED_FROM
 from learners.records import Rollout
@@ -57,7 +57,7 @@ class RunRows:
         self.judging: dict[str, float] = defaultdict(float)
         for row in run.verdicts.read(columns=_VERDICT_COLUMNS).to_pylist():
             phase, step, verdict = row.pop("phase"), row["step"], _verdict_of(row, config)
-            if REUSED_FROM not in verdict.evaluator:
+            if not {REUSED_FROM, JUDGED_ON} & verdict.evaluator.keys():
                 self.judging[phase] += verdict.cost.get("total", 0.0)
             if verdict.arch != config.evaluator.arch:
                 if verdict.arch in config.evaluation.archs and verdict.outcome is not Outcome.INFRA:
