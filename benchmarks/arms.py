@@ -23,11 +23,11 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.published_report import restore
 from orchestration.report import build_report
 from orchestration.report.assemble import Group, Report
 from orchestration.report.comparison import pooled_gain
 from orchestration.report.format import share, share_interval, speed, speed_interval, value_of
+from orchestration.report.published import restore
 from orchestration.report.statistics import AssessmentRow, summarise
 from orchestration.run.directory import RunDirectory
 

@@ -25,7 +25,6 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.published_report import published_baselines, restore
 from evaluators.records import Estimate, Outcome
 from evaluators.reward import FASTER
 from evaluators.tasks import load_tasks
@@ -33,6 +32,7 @@ from evaluators.tasks.loader import load_variants
 from orchestration.report.assemble import Group, Stage, build_report
 from orchestration.report.comparison import overall, overall_gain
 from orchestration.report.format import share, speed, speed_interval, value_of
+from orchestration.report.published import published_baselines, restore
 from prompts.analysis import KnownTexts, exemplars_named, speedups_named
 from prompts.parse import parse_response
 

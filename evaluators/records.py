@@ -200,6 +200,9 @@ class Trace:
     outside_seconds: float = 0.0
 
 
+JUDGED_ON = "judged_on"
+"""The key in `Verdict.evaluator` that says `cpu` for a program that a look by a builder ended."""
+
 DROP_IN, VALUES = "drop_in", "values"
 """How strictly a program is judged (`evaluators.judge.demands`)."""
 

@@ -142,7 +142,8 @@ def assess(session: Session, stage: str) -> None:
         seed=[session.config.seed, *f"assess/{stage}".encode()],
     )
     result = session.pipeline.run(wanted)
-    metrics = separate_held_out(result, {task.id for task in session.tasks.held_out}, Lessons(session.taught()))
+    held_out, lessons = {task.id for task in session.tasks.held_out}, Lessons(session.taught())
+    metrics = separate_held_out(result, held_out, lessons, session.config.evaluator.baselines, session.tasks.marks)
     session.archive.store(f"assess/{stage}", 0, result)
     session.commit_assessment(stage, metrics)
 

@@ -253,8 +253,7 @@ class Session:
     def commit_assessment(self, stage: str, metrics: dict[str, float]) -> None:
         """Writes and shows the metrics of a stage, and records that it was measured."""
         self.run.metrics.write(f"assess/{stage}", 0, metrics)
-        named = {f"assess/{name}": value for name, value in metrics.items()}
-        self.tracker.log_metrics(None, named, self.roles.version)
+        self.tracker.log_assessment(metrics, self.roles.version)
         self.commits.record_assessment(stage, metrics)
         self.progress.assessed(stage, metrics)
 

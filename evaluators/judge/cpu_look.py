@@ -35,16 +35,13 @@ from evaluators.judge.judgement import Judgement, judge_text
 from evaluators.judge.plain_values import PlainDifference, PlainValues
 from evaluators.judge.slot import OUR_FAILURES
 from evaluators.judge.verdict import make_verdict
-from evaluators.records import DROP_IN, Candidate, Correctness, Outcome, Task, Verdict
+from evaluators.records import DROP_IN, JUDGED_ON, Candidate, Correctness, Outcome, Task, Verdict
 from evaluators.shared import nesting
 from evaluators.tasks import ProgramError, TaskProgram, load_tasks, program_source
 from evaluators.tasks.loader import TaskVariants
 from evaluators.tasks.shapes import smaller_shapes
 
 _log = logging.getLogger(__name__)
-JUDGED_ON = "judged_on"
-"""The key in `Verdict.evaluator` that says `cpu` for a program that was ended by this look."""
-
 _SECONDS = 10.0  # for each of the two runs
 _MOST_BYTES = 256 << 20  # of the reference's weights, inputs and outputs at the small sizes
 _OF_THE_MACHINE = ("MemoryError", "OSError", "NotImplementedError", "TimeoutError", "KeyboardInterrupt", "SystemExit")

@@ -16,6 +16,7 @@ import typer
 from orchestration.commands.baseline import baseline
 from orchestration.commands.bundle import bundle
 from orchestration.commands.cluster import cluster
+from orchestration.commands.compare import compare
 from orchestration.commands.evaluate import evaluate
 from orchestration.commands.guard import audit, gauntlet, hacks
 from orchestration.commands.plan import plan
@@ -35,7 +36,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 for command in (
-    run, plan, submit, logs, status, stop, bundle, evaluate, baseline, tasks, report, track, gauntlet, audit,
+    run, plan, submit, logs, status, stop, bundle, evaluate, baseline, tasks, report, compare, track, gauntlet,
+    audit,
 ):  # fmt: skip
     app.command()(command)
 app.add_typer(hacks, name="hacks")

@@ -11,15 +11,24 @@ from orchestration.commands.refusal import STOPPED, refuse
 
 
 def report(
-    directory: Annotated[Path, typer.Argument(metavar="RUN", help="A run's directory, or a bundle of a run.")],
+    place: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN", help="A run's directory (a path or a URI), a bundle, or a published run's folder."
+        ),
+    ],
     publish: Annotated[
         Path | None,
         typer.Option(
             metavar="FOLDER", help="Also write a page of results and its raw data into this folder.", show_default=False
         ),
     ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Where to write the HTML page instead.", show_default=False),
+    ] = None,
 ) -> None:
-    """Show a run's tables and write report/index.html (not of a bundle)."""
+    """Show a run's tables and write report/index.html (of a bundle or published rows only with --html)."""
     from contextlib import ExitStack
     from dataclasses import replace
 
@@ -28,26 +37,27 @@ def report(
     from configs.load import ConfigError
     from orchestration.report import build_report, print_report, render_html
     from orchestration.report.publish import publish as publish_page
-    from orchestration.run.bundle_folder import is_bundle
-    from orchestration.run.bundle_restore import unpacked
-    from orchestration.run.directory import RunDirectory
+    from orchestration.report.sources import opened
     from orchestration.run.errors import BundleError, RunDirectoryError
 
     with ExitStack() as stack:
         try:
-            if is_bundle(directory):
-                run_directory = stack.enter_context(unpacked(directory))
-                built = replace(build_report(run_directory), place=str(directory))
-            else:
-                run_directory = RunDirectory(str(directory.parent), directory.name)
-                built = build_report(run_directory)
+            source = stack.enter_context(opened(place))
+            built = replace(build_report(source.run), place=source.place)
         except (RunDirectoryError, ConfigError, BundleError) as error:
             raise refuse(error) from None
         print_report(built, Console())
-        if not is_bundle(directory):
-            print(run_directory.write_report(render_html(built)))
+        if html is not None:
+            try:
+                html.parent.mkdir(parents=True, exist_ok=True)
+                html.write_text(render_html(built), "utf-8")
+            except OSError as error:
+                raise refuse(f"--html {html}: {error}", STOPPED) from None
+            print(html)
+        elif source.is_original:
+            print(source.run.write_report(render_html(built)))
         if publish is not None:
             try:
-                print(publish_page(built, run_directory, publish))
+                print(publish_page(built, source.run, publish))
             except OSError as error:
                 raise refuse(f"--publish {publish}: {error}", STOPPED) from None

@@ -15,8 +15,7 @@ import pyarrow.parquet as pq
 
 from configs.load import ConfigError
 from configs.schema import RunConfig
-from evaluators.judge.cpu_look import JUDGED_ON
-from evaluators.records import Outcome
+from evaluators.records import JUDGED_ON, Outcome
 from evaluators.stored.verdicts import REUSED_FROM
 from orchestration.report.keys import ASSESSMENT, split_key
 from orchestration.run.directory import RunDirectory, root_and_name

@@ -1,7 +1,18 @@
-"""Reports of a run, read from its run directory alone, and shown in the terminal or as one HTML page."""
+"""Reports of one run or of several, read from run directories alone, and shown in the terminal or as one HTML page."""
 
 from orchestration.report.assemble import Report, Stage, build_report
-from orchestration.report.html import render_html
-from orchestration.report.terminal import print_report
+from orchestration.report.html import render_comparison, render_html
+from orchestration.report.side_by_side import SideBySide, side_by_side
+from orchestration.report.terminal import print_comparison, print_report
 
-__all__ = ["Report", "Stage", "build_report", "print_report", "render_html"]
+__all__ = [
+    "Report",
+    "SideBySide",
+    "Stage",
+    "build_report",
+    "print_comparison",
+    "print_report",
+    "render_comparison",
+    "render_html",
+    "side_by_side",
+]

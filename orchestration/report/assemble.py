@@ -8,18 +8,31 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from configs.load import dump_config
 from configs.schema import RunConfig
 from evaluators.audit.marks import Mark
+from evaluators.records import Estimate
+from orchestration.report.caught import NONE_CAUGHT, Catches, catches_of
 from orchestration.report.constants import Speedups, constant_rows
 from orchestration.report.draws import DrawSummary, summarise_draws
+from orchestration.report.effort import ROLES, UTILISATION, PhaseEffort, effort_of
+from orchestration.report.format import value_of
 from orchestration.report.keys import ASSESSMENT, is_training, label_of, phase_order, split_key
+from orchestration.report.lineage import Lineages, Origin
 from orchestration.report.observed import Metrics, Reading, Tutoring, Variety, readings_of, tutoring_of, variety_of
 from orchestration.report.portability import ArchSummary, portability_of
 from orchestration.report.rows import RunRows
-from orchestration.report.statistics import AssessmentRow, StageSummary, TaskSummary, summarise, summarise_tasks
+from orchestration.report.statistics import (
+    AssessmentRow,
+    StageSummary,
+    TaskSummary,
+    mean_of,
+    share,
+    summarise,
+    summarise_tasks,
+)
 from orchestration.run.directory import RunDirectory
 from orchestration.run.kernels import Kernel
 from orchestration.run.state import CONSTANT, RunState
@@ -67,7 +80,8 @@ class StepPoint:
     """The rollouts of one training step, without those for marked tasks. A figure that the step does not have is None.
 
     `doubted`: the share of rollouts in which the guard found a cheat or signs of one. `copies`: the share that is
-    correct and copies a program that its prompt shows (the reference or an exemplar).
+    correct and copies a program that its prompt shows (the reference or an exemplar). `estimates`: `success`, `faster`
+    (than eager), `mean_speedup`, `reward` and `doubted` with their intervals over the step's tasks.
     """
 
     phase: str
@@ -78,6 +92,7 @@ class StepPoint:
     kl: float | None
     doubted: float | None
     copies: float | None
+    estimates: Mapping[str, Estimate] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -89,7 +104,9 @@ class Report:
     from a cheat. The run left them out, or kept them in no figure but their own. `readings`: by the key of a training
     phase, how its answers use the exemplars that they were shown. `groups`: the stages by group of tasks. `tutoring`:
     what endpoints of teachers gave, None without any. `portability`: the best programs on each architecture, empty if
-    the run judged on one.
+    the run judged on one. `origins`: by digest, where the programs of `kernels` come from. `references`: by task, if
+    the prompts are stored. `catches`: what the guard stopped. `effort`: by phase. `busy`: by role, the share of each
+    step in which it worked.
     """
 
     name: str
@@ -106,6 +123,11 @@ class Report:
     readings: Mapping[str, Reading]
     tutoring: Tutoring | None = None
     portability: tuple[ArchSummary, ...] = ()
+    origins: Mapping[str, Origin] = field(default_factory=dict)
+    references: Mapping[str, str] = field(default_factory=dict)
+    catches: Catches = NONE_CAUGHT
+    effort: tuple[PhaseEffort, ...] = ()
+    busy: Mapping[str, Mapping[tuple[str, int], float]] = field(default_factory=dict)
 
     @property
     def stages(self) -> tuple[Stage, ...]:
@@ -153,25 +175,14 @@ def build_report(run: RunDirectory, baselines: Speedups | None = None) -> Report
     phases = sorted(filter(is_training, {phase for phase, _ in rollouts} | metrics.phases), key=phase_order)
     keys = sorted((key.removeprefix(ASSESSMENT) for key in rows if key.startswith(ASSESSMENT)), key=phase_order)
     is_numbered = config.schedule.cycles > 1 or any(split_key(key)[0] > 1 for key in [*keys, *phases])
-    has_marked = bool(marks) and config.tasks.marked == "keep"  # metrics are of all tasks, also of these
+    stages = [(key, label_of(key, is_numbered)) for key in keys]
     known_baselines = {**(baselines or {}), **known.baselines}
-    groups = []
-    for title, of_held_out, tasks in _divide(rows, set(run.read_held_out())):
-        stages = tuple(
-            _build_stage(
-                key,
-                label_of(key, is_numbered),
-                [row for row in rows[f"{ASSESSMENT}{key}"] if row.task_id in tasks],
-                marks,
-                None if has_marked else variety_of(metrics, f"{ASSESSMENT}{key}", of_held_out=of_held_out),
-            )
-            for key in keys
-        )
-        constants = constant_rows(tasks, known_baselines, rows.get(NEAREST_LESSONS, ()), config.evaluator.baselines)
-        groups.append(
-            Group(title, stages, tuple(_build_stage(name, name, own, marks) for name, own in constants.items()))
-        )
-    kernels = tuple(run.kernels.read())
+    groups = [
+        _build_group(title, stages, tasks, rows, _Known(config, marks, metrics, known_baselines, of_held_out))
+        for title, of_held_out, tasks in _divide(rows, set(run.read_held_out()))
+    ]
+    kernels, lineages = tuple(run.kernels.read()), Lineages(run, known.samples)
+    labels = tuple((phase, label_of(phase, is_numbered)) for phase in phases)
     return Report(
         name=config.name,
         place=str(run),
@@ -179,7 +190,7 @@ def build_report(run: RunDirectory, baselines: Speedups | None = None) -> Report
         config_text="".join(f"# {loss}\n" for loss in stored.losses) + dump_config(config),
         state=run.read_state(),
         groups=tuple(groups),
-        phases=tuple((phase, label_of(phase, is_numbered)) for phase in phases),
+        phases=labels,
         steps=tuple(_build_steps(rollouts, metrics)),
         findings={
             phase: _count_findings(row for (key, _), pairs in rollouts.items() if key == phase for row, _ in pairs)
@@ -190,6 +201,11 @@ def build_report(run: RunDirectory, baselines: Speedups | None = None) -> Report
         readings=readings_of(metrics, phases),
         tutoring=tutoring_of(metrics, phases),
         portability=portability_of(config.evaluator.arch, kernels, known.elsewhere, marks),
+        origins=lineages.origins_of(kernel.candidate.digest for kernel in kernels),
+        references=lineages.references(kernel.task_id for kernel in kernels),
+        catches=catches_of(run, known.judged.values(), marks),
+        effort=effort_of(metrics, labels, known.judging),
+        busy={role: metrics.shares_of(f"{UTILISATION}{role}", phases) for role in ROLES},
     )
 
 
@@ -203,6 +219,35 @@ def _divide(rows: _Rows, held_out: set[str]) -> Iterator[tuple[str, bool, list[s
     yield "Training tasks" if held_out else "", False, sorted(tasks - held_out)
     if held_out:
         yield "Held-out tasks", True, sorted(tasks & held_out)
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What the stages of a group need to know of the run."""
+
+    config: RunConfig
+    marks: Mapping[str, Mark]
+    metrics: Metrics
+    baselines: Speedups
+    of_held_out: bool
+
+
+def _build_group(
+    title: str, stages: Sequence[tuple[str, str]], tasks: Sequence[str], rows: _Rows, known: _Known
+) -> Group:
+    """`stages`: key and label of each. `tasks`: those of the group. `rows`: of all groups."""
+    # Metrics of earlier versions are of all tasks, also of marked ones.
+    has_marked = bool(known.marks) and known.config.tasks.marked == "keep" and not known.metrics.has("marked/rollouts")
+    built, chosen = [], set(tasks)
+    for key, label in stages:
+        phase = f"{ASSESSMENT}{key}"
+        variety = None if has_marked else variety_of(known.metrics, phase, of_held_out=known.of_held_out)
+        own = [row for row in rows.get(phase, ()) if row.task_id in chosen]
+        built.append(_build_stage(key, label, own, known.marks, variety))
+    lessons, baselines = rows.get(NEAREST_LESSONS, ()), known.config.evaluator.baselines
+    constants = constant_rows(tasks, known.baselines, lessons, baselines)
+    policies = tuple(_build_stage(name, name, own, known.marks) for name, own in constants.items())
+    return Group(title, tuple(built), policies)
 
 
 _Rollouts = dict[tuple[str, int], list[tuple[AssessmentRow, float | None]]]
@@ -238,16 +283,26 @@ def _build_steps(rollouts: _Rollouts, metrics: Metrics) -> list[StepPoint]:
     kl = {(row["phase"], row["step"]): row["value"] for row in metrics.rows if _KL_NAME.search(row["name"])}
     points = []
     for (phase, step), pairs in sorted(rollouts.items(), key=lambda item: (phase_order(item[0][0]), item[0][1])):
+        rows, rewards = [row for row, _ in pairs], [reward for _, reward in pairs]
+        tasks = [row.task_id for row in rows]
+        figures = {
+            "success": share(rows, lambda row: row.is_correct),
+            "faster": share(rows, lambda row: row.is_faster),
+            "mean_speedup": mean_of([row.over_eager for row in rows], tasks),
+            "reward": mean_of(rewards, tasks),
+            "doubted": share(rows, lambda row: bool(row.findings)),
+        }
         points.append(
             StepPoint(
                 phase,
                 step,
-                success=_mean([float(row.is_correct) for row, _ in pairs]),
-                mean_speedup=_mean([speed for row, _ in pairs if (speed := row.over_eager) is not None]),
-                reward=_mean([reward for _, reward in pairs if reward is not None]),
+                success=value_of(figures["success"]),
+                mean_speedup=value_of(figures["mean_speedup"]),
+                reward=value_of(figures["reward"]),
                 kl=kl.get((phase, step)),
-                doubted=_mean([float(bool(row.findings)) for row, _ in pairs]),
-                copies=_share_of_copies([row for row, _ in pairs]),
+                doubted=value_of(figures["doubted"]),
+                copies=_share_of_copies(rows),
+                estimates={name: estimate for name, estimate in figures.items() if estimate is not None},
             )
         )
     return points

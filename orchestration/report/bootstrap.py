@@ -100,17 +100,23 @@ def weighted_mean(values: Floats, weights: Floats) -> Floats:
 
 
 def weighted_median(values: Floats, weights: Floats) -> Floats:
-    """The median of each resample: [RESAMPLES]. NaN for a resample in which no value has weight.
+    """The median of each resample: [RESAMPLES]. NaN for a resample in which no value has weight."""
+    return weighted_quantile(values, weights, 0.5)
 
-    If the weight splits evenly between two middle values, their mean, as in a median.
+
+def weighted_quantile(values: Floats, weights: Floats, share: float) -> Floats:
+    """The value below which `share` (0 to 1) of the weight of each resample lies: [RESAMPLES]. NaN for a resample in
+    which no value has weight.
+
+    If the weight splits exactly there between two values, their mean, as in a median.
     """
     order = np.argsort(values)
     cumulative = weights[:, order].cumsum(axis=1)
-    half = cumulative[:, -1:] / 2
-    lower = (cumulative >= half - 1e-9).argmax(axis=1)
-    upper = (cumulative > half + 1e-9).argmax(axis=1)
-    medians = (values[order][lower] + values[order][upper]) / 2
-    return np.where(half[:, 0] > 0, medians, np.nan)
+    place = cumulative[:, -1:] * share
+    lower = (cumulative >= place - 1e-9).argmax(axis=1)
+    upper = (cumulative > place + 1e-9).argmax(axis=1)
+    quantiles = (values[order][lower] + values[order][upper]) / 2
+    return np.where(cumulative[:, -1] > 0, quantiles, np.nan)
 
 
 def mean_without_nan(draws: Floats) -> Floats:

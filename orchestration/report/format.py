@@ -35,6 +35,14 @@ def seconds(value: float) -> str:
     return f"{value * 1e9:.3g} ns"
 
 
+def duration(value: float) -> str:
+    """`1 h 04 min`, `12 min` or `34 s`, of seconds."""
+    if value < 60:
+        return f"{value:.0f} s"
+    minutes = round(value / 60)
+    return f"{minutes // 60} h {minutes % 60:02d} min" if minutes >= 60 else f"{minutes} min"
+
+
 def value_of(estimate: Estimate | None) -> float | None:
     """The estimate's value, None without an estimate."""
     return None if estimate is None else estimate.value

@@ -27,6 +27,11 @@ def phase_order(key: str) -> tuple[int, int, str]:
     return _UNKNOWN, 0, key
 
 
+def run_order(key: str) -> tuple[int, int, str, bool]:
+    """Sorts phases and assessments as a run makes them: each assessment follows its phase."""
+    return (*phase_order(key.removeprefix(ASSESSMENT)), key.startswith(ASSESSMENT))
+
+
 def is_training(key: str) -> bool:
     """Whether a key is that of a training phase."""
     return phase_order(key)[0] < _UNKNOWN and key != "base"

@@ -27,6 +27,16 @@ class Metrics:
             found.setdefault(row["phase"], {}).setdefault(row["step"], {})[row["name"]] = row["value"]
         return found
 
+    def has(self, name: str) -> bool:
+        """Whether any step has a metric."""
+        return any(row["name"] == name for row in self.rows)
+
+    def shares_of(self, name: str, phases: Iterable[str]) -> dict[tuple[str, int], float]:
+        """The values of a metric in the steps of phases, by phase and step."""
+        wanted = set(phases)
+        rows = (row for row in self.rows if row["name"] == name and row["phase"] in wanted)
+        return {(row["phase"], row["step"]): row["value"] for row in rows}
+
     def of(self, phase: str) -> list[Mapping[str, float]]:
         """The metrics of each step of a phase."""
         steps = self._by_phase.get(phase, {})

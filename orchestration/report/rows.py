@@ -10,8 +10,9 @@ from itertools import groupby
 from typing import Any
 
 from configs.schema import RunConfig
-from evaluators.records import Outcome, Verdict
+from evaluators.records import JUDGED_ON, Outcome, Verdict
 from evaluators.reward import is_success
+from evaluators.stored.verdicts import REUSED_FROM
 from learners.records import Rollout
 from orchestration.report.keys import ASSESSMENT, phase_order, split_key
 from orchestration.report.statistics import AssessmentRow
@@ -22,7 +23,18 @@ NO_CODE = "no_code"
 """The outcome of a sample whose response contains no program."""
 
 _SAMPLE_COLUMNS = ["task_id", "candidate_digest", "outcome", "reward", "copy_of"]
-_VERDICT_COLUMNS = ["candidate", "task", "arch", "outcome", "speedups", "guard", "trace"]
+_VERDICT_COLUMNS = [
+    "candidate",
+    "task",
+    "arch",
+    "outcome",
+    "speedups",
+    "guard",
+    "trace",
+    "doubted",
+    "evaluator",
+    "cost",
+]
 
 Sample = Mapping[str, Any]
 
@@ -31,7 +43,9 @@ class RunRows:
     """The rows of a run. `samples`: those of all phases, in order.
 
     `baselines`: the speed-up of each baseline over eager, by task. A task without a verdict on a right program has
-    none. `elsewhere`: the last verdicts on further architectures, by architecture and program.
+    none. `elsewhere`: the last verdicts on further architectures, by architecture and program. `judged`: by program,
+    its last verdict on the run's own architecture, with phase and step. `judging`: by phase, the seconds for which the
+    run's own verdicts held evaluators, on all architectures.
     """
 
     def __init__(self, run: RunDirectory, config: RunConfig) -> None:
@@ -39,14 +53,19 @@ class RunRows:
         self._verdicts: dict[tuple[str | None, str], Verdict] = {}
         lessons: dict[str, dict[str, Verdict]] = defaultdict(dict)
         self.elsewhere: dict[str, dict[str, Verdict]] = defaultdict(dict)
+        self.judged: dict[str, tuple[str, int, Verdict]] = {}
+        self.judging: dict[str, float] = defaultdict(float)
         for row in run.verdicts.read(columns=_VERDICT_COLUMNS).to_pylist():
-            phase, verdict = row.pop("phase"), _verdict_of(row, config)
+            phase, step, verdict = row.pop("phase"), row["step"], _verdict_of(row, config)
+            if not {REUSED_FROM, JUDGED_ON} & verdict.evaluator.keys():
+                self.judging[phase] += verdict.cost.get("total", 0.0)
             if verdict.arch != config.evaluator.arch:
                 if verdict.arch in config.evaluation.archs and verdict.outcome is not Outcome.INFRA:
                     self.elsewhere[verdict.arch][verdict.candidate] = verdict
                 continue
             # A program is not evaluated again if an earlier phase proposed it.
             self._verdicts[phase, verdict.candidate] = self._verdicts[None, verdict.candidate] = verdict
+            self.judged[verdict.candidate] = phase, step, verdict
             if split_key(phase)[1] == "sft" and is_success(verdict, config.reward, config.sft.min_speedup):
                 lessons[phase][verdict.candidate] = verdict
         self.baselines = baselines_of(verdict for (phase, _), verdict in self._verdicts.items() if phase is None)

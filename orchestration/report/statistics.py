@@ -22,6 +22,7 @@ from orchestration.report.bootstrap import (
     resample,
     weighted_mean,
     weighted_median,
+    weighted_quantile,
 )
 from orchestration.report.shares import share_of
 
@@ -77,11 +78,18 @@ class AssessmentRow:
 
 @dataclass(frozen=True)
 class SpeedSummary:
-    """Mean, median and geometric mean of the speed-up over the correct samples; all None without a correct sample."""
+    """The speed-ups of the correct samples; all None without a correct sample.
+
+    `upper`, `median`, `lower`: the 75, 50 and 25 % percentiles. `most`: the largest. It has no interval, since no
+    resample of the tasks can have a larger one.
+    """
 
     mean: Estimate | None = None
     median: Estimate | None = None
     geometric_mean: Estimate | None = None
+    upper: Estimate | None = None
+    lower: Estimate | None = None
+    most: float | None = None
 
 
 @dataclass(frozen=True)
@@ -125,13 +133,20 @@ class StageSummary:
 
 @dataclass(frozen=True)
 class TaskSummary:
-    """One task in one stage. Mean and best speed-up are over eager, None without a correct sample."""
+    """One task in one stage. Mean and best speed-up are over eager, None without a correct sample.
+
+    `overall`: the geometric mean speed-up over eager of all samples, where one that is not correct counts as 1.
+    `means`, `bests`: mean and best speed-up of the correct samples, by baseline.
+    """
 
     task_id: str
     samples: int
     correct: int
     mean: float | None
     best: float | None
+    overall: float = 1.0
+    means: Mapping[str, float] = field(default_factory=dict)
+    bests: Mapping[str, float] = field(default_factory=dict)
 
 
 def summarise(rows: Iterable[AssessmentRow], stage: str) -> StageSummary:
@@ -165,6 +180,16 @@ def share(rows: Sequence[AssessmentRow], flag: Callable[[AssessmentRow], bool | 
     return share_of(known, [row.task_id for row in rows]) if len(known) == len(flags) else None
 
 
+def mean_of(values: Sequence[float | None], task_ids: Sequence[str]) -> Estimate | None:
+    """The mean of the values that are not None, with its bootstrap interval over tasks; None without any."""
+    pairs = [(value, task_id) for value, task_id in zip(values, task_ids, strict=True) if value is not None]
+    if not pairs:
+        return None
+    numbers = np.array([value for value, _ in pairs])
+    (weights,) = resample([[task_id for _, task_id in pairs]], seed=0)
+    return estimate_from(float(numbers.mean()), weighted_mean(numbers, weights), len(pairs))
+
+
 def _is_copy(row: AssessmentRow) -> bool | None:
     """Whether a sample is correct and copies the reference; None if a correct one was not checked for that."""
     if not row.is_correct:
@@ -177,13 +202,26 @@ def summarise_tasks(rows: Iterable[AssessmentRow]) -> list[TaskSummary]:
     grouped: dict[str, list[AssessmentRow]] = defaultdict(list)
     for row in rows:
         grouped[row.task_id].append(row)
-    summaries = []
-    for task_id, samples in sorted(grouped.items()):
-        speeds = [speed for row in samples if (speed := row.over_eager) is not None]
-        mean = sum(speeds) / len(speeds) if speeds else None
-        correct = sum(row.is_correct for row in samples)
-        summaries.append(TaskSummary(task_id, len(samples), correct, mean, max(speeds, default=None)))
-    return summaries
+    return [_summarise_task(task_id, samples) for task_id, samples in sorted(grouped.items())]
+
+
+def _summarise_task(task_id: str, samples: Sequence[AssessmentRow]) -> TaskSummary:
+    speeds: dict[str, list[float]] = defaultdict(list)
+    for row in samples:
+        for baseline, speed in row.speedups.items() if row.is_correct else ():
+            speeds[baseline].append(speed)
+    means = {baseline: sum(values) / len(values) for baseline, values in speeds.items()}
+    bests = {baseline: max(values) for baseline, values in speeds.items()}
+    return TaskSummary(
+        task_id,
+        len(samples),
+        sum(row.is_correct for row in samples),
+        means.get("eager"),
+        bests.get("eager"),
+        float(np.exp(np.mean([np.log(row.over_eager or 1.0) for row in samples]))),
+        means,
+        bests,
+    )
 
 
 def _summarise_speeds(values: Floats, weights: Floats) -> SpeedSummary:
@@ -194,8 +232,15 @@ def _summarise_speeds(values: Floats, weights: Floats) -> SpeedSummary:
         return SpeedSummary()
     logs = np.log(values)
     n = len(values)
+    lower, upper = (
+        estimate_from(float(np.quantile(values, share)), weighted_quantile(values, weights, share), n)
+        for share in (0.25, 0.75)
+    )
     return SpeedSummary(
         mean=estimate_from(float(values.mean()), weighted_mean(values, weights), n),
         median=estimate_from(float(np.median(values)), weighted_median(values, weights), n),
         geometric_mean=estimate_from(float(np.exp(logs.mean())), np.exp(weighted_mean(logs, weights)), n),
+        upper=upper,
+        lower=lower,
+        most=float(values.max()),
     )

@@ -32,6 +32,10 @@ class Cell:
         return self.value == fmt.NOTHING
 
 
+Row = tuple[str, tuple[Cell, ...]]
+"""The name of a row, and its cells."""
+
+
 @dataclass(frozen=True)
 class Table:
     """A table: `columns` without the first one, whose heading is `first`. A heading may have two lines. `rows` are
@@ -41,10 +45,11 @@ class Table:
     note: str
     first: str
     columns: tuple[str, ...]
-    rows: tuple[tuple[str, tuple[Cell, ...]], ...]
-    others: tuple[tuple[str, tuple[Cell, ...]], ...] = ()
+    rows: tuple[Row, ...]
+    others: tuple[Row, ...] = ()
 
 
+INTERVALS = "Ranges are 95 % confidence intervals over tasks: they say what other tasks like these would have shown."
 RIGHT = (
     "Shares of all samples. Copies are right and the reference again. Lessons are right, and programs that the policy "
     "was taught, word for word; the next column is their share of the right samples. New are right and neither of "
@@ -81,16 +86,15 @@ PORTABILITY = (
 
 def intervals_note(group: Group) -> str:
     """How to read ranges and the rows below the stages."""
-    note = "Ranges are 95 % confidence intervals over tasks: they say what other tasks like these would have shown."
     if not group.constants:
-        return note
+        return INTERVALS
     names = {stage.label for stage in group.constants}
     policies = ["the reference itself"]
     if UNDER_COMPILE in names:
         policies.append("the reference under torch.compile, on the tasks on which it was measured")
     if NEAREST in names:
         policies.append("the fastest lesson of the task whose reference is most alike")
-    return f"{note} Below the stages stand constant policies, with one program a task: {'; '.join(policies)}."
+    return f"{INTERVALS} Below the stages stand constant policies, with one program a task: {'; '.join(policies)}."
 
 
 def stage_tables(group: Group) -> list[Table]:
@@ -118,8 +122,8 @@ def portability_table(report: Report) -> Table | None:
     for each in report.portability:
         s, percentiles = each.summary, each.percentiles or [None] * len(PERCENTILES)
         low, high = (Cell(fmt.speed(value)) for value in percentiles)
-        speeds = (_speed(s.over_eager.mean), Cell(fmt.speed(each.most)), high, _speed(s.over_eager.median), low)
-        rows.append((each.arch, (Cell(str(s.tasks)), _share(s.success), _share(s.faster), *speeds)))
+        speeds = (speed_cell(s.over_eager.mean), Cell(fmt.speed(each.most)), high, speed_cell(s.over_eager.median), low)
+        rows.append((each.arch, (Cell(str(s.tasks)), share_cell(s.success), share_cell(s.faster), *speeds)))
     columns = ("tasks", "success", "faster", "mean", "max", "75 %", "median", "25 %")
     note = PORTABILITY.format(first=report.portability[0].arch)
     return Table("Portability", note, "architecture", columns, tuple(rows))
@@ -131,12 +135,12 @@ def _right(group: Group) -> Table:
         return (
             Cell(str(s.tasks)),
             Cell(str(s.samples)),
-            _share(s.success),
+            share_cell(s.success),
             Cell(f"{s.correct}/{s.tasks}", fmt.share(s.correct_share)),
-            _share(s.copies),
-            _share(s.lessons),
+            share_cell(s.copies),
+            share_cell(s.lessons),
             Cell(fmt.share(s.lessons_of_correct)),
-            _share(s.new),
+            share_cell(s.new),
         )
 
     columns = ("tasks", "samples", "success", "correct", "copies", "lessons", "lessons\nof right", "new")
@@ -149,8 +153,8 @@ def _faster(group: Group) -> Table:
     def cells(stage: Stage) -> tuple[Cell, ...]:
         s, earlier = stage.summary, before.get(stage.key)
         gain = overall_gain(earlier.rows, stage.rows) if earlier else None
-        shares = (_share(share) for share in (s.faster, s.new_faster, s.improved))
-        return *shares, _speed(overall(stage.rows)), _speed(gain), _share(s.own_kernel)
+        shares = (share_cell(share) for share in (s.faster, s.new_faster, s.improved))
+        return *shares, speed_cell(overall(stage.rows)), speed_cell(gain), share_cell(s.own_kernel)
 
     columns = ("faster", "new,\nfaster", "improved", "all", "gain", "own\nkernel")
     return _table("What is faster", FASTER, columns, group, cells)
@@ -159,7 +163,7 @@ def _faster(group: Group) -> Table:
 def _speeds(group: Group) -> Table:
     def cells(stage: Stage) -> tuple[Cell, ...]:
         return tuple(
-            _speed(estimate)
+            speed_cell(estimate)
             for over in (stage.summary.over_eager, stage.summary.over_best)
             for estimate in (over.mean, over.median, over.geometric_mean)
         )
@@ -173,8 +177,8 @@ def _passes(group: Group) -> Table:
 
     def cells(stage: Stage) -> tuple[Cell, ...]:
         draws = {summary.k: summary for summary in stage.draws}
-        right = (_share(draws[k].correct) if k in draws else Cell(fmt.NOTHING) for k in sizes)
-        faster = (_share(draws[k].faster) if k in draws else Cell(fmt.NOTHING) for k in sizes)
+        right = (share_cell(draws[k].correct) if k in draws else Cell(fmt.NOTHING) for k in sizes)
+        faster = (share_cell(draws[k].faster) if k in draws else Cell(fmt.NOTHING) for k in sizes)
         return *right, *faster
 
     columns = tuple(f"{what}\n@{k}" for what in ("right", "faster") for k in sizes)
@@ -186,7 +190,7 @@ def _best(group: Group) -> Table:
 
     def cells(stage: Stage) -> tuple[Cell, ...]:
         draws = {summary.k: summary for summary in stage.draws}
-        return tuple(_speed(draws[k].best) if k in draws else Cell(fmt.NOTHING) for k in sizes)
+        return tuple(speed_cell(draws[k].best) if k in draws else Cell(fmt.NOTHING) for k in sizes)
 
     columns = tuple(f"best\nof {k}" for k in sizes)
     return _table("The best of k samples", BEST, columns, group, cells, with_constants=False)
@@ -213,13 +217,13 @@ def _table(
 ) -> Table:
     rows = tuple((stage.label, cells(stage)) for stage in group.stages)
     others = tuple(
-        (stage.label, tuple(map(_plain, cells(stage))) if stage.key in (ITSELF, UNDER_COMPILE) else cells(stage))
+        (stage.label, tuple(map(plain_cell, cells(stage))) if stage.key in (ITSELF, UNDER_COMPILE) else cells(stage))
         for stage in (group.constants if with_constants else ())
     )
     return Table(title, note, "stage", columns, rows, others)
 
 
-def _plain(cell: Cell) -> Cell:
+def plain_cell(cell: Cell) -> Cell:
     """A cell without its interval if it can be nothing else: the reference is always right."""
     return Cell(cell.value) if cell.value in (fmt.share(0.0), fmt.share(1.0)) else cell
 
@@ -229,12 +233,13 @@ def _sizes(group: Group) -> list[int]:
     return sorted({summary.k for stage in group.stages for summary in stage.draws})
 
 
-def _share(estimate: Estimate | None) -> Cell:
+def share_cell(estimate: Estimate | None) -> Cell:
+    """A share with its interval."""
     return Cell(fmt.share(fmt.value_of(estimate)), fmt.share_interval(estimate))
 
 
-def _speed(estimate: Estimate | None) -> Cell:
-    """Without an interval if it has no width: the figure is of one task, or the same on all."""
+def speed_cell(estimate: Estimate | None) -> Cell:
+    """A speed-up with its interval; without it if it has no width: the figure is of one task, or the same on all."""
     if estimate is None or math.isclose(estimate.low, estimate.high):
         return Cell(fmt.speed(fmt.value_of(estimate)))
     return Cell(fmt.speed(estimate.value), fmt.speed_interval(estimate))

@@ -8,18 +8,39 @@ from collections.abc import Sequence
 
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
 from orchestration.report import format as fmt
 from orchestration.report.assemble import Group, Report, Stage
+from orchestration.report.paper_tables import (
+    SectionedTable,
+    compared_tables,
+    differences_table,
+    gains_table,
+)
+from orchestration.report.side_by_side import SideBySide
+from orchestration.report.sparks import sparks_of
 from orchestration.report.statistics import TaskSummary
-from orchestration.report.tables import Cell, intervals_note, portability_table, reading_table, stage_tables
+from orchestration.report.tables import (
+    INTERVALS,
+    Cell,
+    Row,
+    intervals_note,
+    portability_table,
+    reading_table,
+    stage_tables,
+)
 from orchestration.report.tables import Table as Described
 
 WIDTH = 120
 TASK_WIDTH = 30
 CELL_WIDTH = 19
+KEY_WIDTH = 40
+SECTIONS_WIDTH = 96
+SPARK_ROOM = 36
+MEASURED = "Rows below the stages of a run are constant policies, with one program a task."
 
 
 def print_report(report: Report, console: Console) -> None:
@@ -48,6 +69,65 @@ def print_report(report: Report, console: Console) -> None:
         console.print(f"\nRollouts of training with findings of the guard: {kinds}.", highlight=False)
 
 
+def print_comparison(compared: SideBySide, console: Console) -> None:
+    """Prints several runs side by side, 120 columns wide if the console is no terminal."""
+    if not console.is_terminal:
+        console = Console(file=console.file, width=WIDTH, no_color=True)
+    for name, report in zip(compared.names, compared.reports, strict=True):
+        line = f"[bold]{escape(name)}[/bold]  {report.status}  ({escape(report.place)})"
+        console.print(line, highlight=False, soft_wrap=True)
+    _print_differences(compared, console)
+    for group in compared.groups:
+        if group.title:
+            console.print(f"\n[bold]{group.title}[/bold]", highlight=False)
+        for table in compared_tables(compared, group):
+            _print_sections(table, console, has_note=group is compared.groups[0])
+        if gains := gains_table(group):
+            _print_table(gains, console)
+    _print_sparks(compared, console)
+    console.print(f"\n{INTERVALS} {MEASURED}", style="dim", highlight=False)
+    for name, report in zip(compared.names, compared.reports, strict=True):
+        console.print(f"{escape(name)}: {report.measurement}.", style="dim", highlight=False)
+
+
+def _print_sparks(compared: SideBySide, console: Console) -> None:
+    names = max(map(len, compared.names))
+    made = sparks_of(compared.reports, max(console.width - names - SPARK_ROOM, 10))
+    if not made:
+        return
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
+    for column in ("figure", "run", "first", "steps", "last"):
+        table.add_column(column, no_wrap=True)
+    for index, spark in enumerate(made):
+        is_new = index == 0 or made[index - 1].figure != spark.figure
+        table.add_row(spark.figure if is_new else "", Text(spark.run), spark.first, spark.blocks, spark.last)
+    note = "Rollouts by training step, on one scale for all runs. First and last: means of a quarter of the steps."
+    _print_titled("Training", table, note, console)
+
+
+def _print_differences(compared: SideBySide, console: Console) -> None:
+    room = (console.width - KEY_WIDTH) // len(compared.names) - 1
+    described = differences_table(compared, max(room, 8))
+    if described is None:
+        console.print("\nThe runs have the same configuration.", highlight=False)
+        return
+    table = _begin_table(described.first, [escape(column) for column in described.columns])
+    for key, cells in described.rows:
+        table.add_row(key, *(Text(cell.value) for cell in cells))
+    _print_titled(described.title, table, described.note, console)
+
+
+def _print_sections(described: SectionedTable, console: Console, *, has_note: bool) -> None:
+    # A narrow terminal has no room for the number of tasks.
+    first = 0 if console.width >= SECTIONS_WIDTH else 1
+    table = _begin_table(described.first, described.columns[first:])
+    for name, rows, others in described.sections:
+        table.add_section()
+        table.add_row(Text(name, style="bold underline"))
+        _add_rows(table, [(f"  {label}", cells[first:]) for label, cells in (*rows, *others)], [])
+    _print_titled(described.title, table, described.note if has_note else "", console)
+
+
 def _print_title(group: Group, console: Console) -> None:
     if group.title:
         console.print(f"\n[bold]{group.title}[/bold]", highlight=False)
@@ -69,18 +149,31 @@ def _print_marked(report: Report, console: Console) -> None:
 
 def _print_table(described: Described, console: Console, *, has_note: bool = True) -> None:
     """A table with its title above and, if wanted, its note below. A cell's interval stands in a line of its own."""
+    table = _begin_table(described.first, described.columns)
+    _add_rows(table, described.rows, described.others)
+    _print_titled(described.title, table, described.note if has_note else "", console)
+
+
+def _begin_table(first: str, columns: Sequence[str]) -> Table:
     # Without padding, one blank separates the columns.
     table = Table(box=box.SIMPLE_HEAD, padding=0, show_edge=False)
-    table.add_column(described.first, no_wrap=True)
-    for column in described.columns:
+    table.add_column(first, no_wrap=True)
+    for column in columns:
         table.add_column(column, justify="right", no_wrap=True)
-    for index, (name, cells) in enumerate([*described.rows, *described.others]):
-        if described.others and index == len(described.rows):
+    return table
+
+
+def _add_rows(table: Table, rows: Sequence[Row], others: Sequence[Row]) -> None:
+    for index, (name, cells) in enumerate([*rows, *others]):
+        if others and index == len(rows):
             table.add_section()
         table.add_row(name, *map(_cell, cells))
-    console.print(f"\n[bold]{described.title}[/bold]", table, sep="\n", highlight=False)
-    if has_note:
-        console.print(described.note, style="dim", highlight=False)
+
+
+def _print_titled(title: str, table: Table, note: str, console: Console) -> None:
+    console.print(f"\n[bold]{title}[/bold]", table, sep="\n", highlight=False)
+    if note:
+        console.print(note, style="dim", highlight=False)
 
 
 def _cell(cell: Cell) -> Text:

@@ -39,6 +39,9 @@ when it is imported."""
 FLUSH_SECONDS, FLUSH_SECONDS_KILLED = 60.0, 10.0
 """The longest wait for MLflow at the end of a run, and after Ctrl-C."""
 
+ASSESSMENT = "assess/"
+"""Prefix of the figures of assessments."""
+
 _SPARED = 0.5  # the part of the spool that system metrics may fill
 _ALWAYS = math.inf
 
@@ -90,6 +93,10 @@ class Tracker:
         Leaves out values that are not finite, which not every store takes.
         """
         self._add_metrics(phase, metrics, step, ends_the_run=True)
+
+    def log_assessment(self, metrics: Mapping[str, float], version: int) -> None:
+        """Logs the figures of an assessment on the parent run as `assess/...`, at the step of its policy's version."""
+        self.log_metrics(None, {f"{ASSESSMENT}{name}": value for name, value in metrics.items()}, version)
 
     def end_phase(self, phase: str) -> None:
         """Ends the nested run of a phase. Logging to it later opens it again."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+
+import numpy as np
 
 from evaluators.records import Outcome, Verdict
 from evaluators.reward import FASTER
@@ -14,24 +16,76 @@ from orchestration.step.reading import Lessons, reading
 from orchestration.step.records import StepResult
 from orchestration.step.variety import variety
 
+EAGER = "eager"
 
-def separate_held_out(result: StepResult, held_out: Container[str], lessons: Lessons) -> dict[str, float]:
+
+def separate_held_out(
+    result: StepResult,
+    held_out: Container[str],
+    lessons: Lessons,
+    baselines: Collection[str] = (EAGER,),
+    marked: Container[str] = (),
+) -> dict[str, float]:
     """The metrics of an assessment, with those of the held-out tasks under names of their own, `held_out/...`.
 
-    The other metrics are then of the training tasks alone, except for rates and counts of the whole step.
+    The other metrics are then of the training tasks alone, except for rates and counts of the whole step. So are those
+    of tasks that cannot tell a good program from a cheat, `marked/...`, which a run may keep (`tasks.marked`).
+    `baselines`: of the run, for `stage_figures`.
     """
-    held_out_rollouts = [rollout for rollout in result.rollouts if rollout.task_id in held_out]
-    others = [rollout for rollout in result.rollouts if rollout.task_id not in held_out]
+    by_group: dict[str, list[Rollout]] = {"": [], "held_out/": [], "marked/": []}
+    for rollout in result.rollouts:
+        is_marked, is_held_out = rollout.task_id in marked, rollout.task_id in held_out
+        by_group["marked/" if is_marked else "held_out/" if is_held_out else ""].append(rollout)
 
     def figures(rollouts: Sequence[Rollout]) -> dict[str, float]:
-        return {**summarise(rollouts, result.verdicts), **variety(rollouts), **reading(rollouts, lessons)}
+        return {
+            **summarise(rollouts, result.verdicts),
+            **stage_figures(rollouts, result.verdicts, baselines),
+            **variety(rollouts),
+            **reading(rollouts, lessons),
+        }
 
     of_all = figures(result.rollouts)
     return {
         **{name: value for name, value in result.metrics.items() if name not in of_all},
-        **figures(others),
-        **{f"held_out/{name}": value for name, value in figures(held_out_rollouts).items()},
+        **{f"{prefix}{name}": value for prefix, group in by_group.items() for name, value in figures(group).items()},
     }
+
+
+def stage_figures(
+    rollouts: Sequence[Rollout], verdicts: Mapping[str, Verdict], baselines: Collection[str]
+) -> dict[str, float]:
+    """The metrics of a stage that CUDA-L1's tables have (arXiv 2507.14111, table 4). No rollouts have none.
+
+    `speedup_eager/mean`, `/max`, `/p75`, `/p50`, `/p25`: of the right rollouts, over eager; `speedup_best/...`: over
+    the best of the run's `baselines`. They are absent without a right one. `improved_rate`: the share of all rollouts
+    that is more than 1.01x as fast as the best baseline, as `faster_rate` is for eager.
+    """
+    if not rollouts:
+        return {}
+    over_eager: list[float] = []
+    over_best: list[float] = []
+    for rollout in rollouts:
+        verdict = verdicts.get(rollout.candidate_digest or "")
+        if verdict is None or not verdict.succeeded:
+            continue
+        speeds = {name: estimate.value for name, estimate in verdict.speedups.items() if name in baselines}
+        over_eager += [speeds[EAGER]] if EAGER in speeds else []
+        over_best += [min(speeds.values())] if speeds else []
+    return {
+        "improved_rate": sum(speed > FASTER for speed in over_best) / len(rollouts),
+        **_distribution("speedup_eager", over_eager),
+        **_distribution("speedup_best", over_best),
+    }
+
+
+def _distribution(name: str, speeds: Sequence[float]) -> dict[str, float]:
+    if not speeds:
+        return {}
+    lower, median, upper = (float(value) for value in np.quantile(speeds, (0.25, 0.5, 0.75)))
+    mean = sum(speeds) / len(speeds)
+    figures = {"mean": mean, "max": max(speeds), "p75": upper, "p50": median, "p25": lower}
+    return {f"{name}/{figure}": value for figure, value in figures.items()}
 
 
 def summarise(rollouts: Sequence[Rollout], verdicts: Mapping[str, Verdict]) -> dict[str, float]:

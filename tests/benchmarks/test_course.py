@@ -11,13 +11,13 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.course import by_answer, by_stage
-from benchmarks.published_report import published_baselines, restore
 from configs.schema import RunConfig
 from evaluators.records import Candidate, Estimate, Outcome, Verdict
 from evaluators.tasks.loader import load_variants
 from learners.records import Rollout
 from orchestration.report import build_report
 from orchestration.report.publish import publish
+from orchestration.report.published import published_baselines, restore
 from orchestration.run.directory import RunDirectory
 
 ANALYSIS = " ".join(re.findall(r"\w+", load_variants("level1/softmax")[0].analysis)[:8])

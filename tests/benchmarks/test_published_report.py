@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.published_report import published_baselines, restore, with_stages
+from benchmarks.published_report import with_stages
 from orchestration.report.assemble import build_report
 from orchestration.report.comparison import overall_gain
+from orchestration.report.published import published_baselines, restore
 
 PUBLISHED = Path(__file__).parents[2] / "docs" / "results" / "rehearsed"
 RUNS = sorted(folder for folder in PUBLISHED.parent.iterdir() if folder.is_dir())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -228,3 +229,22 @@ def test_figures_of_held_out_tasks_stand_apart() -> None:
     together = separate_held_out(result, set(), Lessons())
     assert (together["success_rate"], together["tokens_per_second"], together["rollouts"]) == (0.5, 7.0, 4.0)
     assert not [name for name in together if name.startswith("held_out/")]
+
+
+def test_an_assessment_has_the_statistics_of_a_stage() -> None:
+    result = StepResult()
+    for task, speed in (("a", 2.0), ("a", 1.0), ("a", 4.0), ("a", None), ("m", 9.0)):
+        rollout_of(task, speed, result)
+    for digest, verdict in result.verdicts.items():
+        if verdict.speedup is not None:
+            over = {
+                name: Estimate(verdict.speedup / by, 0, 9, 1) for name, by in (("torch_compile", 1.6), ("other", 9.0))
+            }
+            result.verdicts[digest] = replace(verdict, speedups={**verdict.speedups, **over})
+    metrics = separate_held_out(result, set(), Lessons(), ["eager", "torch_compile"], {"m": None})
+    names = ("mean", "max", "p75", "p50", "p25")
+    assert [metrics[f"speedup_eager/{name}"] for name in names] == pytest.approx([7 / 3, 4.0, 3.0, 2.0, 1.5])
+    of_best = [metrics[f"speedup_best/{name}"] * 1.6 for name in names]
+    assert of_best == pytest.approx([7 / 3, 4.0, 3.0, 2.0, 1.5]), "not over a baseline that the run does not have"
+    assert (metrics["faster_rate"], metrics["improved_rate"], metrics["rollouts"]) == (0.5, 0.5, 4.0)
+    assert (metrics["marked/rollouts"], metrics["marked/speedup_eager/max"]) == (1.0, 9.0)

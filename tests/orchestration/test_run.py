@@ -19,7 +19,9 @@ from typer.testing import CliRunner
 
 from orchestration.commands.main import app
 from orchestration.report import build_report
+from orchestration.report.side_by_side import stage_as_json
 from orchestration.run.directory import RunDirectory
+from tests.orchestration.mlflow_figures import assessments_in_mlflow, figures_in_report
 from tests.orchestration.processes import HANG_SECONDS, REPOSITORY, left_of, pids_of, start, wait_for
 from tests.orchestration.small import HELD_OUT, SMALL
 
@@ -274,6 +276,22 @@ def test_mlflow_shows_one_parent_and_one_nested_run_a_phase(
     assert parents[0].data.tags["resumed.contrastive_rl.learning_rate"] == "0.002"
     artifacts = {item.path for item in client.list_artifacts(parents[0].info.run_id)}
     assert {"report", "kernels"} <= artifacts
+
+
+@pytest.mark.slow
+def test_a_comparison_has_the_numbers_that_mlflow_shows(finished: Finished) -> None:
+    run = finished.run
+    assert run.local_path is not None
+    client = mlflow.MlflowClient(f"sqlite:///{run.local_path.parent}/mlflow.db")
+    state = run.read_state()
+    assert state is not None
+    logged = assessments_in_mlflow(client, state.tracking["parent"])
+    report = build_report(run)
+    for group, prefix in zip(report.groups, ("", "held_out/"), strict=True):
+        assert len(group.stages) == len(logged) == 4
+        for stage, in_mlflow in zip(group.stages, logged, strict=True):
+            expected = figures_in_report(stage_as_json(stage), prefix)
+            assert {key: in_mlflow[key] for key in expected} == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.slow

@@ -13,8 +13,8 @@ from evaluators.compile.builder import Builder
 from evaluators.evaluator import Evaluator
 from evaluators.gauntlet import discover
 from evaluators.host.cpu_device import CpuDevice
-from evaluators.judge.cpu_look import JUDGED_ON, CpuLook, right_programs
-from evaluators.records import Outcome, Task
+from evaluators.judge.cpu_look import CpuLook, right_programs
+from evaluators.records import JUDGED_ON, Outcome, Task
 from evaluators.reward import reward_of
 from evaluators.tasks import find_task
 

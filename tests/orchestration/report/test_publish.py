@@ -254,3 +254,16 @@ def test_a_folder_that_cannot_be_written_is_one_line(run: RunDirectory, tmp_path
     done = report(run, tmp_path / "file" / "page")
     assert done.exit_code == 1
     assert "--publish" in done.stderr.strip().splitlines()[-1]
+
+
+def test_a_published_run_can_be_reported_like_any_other(run: RunDirectory, published: Path, tmp_path: Path) -> None:
+    before = sorted(file.name for file in published.parent.iterdir())
+    page = tmp_path / "pages" / "small.html"
+    done = CliRunner().invoke(app, ["report", str(published.parent), "--html", str(page)])
+    assert done.exit_code == 0, done.output
+    assert done.stdout.splitlines()[-1] == str(page)
+    assert "2.83x" in page.read_text()
+    original = CliRunner().invoke(app, ["report", str(run.local_path)]).stdout.splitlines()
+    assert done.stdout.splitlines()[2:-1] == original[2:-1], "the same tables"
+    assert CliRunner().invoke(app, ["report", str(published.parent)]).exit_code == 0
+    assert sorted(file.name for file in published.parent.iterdir()) == before, "nothing is written there"

@@ -4,13 +4,51 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from statistics import NormalDist
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from orchestration.report.bootstrap import weighted_quantile
 from orchestration.report.statistics import summarise, summarise_tasks
-from tests.orchestration.report.samples import row, synthetic
+from tests.orchestration.report.samples import drawn, row, synthetic
+
+
+def test_percentiles_are_those_of_numpy_and_their_intervals_hold_them():
+    rows = synthetic(3)
+    speeds = [each.over_eager for each in rows if each.over_eager is not None]
+    made = summarise(rows, "x").over_eager
+    found = [made.lower.value, made.median.value, made.upper.value]
+    assert found == pytest.approx(list(np.quantile(speeds, (0.25, 0.5, 0.75))))
+    assert made.most == max(speeds)
+    for estimate in (made.lower, made.upper):
+        assert estimate.low < estimate.value < estimate.high
+    assert made.lower.high < made.upper.low, "tasks differ enough to tell them apart"
+
+
+@given(st.lists(st.floats(0.1, 10), min_size=1, max_size=20), st.sampled_from([0.25, 0.5, 0.75]))
+@settings(deadline=None, max_examples=60)
+def test_a_weighted_quantile_has_its_share_of_the_weight_on_either_side(values, share):
+    weights = np.random.default_rng(len(values)).integers(0, 4, (50, len(values))).astype(float)
+    numbers = np.array(values)
+    for each, quantile in zip(weights, weighted_quantile(numbers, weights, share), strict=True):
+        if not each.sum():
+            assert math.isnan(quantile)
+            continue
+        assert each[numbers < quantile - 1e-9].sum() <= share * each.sum() + 1e-9
+        assert each[numbers > quantile + 1e-9].sum() <= (1 - share) * each.sum() + 1e-9
+
+
+def test_the_intervals_of_percentiles_cover_those_of_all_tasks():
+    """Of tasks whose geometric means are drawn from a normal distribution, whose quartiles are known."""
+    covered = 0
+    truth = float(np.exp(NormalDist(0.0, math.hypot(0.5, 0.3)).inv_cdf(0.75)))
+    for seed in range(200):
+        upper = summarise(drawn(seed, 40, 4, spread=0.5), "x").over_eager.upper
+        covered += upper.low <= truth <= upper.high
+    assert 0.9 <= covered / 200 <= 0.99
 
 
 def test_figures_are_those_of_the_correct_samples():
