@@ -130,9 +130,12 @@ def request_rooms(rooms: Rooms) -> None:
 class CapacityHolder:
     """The ledger of a cluster."""
 
-    def __init__(self, **times: float) -> None:
-        """`times`: those of `Ledger`, in seconds."""
-        self._ledger, self._lock = Ledger(request_rooms, **times), threading.Lock()
+    def __init__(
+        self, pause: float = PAUSE_SECONDS, silence: float = SILENCE_SECONDS, linger: float = LINGER_SECONDS
+    ) -> None:
+        """The times are those of `Ledger`, in seconds."""
+        self._ledger = Ledger(request_rooms, pause=pause, silence=silence, linger=linger)
+        self._lock = threading.Lock()
         threading.Thread(target=self._work, name="capacity", daemon=True).start()
 
     def tell(self, run: str, rooms: Rooms) -> None:
@@ -159,7 +162,7 @@ class CapacityHolder:
 
 
 def find_holder(**times: float) -> ActorHandle[Any]:
-    """The cluster's holder, which is started if there is none. It stands on the head. `times`: of a new one."""
+    """The cluster's holder, which is started on the head if there is none. `times`: of a new one, by name."""
     maker: Any = CapacityHolder
     handle: ActorHandle[Any] = maker.options(
         name=NAME, namespace=NAMESPACE, lifetime="detached", get_if_exists=True, resources={_HEAD: 0.001}

@@ -126,7 +126,8 @@ def test_attention_arguments(folder: Path, still: Still) -> None:
     AttentionInterface.register("upgrading_test", attend)
     model = AutoModelForCausalLM.from_pretrained(folder)
     model.set_attn_implementation("upgrading_test")
-    model.base_model(input_ids=torch.tensor([[1, 2, 3]]), layout="a layout", use_cache=False)
+    ids, mask = torch.tensor([[1, 2, 3]]), torch.zeros(1, 1, 1, 1)
+    model.base_model(input_ids=ids, attention_mask=mask, layout="a layout", use_cache=False)
     still(seen == ["a layout"])
 
 
