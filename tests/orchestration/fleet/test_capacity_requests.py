@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 import ray
 
 from actors.capacity_holder import NAME, NAMESPACE, Room, Rooms
+from configs.load import ConfigError
 from configs.schema import (
     ArchConfig,
     EvaluationConfig,
@@ -22,6 +24,7 @@ from configs.schema import (
     RunConfig,
 )
 from orchestration.fleet import capacity_requests
+from orchestration.fleet import roles as roles_module
 from orchestration.fleet.arch_pools import ArchPools
 from orchestration.fleet.capacity import Capacity
 from orchestration.fleet.capacity_requests import CapacityRequests
@@ -82,8 +85,40 @@ def test_a_growing_pool_wants_an_evaluator_for_each_program_up_to_its_size(
     assert roles.rooms() == standing + Counter({A100: wanted})
 
 
-def test_nothing_is_asked_for_unless_the_configuration_says_so() -> None:
-    assert not RayConfig().request_capacity
+@pytest.mark.parametrize(("asks", "grows"), [(True, True), (True, False), (False, True)])
+def test_a_run_asks_before_it_waits_for_gpus_and_lets_go_if_it_does_not_get_them(
+    asks: bool, grows: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    events: list[Any] = []
+
+    class Requests:
+        """Records; the real ones are tested below and in `test_capacity_on_ray`."""
+
+        def __init__(self, run: str, needs: Any) -> None:
+            events.append((run, needs()))
+
+        def start(self) -> None:
+            events.append("started")
+
+        def close(self) -> None:
+            events.append("closed")
+
+    def wait_for_gpus(*_: Any, **_more: Any) -> None:
+        events.append("waits")
+        raise ConfigError("no GPU came in time")
+
+    monkeypatch.setattr(roles_module, "CapacityRequests", Requests)
+    monkeypatch.setattr(roles_module, "connect", lambda *_: grows)
+    monkeypatch.setattr(Placement, "reserve", wait_for_gpus)
+    config = replace(config_of("training"), ray=RayConfig(request_capacity=asks))
+    roles = Roles(config, "", RunDirectory(str(tmp_path), "asks"))
+    with pytest.raises(ConfigError):
+        roles.start()
+    roles.stop()
+    if asks and grows:
+        assert events == [(f"{tmp_path}/asks", Placement(config).rooms()), "started", "waits", "closed"]
+    else:
+        assert events == ["waits"]
 
 
 def test_needs_are_told_while_the_run_lives_and_let_go_when_it_ends(
