@@ -12,7 +12,7 @@ GENERATED := runs/generated.jsonl
 PARTS ?= 4
 SELECTED = -m "not slow"
 HOSTILE := $(addprefix tests/evaluators/,hostile isolation sandbox compile audit tasks generator)
-MODELS := $(addprefix tests/,actors learners benchmarks)
+MODELS := $(addprefix tests/,actors learners benchmarks upgrading)
 OTHERS := $(filter-out tests/evaluators tests/chaos $(MODELS),$(patsubst %/,%,$(wildcard tests/*/)) $(wildcard tests/test_*.py))
 
 export TOKENIZERS_PARALLELISM := false
