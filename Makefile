@@ -12,7 +12,7 @@ GENERATED := runs/generated.jsonl
 PARTS ?= 5
 SELECTED = -m "not slow"
 HOSTILE := $(addprefix tests/evaluators/,hostile isolation sandbox compile audit tasks generator)
-MODELS := $(addprefix tests/,actors learners benchmarks)
+MODELS := $(addprefix tests/,actors learners benchmarks upgrading)
 RUNS := $(addprefix tests/orchestration/,commands fleet run) tests/cluster
 OTHERS := $(filter-out tests/evaluators tests/chaos tests/cluster $(MODELS),$(patsubst %/,%,$(wildcard tests/*/)) $(wildcard tests/test_*.py))
 

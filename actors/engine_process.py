@@ -56,7 +56,8 @@ def end_actor(engine: Any, reason: str) -> NoReturn:
 
 
 def end_process(engine: Any, reason: str) -> NoReturn:
-    """Ends the engine and the actor from outside of its methods, where Ray's `exit_actor` does not work."""
+    """Ends the engine and the actor from outside of its methods, where Ray's `exit_actor` would wait for calls under
+    way."""
     _log.error("rollout engine ends: %s", reason)
     engine.shutdown()
     os._exit(1)

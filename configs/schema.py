@@ -292,6 +292,10 @@ class RayConfig:
     num_cpus: int = bounded(0, 0)  # of a local cluster; 0 takes the machine's, but at least 8
     object_store_mib: int = bounded(256, 80)  # MiB, of a local cluster
     dashboard: bool = False  # of a local cluster
+    # Ask the autoscaler of the cluster for all that the run needs before its actors are started, and keep it until the
+    # run ends; for evaluators with `idle_minutes`, as long as programs need them. Ray has one such request for a whole
+    # cluster: leave it off if anybody else makes one (docs/guides/architectures.md).
+    request_capacity: bool = False
 
 
 @dataclass

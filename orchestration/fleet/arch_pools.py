@@ -39,10 +39,19 @@ class PoolSettings:
 
 @dataclass(frozen=True)
 class ArchPools:
-    """The pools of an architecture."""
+    """The pools of an architecture. `grows`: evaluators start and end with their queue. `workers`: how many there can
+    be."""
 
     builders: ActorPool
     evaluators: ActorPool
+    grows: bool
+    workers: int
+
+    @property
+    def wanted_evaluators(self) -> int:
+        """Evaluators that programs need, those included that are being built: one each, up to `workers`. For any
+        thread."""
+        return min(self.evaluators.pending + self.builders.pending, self.workers)
 
     def wait_ready(self) -> None:
         """Returns once all actors are ready. Raises PoolExhausted or TimeoutError."""
@@ -99,4 +108,4 @@ def make_arch_pools(
         idle_seconds=60.0 * idle_minutes,
         shortage=(lambda _: "") if config.arch == "cpu" else lacking,
     )
-    return ArchPools(builders, evaluators)
+    return ArchPools(builders, evaluators, idle_minutes > 0, config.workers)

@@ -13,8 +13,8 @@ from typing import Any
 
 import ray
 
-TYPE_LABEL = "ray.io/accelerator-type"
-"""The label with which Ray marks a node's type of GPU."""
+from actors.capacity_holder import TYPE_LABEL
+
 _SECONDS = 10.0
 
 
@@ -25,7 +25,7 @@ class Capacity:
     `pending`: GPUs that actors and placement groups ask for by type, and have not got. `starting`: nodes that the
     autoscaler starts, by the names of their groups. `impossible`: the types that its autoscaler can give no node of, at
     least not as large as asked for. `failures`: why launches failed, by group. `scales`: whether there is an
-    autoscaler.
+    autoscaler. `refuses_request`: whether its request (`actors.capacity_holder`) is more than it can ever have.
     """
 
     total: Mapping[str, int] = field(default_factory=dict)
@@ -35,6 +35,7 @@ class Capacity:
     impossible: frozenset[str] = frozenset()
     failures: Mapping[str, str] = field(default_factory=dict)
     scales: bool = False
+    refuses_request: bool = False
 
     @classmethod
     def look(cls) -> Capacity:
@@ -74,6 +75,7 @@ class Capacity:
             ),
             {each.ray_node_type_name: each.reason for each in scaler.failed_instance_requests},
             reply.HasField("autoscaling_state"),
+            bool(scaler.infeasible_cluster_resource_constraints),
         )
 
     def describe(self, kind: str, wanted: int) -> str:

@@ -7,6 +7,7 @@ n-th GPU. In a cluster with several types of GPUs, actors ask for theirs by the 
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from typing import Any
 
 import ray
@@ -14,9 +15,10 @@ from ray.exceptions import GetTimeoutError
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from actors.capacity_holder import TYPE_LABEL, Room
 from configs.load import ConfigError
 from configs.schema import RunConfig
-from orchestration.fleet.capacity import TYPE_LABEL, Capacity, shortage
+from orchestration.fleet.capacity import Capacity, shortage
 from orchestration.fleet.mps import MpsServer
 
 _log = logging.getLogger(__name__)
@@ -59,15 +61,12 @@ class Placement:
         sharing = _SHARING[self._config.placement.share]
         if not self._on_gpu or not sharing:
             return
-        counts = self._gpus()
-        gpus = max(counts[role] for role in sharing)
-        cpus = len(sharing) - 1 + self._config.rollout.engines_per_gpu
+        bundle, gpus = self._shared()
+        cpus, kind = bundle.cpus, bundle.kind
         if EVALUATOR in sharing:
             self._builders_per_gpu = -(-self._config.evaluator.builders // gpus)
-            cpus += self._builders_per_gpu
-        kind = self.type_of(sharing[-1])
-        labels = [{TYPE_LABEL: kind}] * gpus if kind else None
-        self._group = placement_group([{"GPU": 1, "CPU": cpus}] * gpus, strategy="PACK", bundle_label_selector=labels)
+        labels = [bundle.labels] * gpus if kind else None
+        self._group = placement_group([bundle.resources] * gpus, strategy="PACK", bundle_label_selector=labels)
         limit = self._config.rollout.start_timeout
         try:
             ray.get(self._group.ready(), timeout=limit)
@@ -75,10 +74,47 @@ class Placement:
             lacking = shortage(kind, gpus)
             self.release()
             raise ConfigError(
-                f"placement.share: {gpus} GPU(s) with {cpus} CPUs each were not available within {limit:.0f} s"
+                f"placement.share: {gpus} GPU(s) with {cpus:g} CPUs each were not available within {limit:.0f} s"
                 f"{f' ({lacking})' if lacking else ''}; "
                 "lower rollout.engines, learner.ranks, evaluator.workers and evaluator.builders, or add to the cluster"
             ) from None
+
+    def _shared(self) -> tuple[Room, int]:
+        """A bundle of the group of GPUs that roles share, and the number of bundles."""
+        sharing, config = _SHARING[self._config.placement.share], self._config
+        gpus = max(self._gpus()[role] for role in sharing)
+        cpus = len(sharing) - 1 + config.rollout.engines_per_gpu
+        if EVALUATOR in sharing:
+            cpus += -(-config.evaluator.builders // gpus)
+        return Room(cpus, 1, self.type_of(sharing[-1])), gpus
+
+    def rooms(self) -> Counter[Room]:
+        """What the roles need that stand as long as the run does: all but evaluators with `idle_minutes`. For any
+        thread."""
+        config, rooms = self._config, Counter[Room]()
+        sharing = _SHARING[config.placement.share] if self._on_gpu else ()
+        if sharing:
+            bundle, count = self._shared()
+            rooms[bundle] += count
+        counts = {
+            ENGINE: config.rollout.engines,
+            LEARNER: config.learner.ranks,
+            EVALUATOR: config.evaluator.workers,
+            BUILDER: config.evaluator.builders,
+        }
+        for role, count in counts.items():
+            if role not in sharing and not (role == BUILDER and EVALUATOR in sharing):
+                rooms[self.room(role)] += count
+        for arch, one in config.evaluation.archs.items():
+            rooms[self.room(BUILDER, arch)] += one.builders
+            if not one.idle_minutes:
+                rooms[self.room(EVALUATOR, arch)] += one.workers
+        return rooms
+
+    def room(self, role: str, arch: str = "") -> Room:
+        """What one actor of a role needs that has a GPU of its own, or none. `arch`: as in `type_of`."""
+        options = self.options(role, 0, arch)
+        return Room(1, options.get("num_gpus", 0), options.get("label_selector", {}).get(TYPE_LABEL, ""))
 
     def type_of(self, role: str, arch: str = "") -> str:
         """The type of GPU that a role's actors ask for; empty for any, or for none.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,6 +13,7 @@ from typing import Any
 
 import ray
 
+from actors.capacity_holder import Room
 from actors.engine_calls import CONTROL, requests_at_once
 from actors.learner import LearnerGroup, RankDied
 from actors.log_fields import JsonLogs
@@ -24,7 +26,8 @@ from configs.waits import STARTS, build_seconds, evaluation_seconds
 from evaluators.judge.cpu_look import right_programs
 from evaluators.tasks import profile_of
 from orchestration.fleet.arch_pools import ArchPools, PoolSettings, make_arch_pools, require_capability
-from orchestration.fleet.placement import ENGINE, LEARNER, Placement
+from orchestration.fleet.capacity_requests import CapacityRequests
+from orchestration.fleet.placement import ENGINE, EVALUATOR, LEARNER, Placement
 from orchestration.fleet.ray_cluster import connect
 from orchestration.fleet.ray_metrics import BusyShares, RoleFigures, figures_of_pool
 from orchestration.fleet.turns import Turns
@@ -52,6 +55,8 @@ class Roles:
         ]
         self._evaluator = replace(config.evaluator, verdicts_of=earlier)
         self._placement = Placement(config)
+        self._name = str(run)
+        self._requests: CapacityRequests | None = None
         self._pushed = self._started = False
         self._shares = BusyShares()
         self.version = 0
@@ -81,7 +86,11 @@ class Roles:
         self._started = True
         judging = sum(one.builders + one.workers for one in (config.evaluator, *further.values()))
         actors = config.rollout.engines + judging + config.learner.ranks
-        self._placement.reserve(grows=connect(config.ray, actors, JsonLogs.of(config)))
+        grows = connect(config.ray, actors, JsonLogs.of(config))
+        if grows and config.ray.request_capacity:
+            self._requests = CapacityRequests(self._name, self.rooms)
+            self._requests.start()
+        self._placement.reserve(grows=grows)
         shares = arch != "cpu" and config.placement.share != "none"
         sleeps = shares and config.rollout.sleep
         self.engines = self._make_engines(sleeps=sleeps)
@@ -237,6 +246,14 @@ class Roles:
             RoleFigures("learner", "", 0, 0, ranks, ranks, ranks * learner.busy_seconds),
         ]
 
+    def rooms(self) -> Counter[Room]:
+        """What the run's actors need now, those included that are not started yet. For any thread."""
+        rooms = self._placement.rooms()
+        for arch, pools in list(self.further.items()):
+            if pools.grows:
+                rooms[self._placement.room(EVALUATOR, arch)] += pools.wanted_evaluators
+        return +rooms
+
     def _pools(self) -> list[ActorPool]:
         """Those that were made so far."""
         first = [getattr(self, name) for name in ("engines", "builders", "evaluators") if hasattr(self, name)]
@@ -260,6 +277,8 @@ class Roles:
         """Ends every actor, and Ray if this run started it."""
         if not self._started:
             return
+        if self._requests is not None:
+            self._requests.close()
         for pool in self._pools():
             pool.stop()
         if hasattr(self, "learner"):

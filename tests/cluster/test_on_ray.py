@@ -43,6 +43,7 @@ SMALL = [
     "contrastive_rl.group_size=2",
     "assessment.samples=1",
     "tracking.enabled=false",
+    "ray.request_capacity=true",
 ]
 DRAINS = """
 import sys, time
@@ -136,6 +137,7 @@ def test_a_run_whose_job_is_killed_is_resumed_by_the_same_command(
     assert "job first: started" in errors
     assert "first: the connection is lost; trying again" in errors
     assert "job first: FAILED" in errors
+    assert "ray.request_capacity:" not in output, "the cluster was not asked for capacity"
     assert output == end(start(environment, port, "logs", "first"), 0)[0]
     committed = run.read_state()
     assert committed is not None

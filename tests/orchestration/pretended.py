@@ -13,12 +13,12 @@ from typing import Any
 import ray
 
 import evaluators.evaluator
+from actors.capacity_holder import TYPE_LABEL
 from actors.evaluator import EvaluatorActor
 from configs.schema import EvaluatorConfig
 from evaluators.host.cpu_device import CpuDevice
 from evaluators.host.device import Device
 from orchestration.fleet import arch_pools
-from orchestration.fleet.capacity import TYPE_LABEL
 
 
 class PretendedGpu(CpuDevice):

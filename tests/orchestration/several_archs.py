@@ -9,8 +9,8 @@ import os
 
 from ray.cluster_utils import Cluster
 
+from actors.capacity_holder import TYPE_LABEL
 from orchestration.commands.main import main
-from orchestration.fleet.capacity import TYPE_LABEL
 from tests.orchestration.pretended import pretend
 
 ARCHS = ("A100", "L40S")

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from ray.core.generated.autoscaler_pb2 import GetClusterStatusReply
 
-from orchestration.fleet.capacity import TYPE_LABEL, Capacity
+from actors.capacity_holder import TYPE_LABEL
+from orchestration.fleet.capacity import Capacity
 
 
 def node(reply: Any, kind: str, total: int, free: int) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 import ray
 from ray.cluster_utils import Cluster
 
+from actors.capacity_holder import TYPE_LABEL
 from actors.evaluation import EvaluationRequest
 from actors.pool import ActorPool
 from configs.archs import evaluator_on
@@ -26,7 +27,7 @@ from evaluators.records import Candidate
 from evaluators.tasks import find_task
 from evaluators.tasks.loader import load_variants
 from orchestration.fleet.arch_pools import ArchPools, PoolSettings, make_arch_pools
-from orchestration.fleet.capacity import TYPE_LABEL, Capacity
+from orchestration.fleet.capacity import Capacity
 from orchestration.fleet.placement import ENGINE, LEARNER, Placement
 from orchestration.step.elsewhere import Elsewhere
 from orchestration.step.judging import Judging
