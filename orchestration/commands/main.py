@@ -17,6 +17,7 @@ from orchestration.commands.baseline import baseline
 from orchestration.commands.bundle import bundle
 from orchestration.commands.cluster import cluster
 from orchestration.commands.evaluate import evaluate
+from orchestration.commands.evolve import evolve
 from orchestration.commands.guard import audit, gauntlet, hacks
 from orchestration.commands.plan import plan
 from orchestration.commands.refusal import INTERRUPTED
@@ -35,7 +36,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 for command in (
-    run, plan, submit, logs, status, stop, bundle, evaluate, baseline, tasks, report, track, gauntlet, audit,
+    run, evolve, plan, submit, logs, status, stop, bundle, evaluate, baseline, tasks, report, track, gauntlet, audit,
 ):  # fmt: skip
     app.command()(command)
 app.add_typer(hacks, name="hacks")

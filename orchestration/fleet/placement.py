@@ -14,6 +14,7 @@ from ray.exceptions import GetTimeoutError
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from configs.frozen import asks_endpoint, learns
 from configs.load import ConfigError
 from configs.schema import RunConfig
 from orchestration.fleet.capacity import TYPE_LABEL, Capacity, shortage
@@ -116,8 +117,10 @@ class Placement:
         """The number of GPUs that each role is on, without evaluators of further architectures."""
         rollout = self._config.rollout
         return {
-            ENGINE: -(-rollout.engines // rollout.engines_per_gpu) * rollout.tensor_parallel,
-            LEARNER: self._config.learner.ranks,
+            ENGINE: 0
+            if asks_endpoint(self._config)
+            else -(-rollout.engines // rollout.engines_per_gpu) * rollout.tensor_parallel,
+            LEARNER: self._config.learner.ranks if learns(self._config) else 0,
             EVALUATOR: self._config.evaluator.workers,
         }
 

@@ -11,13 +11,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from configs.load import dump_config
-from configs.schema import RunConfig
+from configs.schema import FROZEN, RunConfig
 from evaluators.audit.marks import Mark
 from orchestration.report.constants import Speedups, constant_rows
 from orchestration.report.draws import DrawSummary, summarise_draws
 from orchestration.report.keys import ASSESSMENT, is_training, label_of, phase_order, split_key
 from orchestration.report.observed import Metrics, Reading, Tutoring, Variety, readings_of, tutoring_of, variety_of
 from orchestration.report.portability import ArchSummary, portability_of
+from orchestration.report.rounds import RoundPoint, rounds_of
 from orchestration.report.rows import RunRows
 from orchestration.report.statistics import AssessmentRow, StageSummary, TaskSummary, summarise, summarise_tasks
 from orchestration.run.directory import RunDirectory
@@ -30,7 +31,8 @@ _KL_NAME = re.compile(r"(^|[/_.])kl($|[/_.])")
 
 @dataclass(frozen=True)
 class Stage:
-    """One assessment of the policy: before training (`base`), or after a phase. Or a constant policy.
+    """One assessment of the policy: before training (`base`), or after a phase. Or a phase that learns nothing: its own
+    samples say what the policy can do. Or a constant policy.
 
     Figures cover only the tasks that can tell a good program from a cheat. `marked` summarises the other tasks.
     `findings` counts the samples by kind of the guard's findings. `draws`: what several samples of a task are worth.
@@ -55,11 +57,13 @@ class Group:
     """The stages of one group of tasks: those trained on, or those held out. `title` is empty if none are held out.
 
     `constants`: policies that give one program for each task, whatever is sampled (`orchestration.report.constants`).
+    `rounds`: how good the best programs were after each round of phases that learn nothing.
     """
 
     title: str
     stages: tuple[Stage, ...]
     constants: tuple[Stage, ...] = ()
+    rounds: tuple[RoundPoint, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -142,12 +146,18 @@ def build_report(run: RunDirectory, baselines: Speedups | None = None) -> Report
     stored = run.read_stored_config()
     config, known, marks = stored.config, RunRows(run, stored.config), run.read_marks()
     rows: dict[str, list[AssessmentRow]] = defaultdict(list)
+    by_round: dict[str, dict[int, list[AssessmentRow]]] = defaultdict(lambda: defaultdict(list))
     rollouts: _Rollouts = defaultdict(list)
     for sample in known.samples:
         row = known.row_of(sample)
         if sample["phase"].startswith((ASSESSMENT, CONSTANT)):
             rows[sample["phase"]].append(row)
-        elif row.task_id not in marks:
+            continue
+        if split_key(sample["phase"])[1] in FROZEN:
+            rows[f"{ASSESSMENT}{sample['phase']}"].append(row)
+            if row.task_id not in marks:
+                by_round[sample["phase"]][sample["step"]].append(row)
+        if row.task_id not in marks:
             rollouts[sample["phase"], sample["step"]].append((row, sample["reward"]))
     metrics = Metrics(run.metrics.read().to_pylist())
     phases = sorted(filter(is_training, {phase for phase, _ in rollouts} | metrics.phases), key=phase_order)
@@ -169,7 +179,16 @@ def build_report(run: RunDirectory, baselines: Speedups | None = None) -> Report
         )
         constants = constant_rows(tasks, known_baselines, rows.get(NEAREST_LESSONS, ()), config.evaluator.baselines)
         groups.append(
-            Group(title, stages, tuple(_build_stage(name, name, own, marks) for name, own in constants.items()))
+            Group(
+                title,
+                stages,
+                tuple(_build_stage(name, name, own, marks) for name, own in constants.items()),
+                tuple(
+                    point
+                    for key in sorted(by_round, key=phase_order)
+                    for point in rounds_of(label_of(key, is_numbered), by_round[key], set(tasks))
+                ),
+            )
         )
     kernels = tuple(run.kernels.read())
     return Report(
@@ -223,7 +242,7 @@ def _build_stage(
         findings=_count_findings(unmarked),
         speedups=tuple(speed for row in unmarked if (speed := row.over_eager) is not None),
         marked=tuple(summarise_tasks(row for row in rows if row.task_id in marks)),
-        draws=tuple(summarise_draws(unmarked)),
+        draws=() if split_key(key)[1] == "evolve" else tuple(summarise_draws(unmarked)),  # later ones know the earlier
         variety=variety,
     )
 
