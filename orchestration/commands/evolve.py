@@ -64,6 +64,7 @@ def evolve(
     from learners.policy import PolicyError
     from orchestration.commands.machine import machine_arch
     from orchestration.commands.run import carry_out
+    from orchestration.setup.tasks import select_tasks
 
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     if not model:
@@ -89,7 +90,7 @@ def evolve(
         settings["tasks.levels"] = sorted({task.level for task in loaded})
         words = [f"{key}={json.dumps(value)}" for key, value in settings.items()]
         config = load_config(_CONFIG, [*words, *(overrides or [])])
-        _refuse_broken(loaded)
+        _refuse_broken(select_tasks(config.tasks))
         if config.rollout.endpoint.url:
             _refuse_silent(config.rollout.endpoint.url)
         if dry_run:

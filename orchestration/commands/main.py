@@ -25,6 +25,7 @@ from orchestration.commands.report import report
 from orchestration.commands.run import run
 from orchestration.commands.status import status, stop
 from orchestration.commands.submit import logs, submit
+from orchestration.commands.sweep import sweep
 from orchestration.commands.tasks import tasks
 from orchestration.commands.track import track
 from orchestration.run.watchdog import STALLED
@@ -36,7 +37,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 for command in (
-    run, evolve, plan, submit, logs, status, stop, bundle, evaluate, baseline, tasks, report, track, gauntlet, audit,
+    run, evolve, sweep, plan, submit, logs, status, stop, bundle, evaluate, baseline, tasks, report, track,
+    gauntlet, audit,
 ):  # fmt: skip
     app.command()(command)
 app.add_typer(hacks, name="hacks")
