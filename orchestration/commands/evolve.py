@@ -25,51 +25,51 @@ _CONFIG = "evolve"
 _CONNECT_SECONDS = 10.0
 
 
+Tasks = Annotated[
+    str, typer.Argument(metavar="TASKS", help="A KernelBench folder, a .jsonl or .py file, or `bundled`.")
+]
+Endpoint = Annotated[
+    str, typer.Option(metavar="URL", help="An OpenAI-compatible endpoint (OPENAI_API_KEY).", show_default=False)
+]
+Model = Annotated[
+    str,
+    typer.Option(
+        help="The endpoint's model. Without --endpoint: a folder or Hugging Face id for vLLM here.", show_default=False
+    ),
+]
+Feedback = Annotated[
+    str, typer.Option(help="What prompts say of the latest program: profile, messages, both, or none.")
+]
+Name = Annotated[
+    str, typer.Option(help="Of the run, in `runs`. Default: evolve- and the tasks' name.", show_default=False)
+]
+Price = Annotated[float, typer.Option(help="Of a million tokens of prompts, or of answers.", min=0.0)]
+
+
 def evolve(
-    tasks: Annotated[
-        str, typer.Argument(metavar="TASKS", help="A KernelBench folder, a .jsonl or .py file, or `bundled`.")
-    ],
+    tasks: Tasks,
     overrides: Annotated[list[str] | None, typer.Argument(help="key=value ...", show_default=False)] = None,
-    endpoint: Annotated[
-        str, typer.Option(metavar="URL", help="An OpenAI-compatible endpoint (OPENAI_API_KEY).", show_default=False)
-    ] = "",
-    model: Annotated[
-        str,
-        typer.Option(
-            help="The endpoint's model. Without --endpoint: a folder or Hugging Face id for vLLM here.",
-            show_default=False,
-        ),
-    ] = "",
+    endpoint: Endpoint = "",
+    model: Model = "",
     rounds: Annotated[int, typer.Option(help="Rounds over all tasks.", min=1)] = 8,
     samples: Annotated[int, typer.Option(help="Answers per task and round.", min=1)] = 4,
     budget_evaluations: Annotated[int, typer.Option(help="Programs to judge in all; 0: no limit.", min=0)] = 0,
     budget_tokens: Annotated[int, typer.Option(help="Tokens of prompts and answers; 0: no limit.", min=0)] = 0,
     budget_money: Annotated[float, typer.Option(help="Money for an endpoint's answers; 0: no limit.", min=0.0)] = 0.0,
-    input_price: Annotated[float, typer.Option(help="Of a million tokens of prompts.", min=0.0)] = 0.0,
-    output_price: Annotated[float, typer.Option(help="Of a million tokens of answers.", min=0.0)] = 0.0,
-    feedback: Annotated[
-        str, typer.Option(help="What prompts say of the latest program: profile, messages, both, or none.")
-    ] = "profile,messages",
+    input_price: Price = 0.0,
+    output_price: Price = 0.0,
+    feedback: Feedback = "profile,messages",
     arch: Arch = "auto",
-    name: Annotated[
-        str, typer.Option(help="Of the run, in `runs`. Default: evolve- and the tasks' name.", show_default=False)
-    ] = "",
+    name: Name = "",
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check everything, print the plan, start nothing.")
     ] = False,
 ) -> None:
     """Optimise tasks with a model that stays as it is. The same command again resumes it."""
-    from configs.load import ConfigError, load_config
-    from evaluators.tasks import TaskError, load_tasks
-    from learners.policy import PolicyError
-    from orchestration.commands.machine import machine_arch
-    from orchestration.commands.run import carry_out
-    from orchestration.setup.tasks import select_tasks
-
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     if not model:
         raise refuse("--model: name the model of the endpoint, or without --endpoint one for vLLM on this machine")
-    settings: dict[str, object] = {
+    settings = {
         "name": name or f"{_CONFIG}-{Path(tasks.split(',')[0]).stem}",
         "tasks.source": tasks,
         "rollout.endpoint.url": endpoint,
@@ -82,14 +82,33 @@ def evolve(
         "evolve.budget.evaluations": budget_evaluations,
         "evolve.budget.tokens": budget_tokens,
         "evolve.budget.money": budget_money,
+        "evaluator.arch": arch,
     }
+    config = _checked(settings, overrides or [], dry_run=dry_run)
+    if not dry_run:
+        from orchestration.commands.run import carry_out
+
+        carry_out(config)
+        for line in best_programs(config):
+            print(line)
+
+
+def _checked(settings: dict[str, object], overrides: list[str], *, dry_run: bool) -> RunConfig:
+    """The configuration that the options mean. Everything is checked that can be before actors start; a dry run also
+    prints the plan. Refuses bad input."""
+    from configs.load import ConfigError, load_config
+    from evaluators.tasks import TaskError, load_tasks
+    from learners.policy import PolicyError
+    from orchestration.commands.machine import machine_arch
+    from orchestration.setup.tasks import select_tasks
+
     try:
-        settings["evaluator.arch"] = machine_arch() if arch == "auto" else arch
-        settings["tasks.profile"] = "cpu" if settings["evaluator.arch"] == "cpu" else "cuda"
-        loaded = load_tasks(tasks, "source")
-        settings["tasks.levels"] = sorted({task.level for task in loaded})
+        arch = machine_arch() if settings["evaluator.arch"] == "auto" else settings["evaluator.arch"]
+        levels = sorted({task.level for task in load_tasks(str(settings["tasks.source"]), "source")})
+        profile = "cpu" if arch == "cpu" else "cuda"
+        settings |= {"evaluator.arch": arch, "tasks.profile": profile, "tasks.levels": levels}
         words = [f"{key}={json.dumps(value)}" for key, value in settings.items()]
-        config = load_config(_CONFIG, [*words, *(overrides or [])])
+        config = load_config(_CONFIG, [*words, *overrides])
         _refuse_broken(select_tasks(config.tasks))
         if config.rollout.endpoint.url:
             _refuse_silent(config.rollout.endpoint.url)
@@ -99,12 +118,9 @@ def evolve(
             from orchestration.commands.dry_run import print_plan
 
             print_plan(config, Console())
-            return
     except (ConfigError, TaskError, PolicyError) as error:
         raise refuse(error) from None
-    carry_out(config)
-    for line in best_programs(config):
-        print(line)
+    return config
 
 
 def _refuse_broken(tasks: list[Task]) -> None:

@@ -145,20 +145,7 @@ def build_report(run: RunDirectory, baselines: Speedups | None = None) -> Report
     """
     stored = run.read_stored_config()
     config, known, marks = stored.config, RunRows(run, stored.config), run.read_marks()
-    rows: dict[str, list[AssessmentRow]] = defaultdict(list)
-    by_round: dict[str, dict[int, list[AssessmentRow]]] = defaultdict(lambda: defaultdict(list))
-    rollouts: _Rollouts = defaultdict(list)
-    for sample in known.samples:
-        row = known.row_of(sample)
-        if sample["phase"].startswith((ASSESSMENT, CONSTANT)):
-            rows[sample["phase"]].append(row)
-            continue
-        if split_key(sample["phase"])[1] in FROZEN:
-            rows[f"{ASSESSMENT}{sample['phase']}"].append(row)
-            if row.task_id not in marks:
-                by_round[sample["phase"]][sample["step"]].append(row)
-        if row.task_id not in marks:
-            rollouts[sample["phase"], sample["step"]].append((row, sample["reward"]))
+    rows, rollouts, by_round = _sort(known, marks)
     metrics = Metrics(run.metrics.read().to_pylist())
     phases = sorted(filter(is_training, {phase for phase, _ in rollouts} | metrics.phases), key=phase_order)
     keys = sorted((key.removeprefix(ASSESSMENT) for key in rows if key.startswith(ASSESSMENT)), key=phase_order)
@@ -183,11 +170,7 @@ def build_report(run: RunDirectory, baselines: Speedups | None = None) -> Report
                 title,
                 stages,
                 tuple(_build_stage(name, name, own, marks) for name, own in constants.items()),
-                tuple(
-                    point
-                    for key in sorted(by_round, key=phase_order)
-                    for point in rounds_of(label_of(key, is_numbered), by_round[key], set(tasks))
-                ),
+                tuple(_rounds(by_round, tasks, is_numbered)),
             )
         )
     kernels = tuple(run.kernels.read())
@@ -212,6 +195,33 @@ def build_report(run: RunDirectory, baselines: Speedups | None = None) -> Report
     )
 
 
+def _sort(known: RunRows, marks: Mapping[str, Mark]) -> tuple[dict[str, list[AssessmentRow]], _Rollouts, _Rounds]:
+    """The samples of a run: by the stage that they measure, those of training steps, and those of rounds that learn
+    nothing, which also are a stage."""
+    rows: dict[str, list[AssessmentRow]] = defaultdict(list)
+    rollouts: _Rollouts = defaultdict(list)
+    by_round: _Rounds = defaultdict(lambda: defaultdict(list))
+    for sample in known.samples:
+        row, phase = known.row_of(sample), sample["phase"]
+        if phase.startswith((ASSESSMENT, CONSTANT)):
+            rows[phase].append(row)
+            continue
+        is_frozen = split_key(phase)[1] in FROZEN
+        if is_frozen:
+            rows[f"{ASSESSMENT}{phase}"].append(row)
+        if row.task_id not in marks:
+            rollouts[phase, sample["step"]].append((row, sample["reward"]))
+            if is_frozen:
+                by_round[phase][sample["step"]].append(row)
+    return rows, rollouts, by_round
+
+
+def _rounds(by_round: _Rounds, tasks: Sequence[str], is_numbered: bool) -> Iterator[RoundPoint]:
+    """A point for each round of the phases that learn nothing, on a group of tasks."""
+    for key in sorted(by_round, key=phase_order):
+        yield from rounds_of(label_of(key, is_numbered), by_round[key], tasks)
+
+
 _Rows = Mapping[str, Sequence[AssessmentRow]]
 """Assessed samples, by phase key."""
 
@@ -226,6 +236,8 @@ def _divide(rows: _Rows, held_out: set[str]) -> Iterator[tuple[str, bool, list[s
 
 _Rollouts = dict[tuple[str, int], list[tuple[AssessmentRow, float | None]]]
 """Rollouts with their rewards, by phase and step."""
+_Rounds = dict[str, dict[int, list[AssessmentRow]]]
+"""Samples by phase and round."""
 
 
 def _build_stage(
