@@ -1,4 +1,4 @@
-"""The table of CUDA-L1 (tables 3 and 5): how fast the best program of each task is, by arm of a sweep.
+"""The table of CUDA-L1 (section 4): how fast the best program of each task is, by arm of a sweep.
 
 A task's speed-up is that of the fastest right program among the samples of its last stage, and 0 without one. All
 figures are of tasks; their intervals are over tasks and seeds. Pure functions, but for `read_arms`.
@@ -23,7 +23,7 @@ from orchestration.report.statistics import AssessmentRow
 from orchestration.report.tables import Cell, Table
 
 NOTE = (
-    "Speed-ups over eager of a task's fastest right program, 0x for a task without one, as in CUDA-L1. Samples: of a "
+    "Speed-ups over eager of a task's fastest right program, 0x for a task without one. Samples: of a "
     "task, from which it is taken. Success: the share of tasks with a right program; > 1.01x: with one that is faster. "
     "Times {first}: the geometric mean over tasks, where the reference is kept if nothing is faster. Ranges are 95 % "
     "confidence intervals over tasks and {seeds} seed(s); a maximum has none. Below the arms stand constant policies."
