@@ -132,6 +132,8 @@ class Session:
             for task in self.tasks.assessed:
                 self.prompts.one_shot(task.id)  # raises before any actor starts if a prompt leaves no room
             self.roles = Roles(self.config, policy, self.run)
+            if not self.roles.learns:
+                self.roles.version = state.policy_version  # on which the seeds of its engines depend
             cases = HackCases(Path(self.roles.store) / "hacks.parquet")
             first, further = self.config.evaluator.arch, list(self.config.evaluation.archs)
             self.known = RunVerdicts(self.run.verdicts, arch=first if further else "")

@@ -13,6 +13,7 @@ from typing import Any
 import ray
 
 from actors.engine_calls import CONTROL, requests_at_once
+from actors.generation import derive_seed
 from actors.learner import LearnerGroup, RankDied
 from actors.log_fields import JsonLogs
 from actors.pool import ActorPool
@@ -131,8 +132,8 @@ class Roles:
                 self._policy,
                 config.rollout,
                 config.policy,
-                config.seed + index,
-                self.version,
+                self._engine_seed(index),
+                self.version if self.learns else 0,
                 sleeps,
                 adapter_rank,
             ),
@@ -144,6 +145,12 @@ class Roles:
             affinity=lambda request: request.group or None,
             control_group=CONTROL,
         )
+
+    def _engine_seed(self, index: int) -> int:
+        """The seed of an engine that starts now. A push of weights sets it anew; without a learner there is none, and an
+        engine of a later process must not sample again what the first one sampled."""
+        seed = self._config.seed + index
+        return seed if self.learns else derive_seed(seed, self.version) % 2**31
 
     def _right_programs(self) -> dict[str, list[str]]:
         """The right programs that come with the tasks, held out or not, by task."""
