@@ -147,8 +147,8 @@ class Roles:
         )
 
     def _engine_seed(self, index: int) -> int:
-        """The seed of an engine that starts now. A push of weights sets it anew; without a learner there is none, and an
-        engine of a later process must not sample again what the first one sampled."""
+        """The seed of an engine that starts now. A push of weights sets it anew. Without a learner there is none, and
+        an engine of a later process must not sample again what the first one sampled."""
         seed = self._config.seed + index
         return seed if self.learns else derive_seed(seed, self.version) % 2**31
 
