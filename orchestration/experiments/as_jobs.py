@@ -25,6 +25,7 @@ def run_as_jobs(
     Raises ClusterError.
     """
     from cluster import attempts
+    from cluster.client import SUCCEEDED
     from cluster.job import training_job
 
     waiting, under_way, failed = list(sweep.trials), dict[str, Trial](), list[Trial]()
@@ -46,6 +47,6 @@ def run_as_jobs(
             del under_way[identity]
             status = state.status if state is not None else "unknown to the cluster"
             tell(f"{trial.name}: job {identity} is {status}")
-            if status != attempts.SUCCEEDED:
+            if status != SUCCEEDED:
                 failed.append(trial)
     return failed
