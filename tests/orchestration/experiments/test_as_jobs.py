@@ -1,4 +1,4 @@
-"""A sweep as jobs of a cluster: so many at once, and the same command goes on. The server keeps records of jobs alone."""
+"""A sweep as jobs of a cluster: so many at once, and the same command goes on. The server keeps records alone."""
 
 from __future__ import annotations
 
