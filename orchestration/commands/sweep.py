@@ -24,6 +24,9 @@ def sweep(
         typer.Option(metavar="URL", help="Run them as jobs of the Ray cluster there, not here.", show_default=False),
     ] = "",
     at_once: Annotated[int, typer.Option(help="With --address: jobs that are under way at a time.", min=1)] = 1,
+    installed: Annotated[
+        bool, typer.Option("--installed", help="With --address: the nodes have Warpsmith, only configurations travel.")
+    ] = False,
     table: Annotated[bool, typer.Option("--table", help="Run nothing: print the table of what is there.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything, list the runs, start nothing.")] = False,
 ) -> None:
@@ -39,14 +42,14 @@ def sweep(
         for trial in found.trials:
             print(f"{trial.name:<32} {'finished' if trial.is_finished() else ' '.join(trial.words)}")
         return
-    failed = [] if table else _run(found, address, at_once)
+    failed = [] if table else _run(found, address, at_once, installed=installed)
     print_tables(found)
     if failed:
         named = ", ".join(trial.name for trial in failed)
         raise refuse(f"{len(failed)} of {len(found.trials)} runs did not end well: {named}", STOPPED)
 
 
-def _run(found: Sweep, address: str, at_once: int) -> list[Trial]:
+def _run(found: Sweep, address: str, at_once: int, *, installed: bool) -> list[Trial]:
     """Runs what is not finished; returns what failed."""
     from orchestration.experiments.as_jobs import run_as_jobs
     from orchestration.experiments.in_turn import run_in_turn
@@ -58,7 +61,7 @@ def _run(found: Sweep, address: str, at_once: int) -> list[Trial]:
         if not address:
             return run_in_turn(found, tell, child_environment())
         with opened(address) as jobs:
-            return run_as_jobs(found, jobs, at_once, tell)
+            return run_as_jobs(found, jobs, at_once, tell, installed=installed)
     except KeyboardInterrupt:
         tell("stopped; the same command again goes on")
         raise typer.Exit(INTERRUPTED) from None

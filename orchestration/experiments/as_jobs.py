@@ -18,11 +18,17 @@ _POLL_SECONDS = 10.0
 
 
 def run_as_jobs(
-    sweep: Sweep, jobs: Jobs, at_once: int, tell: Callable[[str], None], poll_seconds: float = _POLL_SECONDS
+    sweep: Sweep,
+    jobs: Jobs,
+    at_once: int,
+    tell: Callable[[str], None],
+    *,
+    installed: bool = False,
+    poll_seconds: float = _POLL_SECONDS,
 ) -> list[Trial]:
     """Has every run done by a job, at most `at_once` at a time; returns those whose jobs failed.
 
-    Raises ClusterError.
+    `installed`: the nodes have Warpsmith, so that only configurations travel. Raises ClusterError.
     """
     from cluster import attempts
     from cluster.client import SUCCEEDED
@@ -33,7 +39,7 @@ def run_as_jobs(
         while waiting and len(under_way) < at_once:
             trial = waiting.pop(0)
             place, *overrides = trial.words
-            found = attempts.submit(jobs, training_job(place, overrides))
+            found = attempts.submit(jobs, training_job(place, overrides, installed=installed))
             tell(f"{trial.name}: {found.kind}, job {found.identity}")
             if found.kind != "finished":
                 under_way[found.identity] = trial
