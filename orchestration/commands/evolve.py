@@ -107,6 +107,8 @@ def _checked(settings: dict[str, object], overrides: list[str], *, dry_run: bool
         levels = sorted({task.level for task in load_tasks(str(settings["tasks.source"]), "source")})
         profile = "cpu" if arch == "cpu" else "cuda"
         settings |= {"evaluator.arch": arch, "tasks.profile": profile, "tasks.levels": levels}
+        if arch != "cpu" and not settings["rollout.endpoint.url"]:
+            settings["placement.share"] = "all"  # engine and evaluator take turns, so one GPU is enough
         words = [f"{key}={json.dumps(value)}" for key, value in settings.items()]
         config = load_config(_CONFIG, [*words, *overrides])
         _refuse_broken(select_tasks(config.tasks))
