@@ -34,9 +34,10 @@ def run_in_turn(sweep: Sweep, tell: Callable[[str], None], environment: Mapping[
 
 
 def _run(trial: Trial, environment: Mapping[str, str]) -> int:
-    """The exit code of a run. An interrupt of the terminal reaches the run itself, which is waited for."""
+    """The exit code of a run, which shows its progress and its report on standard error. An interrupt of the terminal
+    reaches the run itself, which is waited for."""
     command = [sys.executable, "-m", "orchestration.commands.main", "run", *trial.words]
-    with subprocess.Popen(command, env=dict(environment)) as process:
+    with subprocess.Popen(command, env=dict(environment), stdout=sys.stderr) as process:
         try:
             return process.wait()
         except KeyboardInterrupt:

@@ -6,8 +6,9 @@ figures are of tasks; their intervals are over tasks and seeds. Pure functions, 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +20,7 @@ from orchestration.report import build_report
 from orchestration.report import format as fmt
 from orchestration.report.assemble import Report
 from orchestration.report.bootstrap import RESAMPLES, Floats, draws_of_tasks, estimate_from
+from orchestration.report.shares import share_of
 from orchestration.report.statistics import AssessmentRow
 from orchestration.report.tables import Cell, Table
 
@@ -137,13 +139,11 @@ def _cells(arm: Arm) -> tuple[Cell, ...]:
     best = arm.best
 
     def speed(figure: Callable[[Floats], Floats]) -> Cell:
-        estimate = estimate_over_tasks_and_seeds(best, figure)
-        return Cell(fmt.speed(estimate.value), fmt.speed_interval(estimate))
+        return _speed(estimate_over_tasks_and_seeds(best, figure))
 
     def share(least: float) -> Cell:
         flags = np.where(np.isnan(best), np.nan, (best > least).astype(float))
-        estimate = estimate_over_tasks_and_seeds(flags, _mean)
-        return Cell(fmt.share(estimate.value), fmt.share_interval(estimate))
+        return _share(flags)
 
     quarters = (speed(lambda values, at=at: np.nanpercentile(values, at, axis=1)) for at in (75, 50, 25))
     most = Cell(fmt.speed(float(np.nanmax(best))))
@@ -156,7 +156,24 @@ def _gain(first: Arm, arm: Arm) -> Cell:
         return Cell(fmt.NOTHING)
     logs = np.log(np.maximum(arm.best, 1.0)) - np.log(np.maximum(first.best, 1.0))
     estimate = estimate_over_tasks_and_seeds(logs, lambda values: np.exp(_mean(values)))
+    return _speed(estimate)
+
+
+def _speed(estimate: Estimate) -> Cell:
+    """Without an interval if it has no width."""
+    if math.isclose(estimate.low, estimate.high):
+        return Cell(fmt.speed(estimate.value))
     return Cell(fmt.speed(estimate.value), fmt.speed_interval(estimate))
+
+
+def _share(flags: Floats) -> Cell:
+    """The mean of flags [seeds, tasks]. Its interval holds Wilson's over tasks, which has a width also if all are
+    alike."""
+    estimate, known = estimate_over_tasks_and_seeds(flags, _mean), ~np.isnan(flags)
+    tasks = [str(task) for task in np.nonzero(known)[1]]
+    wilson = share_of([bool(flag) for flag in flags[known]], tasks) or estimate
+    low, high = min(estimate.low, wilson.low), max(estimate.high, wilson.high)
+    return Cell(fmt.share(estimate.value), fmt.share_interval(replace(estimate, low=low, high=high)))
 
 
 def _mean(values: Floats) -> Floats:

@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from configs.frozen import learns
 from configs.load import dump_config
 from configs.schema import FROZEN, RunConfig
 from evaluators.audit.marks import Mark
@@ -132,6 +133,9 @@ class Report:
     def measurement(self) -> str:
         """How the stages were measured, as one line."""
         assessment, evaluator = self.config.assessment, self.config.evaluator
+        if not learns(self.config):
+            baselines = ", ".join(evaluator.baselines)
+            return f"The samples of the phases themselves, on {evaluator.arch}; baselines: {baselines}"
         return (
             f"{assessment.samples} fresh samples per task, temperature {assessment.temperature:g}, preset "
             f"{assessment.preset}, on {evaluator.arch}; baselines: {', '.join(evaluator.baselines)}"

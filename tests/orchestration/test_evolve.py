@@ -141,7 +141,7 @@ def test_later_rounds_show_what_was_found_and_find_better(evolved: Evolved) -> N
     best = [point.best.value for point in group.rounds]
     assert [point.samples for point in group.rounds] == [2, 4, 6, 8]
     assert best == sorted(best)
-    assert best[-1] > 2 * best[0]
+    assert best[-1] > 1.3 * best[0]
 
 
 @pytest.mark.slow
@@ -180,11 +180,14 @@ def test_vanilla_and_evolve_of_a_sweep_with_own_engines_have_no_learner_and_give
         assert len(run.samples.read().to_pylist()) == 2 * 2 * 2
         roles = {row["name"] for row in run.metrics.read().to_pylist() if row["name"].startswith("utilisation/")}
         assert roles == {"utilisation/engines", "utilisation/builders", "utilisation/evaluators"}
-    assert "Training tasks" in output
-    assert "Held-out tasks" in output
-    rows = [line.split()[0] for line in output.splitlines() if line.strip()]
+    with command(tmp_path, "sweep", "study.yml", "--table") as process:
+        table, _ = process.communicate(timeout=HANG_SECONDS)
+    assert "Training tasks" in table
+    assert "Held-out tasks" in table
+    rows = [line.split()[0] for line in table.splitlines() if line.strip()]
     assert rows.count("vanilla") == rows.count("evolve") == 2
+    assert output.endswith(table)
     with command(tmp_path, "sweep", "study.yml") as process:
         again, _ = process.communicate(timeout=HANG_SECONDS)
     assert again.count("finished before") == 2
-    assert again.endswith(output[output.index("\nTraining tasks") :])
+    assert again.endswith(table)
