@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -145,7 +147,7 @@ def _cells(arm: Arm) -> tuple[Cell, ...]:
         flags = np.where(np.isnan(best), np.nan, (best > least).astype(float))
         return _share(flags)
 
-    quarters = (speed(lambda values, at=at: np.nanpercentile(values, at, axis=1)) for at in (75, 50, 25))
+    quarters = (speed(partial(_percentile, at)) for at in (75, 50, 25))
     most = Cell(fmt.speed(float(np.nanmax(best))))
     return Cell(f"{arm.samples:g}"), speed(_mean), most, *quarters, share(0.0), share(FASTER)
 
@@ -176,5 +178,9 @@ def _share(flags: Floats) -> Cell:
     return Cell(fmt.share(estimate.value), fmt.share_interval(replace(estimate, low=low, high=high)))
 
 
+def _percentile(at: int, values: Floats) -> Floats:
+    return cast(Floats, np.nanpercentile(values, at, axis=1))
+
+
 def _mean(values: Floats) -> Floats:
-    return np.nanmean(values, axis=1)
+    return cast(Floats, np.nanmean(values, axis=1))
