@@ -290,6 +290,9 @@ class EndpointTeacher(Endpoint):
         proposed: Future[Proposal | None] = Future()
 
         def pass_on(answered: Future[Answer | None]) -> None:
+            if answered.cancelled():
+                proposed.cancel()
+                return
             try:
                 made = answered.result()
                 proposed.set_result(None if made is None else self._proposal(task_id, made))
