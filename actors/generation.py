@@ -22,6 +22,7 @@ class GenerationRequest:
     its program (`actors.code_stop`), and then has no end-of-sequence token. `ignore_eos`: a response goes on behind the
     end-of-sequence token. `group`: requests of the same group have the same prompt, which an engine computes once.
     `seed`: of the responses, if they must not depend on what else the engine does; engines on a GPU do not heed it.
+    `text`: the prompt's text, for an endpoint, which has a tokenizer of its own.
     """
 
     key: str
@@ -35,6 +36,7 @@ class GenerationRequest:
     ignore_eos: bool = False
     group: str = ""
     seed: int | None = None
+    text: str = ""
 
     def seed_of(self, part: int) -> int | None:
         """The seed of one of several responses, or of one of several parts of a response."""

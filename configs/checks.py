@@ -12,6 +12,7 @@ from typing import Any
 
 from configs.addresses import without_login
 from configs.checks_archs import ACCELERATOR, architecture_violations
+from configs.checks_endpoint import endpoint_violations
 from configs.node_groups import parse_group, parse_nodes
 from configs.schema import ONLY_ON_GPUS, RunConfig
 from configs.waits import longest_wait
@@ -65,6 +66,7 @@ def violations(config: RunConfig) -> Iterator[tuple[tuple[str, ...], str]]:
     yield from _stall(config)
     yield from _nodes(config)
     yield from architecture_violations(config)
+    yield from endpoint_violations(config)
 
 
 Violations = Iterator[tuple[tuple[str, ...], str]]

@@ -45,6 +45,11 @@ CHANGEABLE: Mapping[str, str] = {
     "sft.learning_rate": "later steps use it; the metrics of each step have its rate",
     "self_supervised.learning_rate": "later steps use it; the metrics of each step have its rate",
     "contrastive_rl.learning_rate": "later steps use it; the metrics of each step have its rate",
+    "vanilla.rounds": "more rounds extend the phase",
+    "evolve.rounds": "more rounds extend the phase",
+    "evolve.budget": "a larger budget extends the phase",
+    "rollout.endpoint.url": "where the model answers, not which one does",
+    "rollout.endpoint.asking": "patience and prices only",
     "assessment": "later assessments are measured differently, and say so",
     "rollout.engines": "where responses are generated, not their content",
     "rollout.engines_per_gpu": "where responses are generated, not their content",
@@ -156,7 +161,8 @@ def may_change(key: str) -> bool:
     """Whether a run may be resumed with another value of `key` (see `CHANGEABLE`)."""
     parts = key.split(".")
     of_arch = f"evaluation.archs.ARCH.{parts[-1]}" if parts[:2] == ["evaluation", "archs"] else ""
-    return key in CHANGEABLE or parts[0] in CHANGEABLE or of_arch in CHANGEABLE
+    sections = (".".join(parts[: count + 1]) for count in range(len(parts)))
+    return of_arch in CHANGEABLE or any(section in CHANGEABLE for section in sections)
 
 
 def _find(path: str | Path) -> tuple[Path, str]:

@@ -17,12 +17,18 @@ from configs.fields import bounded, one_of, words_of
 from configs.schema_archs import ArchConfig as ArchConfig
 from configs.schema_archs import EvaluationConfig as EvaluationConfig
 from configs.schema_cluster import ClusterConfig as ClusterConfig
+from configs.schema_phases import FROZEN as FROZEN
+from configs.schema_phases import LEARNING as LEARNING
 from configs.schema_phases import PHASES as PHASES
+from configs.schema_phases import BudgetConfig as BudgetConfig
 from configs.schema_phases import ContrastiveConfig as ContrastiveConfig
 from configs.schema_phases import EndpointConfig as EndpointConfig
+from configs.schema_phases import EndpointSourceConfig as EndpointSourceConfig
+from configs.schema_phases import EvolveConfig as EvolveConfig
 from configs.schema_phases import ScheduleConfig as ScheduleConfig
 from configs.schema_phases import SelfSupervisedConfig as SelfSupervisedConfig
 from configs.schema_phases import SftConfig as SftConfig
+from configs.schema_phases import VanillaConfig as VanillaConfig
 from configs.schema_tasks import HeldOutConfig as HeldOutConfig
 from configs.schema_tasks import TasksConfig as TasksConfig
 
@@ -102,6 +108,7 @@ class RolloutConfig:
     sleep: bool = True
     start_timeout: float = bounded(600.0, 1.0)  # seconds for an engine to start
     timeout: float = bounded(300.0, 1.0)  # seconds for a request, which is then retried on another engine
+    endpoint: EndpointSourceConfig = field(default_factory=EndpointSourceConfig)
 
 
 @dataclass
@@ -342,6 +349,8 @@ class RunConfig:
     sft: SftConfig = field(default_factory=SftConfig)
     self_supervised: SelfSupervisedConfig = field(default_factory=SelfSupervisedConfig)
     contrastive_rl: ContrastiveConfig = field(default_factory=ContrastiveConfig)
+    vanilla: VanillaConfig = field(default_factory=VanillaConfig)
+    evolve: EvolveConfig = field(default_factory=EvolveConfig)
     placement: PlacementConfig = field(default_factory=PlacementConfig)
     rollout: RolloutConfig = field(default_factory=RolloutConfig)
     learner: LearnerConfig = field(default_factory=LearnerConfig)

@@ -8,20 +8,27 @@ from dataclasses import dataclass, field
 
 from configs.fields import bounded, one_of, words_of
 
-PHASES = ("sft", "self_supervised", "contrastive_rl")
+LEARNING = ("sft", "self_supervised", "contrastive_rl")
+"""The phases that train the policy."""
+FROZEN = ("vanilla", "evolve")
+"""The phases that only sample: the weights stay as they are."""
+PHASES = (*LEARNING, *FROZEN)
+FEEDBACK = ("profile", "messages")
 
 
 @dataclass
 class ScheduleConfig:
     """Which phases run, and how often."""
 
-    phases: list[str] = words_of(PHASES, PHASES)  # in this order (CUDA-L1 table 5: all three)
+    # In this order (CUDA-L1 table 5: the first three). `vanilla` and `evolve` train nothing: a schedule of them alone
+    # has no learner (docs/guides/evolve.md).
+    phases: list[str] = words_of(LEARNING, PHASES)
     cycles: int = bounded(1, 1)  # how often the phases run
 
 
 @dataclass
 class EndpointConfig:
-    """How http(s) endpoints among `sft.teachers` are asked, each on its own (docs/guides/real-model.md)."""
+    """How http(s) endpoints are asked, each on its own (docs/guides/real-model.md)."""
 
     concurrency: int = bounded(16, 1)  # requests that are under way at once
     timeout: float = bounded(300.0, 1.0)  # seconds for an answer; the request is then sent again
@@ -33,6 +40,17 @@ class EndpointConfig:
     share: float = bounded(1.0, 0.0, 1.0)
     input_price: float = bounded(0.0, 0.0)  # of a million tokens of prompts, in any currency
     output_price: float = bounded(0.0, 0.0)  # of a million tokens of answers; if both are 0, only tokens are reported
+
+
+@dataclass
+class EndpointSourceConfig:
+    """A model behind an endpoint that answers in place of the run's engines, if nothing is learnt
+    (docs/guides/evolve.md)."""
+
+    url: str = ""  # of an OpenAI-compatible endpoint (its key comes from OPENAI_API_KEY); empty: the run's own engines
+    model: str = ""  # the model to ask for
+    limit_tokens: bool = True  # send `rollout.max_tokens` as the limit of an answer; false: the endpoint's own limit
+    asking: EndpointConfig = field(default_factory=EndpointConfig)
 
 
 @dataclass
@@ -152,3 +170,36 @@ class ContrastiveConfig:
     # section 3.2, equation 6: 1.5). 0 makes all advantages 0, which switches the policy gradient off, and leaves
     # the KL term if `normaliser` is `all`.
     smoothing_clip: float = bounded(1.5, 0.0)
+
+
+@dataclass
+class VanillaConfig:
+    """One-shot prompts to a policy that stays as it is (CUDA-L1 table 5, "vanilla"). On all tasks, held-out ones among
+    them, since nothing is learnt."""
+
+    rounds: int = bounded(4, 1)  # rounds over all tasks
+    samples: int = bounded(4, 1)  # responses per task and round
+
+
+@dataclass
+class BudgetConfig:
+    """What `evolve` may spend in all. It ends when one of them is spent; 0 is no limit (docs/guides/evolve.md)."""
+
+    evaluations: int = bounded(0, 0)  # programs that are judged
+    tokens: int = bounded(0, 0)  # of prompts and answers together
+    # Of the answers of an endpoint, in the currency of `rollout.endpoint.asking.input_price` and `output_price`.
+    money: float = bounded(0.0, 0.0)
+
+
+@dataclass
+class EvolveConfig:
+    """Contrastive prompts, with a buffer that grows, to a policy that stays as it is (CUDA-L1 table 5, "evolve")."""
+
+    rounds: int = bounded(8, 1)  # rounds over all tasks; the first has nothing to show, so its prompts are one-shot
+    samples: int = bounded(4, 1)  # responses per task and round
+    contrastive_share: float = bounded(1.0, 0.0, 1.0)  # share of the prompts that show exemplars; the others explore
+    # What prompts say of the task's latest program beside the exemplars. `profile`: the times of its kernels, the
+    # bandwidth that it reached and the gaps between its launches. `messages`: those of the compiler and of the judge on
+    # a program that failed.
+    feedback: list[str] = words_of((), FEEDBACK)
+    budget: BudgetConfig = field(default_factory=BudgetConfig)

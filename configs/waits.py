@@ -50,5 +50,8 @@ def longest_wait(config: RunConfig) -> tuple[str, float]:
     }
     if "sft" in config.schedule.phases and any("://" in teacher for teacher in config.sft.teachers):
         waits["sft.endpoint.patience"] = config.sft.endpoint.patience + config.sft.endpoint.timeout
+    if config.rollout.endpoint.url:
+        asking = config.rollout.endpoint.asking
+        waits["rollout.endpoint.asking.patience"] = asking.patience + asking.timeout
     key = max(waits, key=lambda name: waits[name])
     return key, waits[key] + GRACE_SECONDS

@@ -75,15 +75,18 @@ def train(session: Session) -> None:
     Asked to end early, it begins no further phase; the same command goes on with that phase. A phase that an earlier
     process has begun is no further one. Draining, it begins nothing at all.
     """
-    assess(session, BASE)
-    for phase in schedule(session.config.schedule, session.context()):
+    phases = schedule(session.config.schedule, session.context())
+    if any(phase.learns for phase in phases):
+        assess(session, BASE)
+    for phase in phases:
         may_begin = session.commits.steps_done(phase.key) > 0 or not session.early_end.requested
         if not session.commits.has_completed(phase.key) and may_begin and not session.drain.requested:
             take_steps(session, phase)
         if not session.commits.has_completed(phase.key):
             session.progress.note(f"ends early; the same command goes on with {phase.key}")
             return
-        assess(session, phase.key)
+        if phase.learns:
+            assess(session, phase.key)
     if session.config.assessment.constant_policies:
         assess_constant_policies(session)
     if session.config.evaluation.archs:

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from configs.frozen import asks_endpoint
 from configs.load import ConfigError
-from configs.schema import RunConfig
+from configs.schema import FROZEN, RunConfig
 from configs.waits import store_seconds
 from evaluators.guard.cases import HackCases
 from evaluators.records import Task
@@ -51,6 +52,7 @@ from orchestration.setup.pipeline import open_pipeline
 from orchestration.setup.policy import check_policy, prepare_policy
 from orchestration.setup.tasks import RunTasks, describe_held_out, describe_marked, select_tasks
 from orchestration.step.archive import Archive
+from orchestration.step.endpoint_engines import EndpointEngines
 from orchestration.step.known import RunVerdicts
 from orchestration.step.prompts import PromptWriter
 from orchestration.step.teachers import make_teachers
@@ -76,7 +78,10 @@ class Session:
         self.early_end = EarlyEnd()
         self.drain = Drain(config.drain_seconds)
         named = select_tasks(config.tasks)
-        check_policy(config.policy.model)
+        if asks_endpoint(config):
+            EndpointEngines(config)  # raises for an address or a model that cannot be asked
+        else:
+            check_policy(config.policy.model)
         check_verdicts_of(config)
         if "sft" in config.schedule.phases:
             make_teachers(config)
@@ -122,13 +127,13 @@ class Session:
             self.commits = Commits(self.run, state, keep, lambda: self.tracker.ids)
             self.commits.write()  # before the config: a longer schedule is recognised by comparing with the old one
             self.run.write_config(self.config)
-            folder = self.run.local_folder / "policy"
-            policy = prepare_policy(self.config, self.tasks.training, folder, self.run.storage)
-            tokenizer = load_tokenizer(fetch_policy(policy, weights=False, patience=self.run.storage.patience))
+            policy, tokenizer = self._policy()
             self.prompts = PromptWriter(self.config, self.tasks.assessed, tokenizer, self._empty_buffer())
             for task in self.tasks.assessed:
                 self.prompts.one_shot(task.id)  # raises before any actor starts if a prompt leaves no room
             self.roles = Roles(self.config, policy, self.run)
+            if not self.roles.learns:
+                self.roles.version = state.policy_version  # on which the seeds of its engines depend
             cases = HackCases(Path(self.roles.store) / "hacks.parquet")
             first, further = self.config.evaluator.arch, list(self.config.evaluation.archs)
             self.known = RunVerdicts(self.run.verdicts, arch=first if further else "")
@@ -139,8 +144,9 @@ class Session:
             stack.callback(self.roles.stop)
             self.roles.start()
             stack.enter_context(self.drain)
+            self.endpoint = self._open_endpoint(stack)
             parts = self.config, self.tasks.assessed, self.roles, self.prompts, cases, self.known, self.run.set_aside
-            self.pipeline = open_pipeline(*parts, self.progress.rates, stack, elsewhere)
+            self.pipeline = open_pipeline(*parts, self.progress.rates, stack, elsewhere, self.endpoint)
             counts = {arch: judging.counts.copy for arch, judging in self.pipeline.elsewhere.judgings.items()}
             self.ray_metrics = RayMetrics(
                 self.config.name, first, self.roles.figures, self.pipeline.judging.counts.copy, counts
@@ -149,6 +155,21 @@ class Session:
             self.ray_metrics.start()
             self._opened = stack.pop_all()
         return self
+
+    def _policy(self) -> tuple[str, Any]:
+        """The folder of the policy, and its tokenizer; an endpoint has both itself."""
+        if asks_endpoint(self.config):
+            return "", None
+        folder, storage = self.run.local_folder / "policy", self.run.storage
+        policy = prepare_policy(self.config, self.tasks.training, folder, storage)
+        return policy, load_tokenizer(fetch_policy(policy, weights=False, patience=storage.patience))
+
+    def _open_endpoint(self, stack: ExitStack) -> EndpointEngines | None:
+        if not asks_endpoint(self.config):
+            return None
+        endpoint = EndpointEngines(self.config, self.run.answers())
+        stack.callback(endpoint.close)
+        return endpoint
 
     def _begin_directory(self) -> None:
         """Writes what a new run keeps for good, and tells which tasks are marked or held out."""
@@ -171,7 +192,7 @@ class Session:
     def _moves(self) -> tuple[object, ...]:
         """Something that differs from before whenever anything in the run has moved. For any thread."""
         pipeline = getattr(self, "pipeline", None)
-        judged = (pipeline.judging.moves, pipeline.elsewhere.moves) if pipeline else ()
+        judged = (pipeline.judging.moves, pipeline.elsewhere.moves, pipeline.engines.moves) if pipeline else ()
         return (*self.roles.moves(), *self.run.moves(), *judged)
 
     def _waits(self) -> list[str]:
@@ -213,10 +234,11 @@ class Session:
             self.prompts,
             self.pipeline,
             self.archive,
-            self.roles.learner,
+            self.roles.learner if self.roles.learns else None,
             self.commits.memory_of,
             self.run.answers(),
             self.tasks.held_out,
+            self.endpoint,
         )
 
     def taught(self) -> list[Mapping[str, Any]]:
@@ -238,16 +260,17 @@ class Session:
     def commit(self, key: str, steps: int, memory: Mapping[str, Any], ahead: Mapping[int, Sequence[Rollout]]) -> None:
         """Makes the first `steps` steps of a phase survive a kill, with the memory that the phase goes on with, and
         the responses of later steps."""
-        snapshot = self._snapshot(f"step-{self.roles.version:06d}")
+        snapshot = self._snapshot(key, f"step-{self.roles.version:06d}")
         if any(ahead.values()):
             path = self.run.ahead.write(table_of_steps(ahead), self.roles.version)
             snapshot = replace(snapshot, ahead=path)
         self.commits.advance(key, steps, memory, snapshot)
 
     def complete(self, key: str, steps: int, memory: Mapping[str, Any]) -> None:
-        """Closes a phase after `steps` steps. Its policy is also exported, as a Hugging Face folder."""
+        """Closes a phase after `steps` steps. The policy of one that learns is also exported, as a Hugging Face
+        folder."""
         name = f"step-{self.roles.version:06d}-{split_phase_key(key)[1]}"
-        self.commits.complete(key, steps, memory, self._snapshot(name, export=True))
+        self.commits.complete(key, steps, memory, self._snapshot(key, name, export=True))
         self.tracker.end_phase(key)
 
     def commit_assessment(self, stage: str, metrics: dict[str, float]) -> None:
@@ -263,17 +286,23 @@ class Session:
             with suppress(RunDirectoryError), self.run.lock(self.config.storage.lease):
                 send_rest(self.config, self.run)
 
-    def _snapshot(self, name: str, *, export: bool = False) -> Snapshot:
-        """Saves the learner and the buffer to the run directory."""
+    def _snapshot(self, key: str, name: str, *, export: bool = False) -> Snapshot:
+        """Saves the learner and the buffer to the run directory. After a phase that learns nothing, the learner is
+        that of the checkpoint before."""
+        frozen = split_phase_key(key)[1] in FROZEN
+        checkpoint = self.commits.state.checkpoint if frozen else self._checkpoint(name, export=export)
         version = self.roles.version
+        return Snapshot(version, checkpoint, self.run.buffers.write(self.prompts.buffer.to_table(), version))
+
+    def _checkpoint(self, name: str, *, export: bool) -> str:
+        """Saves the learner; returns where."""
         draft = self.run.checkpoints.begin(name)
         try:
             with self.roles.learner_alone():
                 files = self.pipeline.meanwhile(self.roles.learner.save, draft.place)
             if export:
                 files = [*files, *self.roles.learner.export(draft.place, EXPORT)]
-            checkpoint = self.run.checkpoints.commit(draft, files)
+            return self.run.checkpoints.commit(draft, files)
         except Exception:
             self.run.checkpoints.discard(draft)
             raise
-        return Snapshot(version, checkpoint, self.run.buffers.write(self.prompts.buffer.to_table(), version))

@@ -26,6 +26,18 @@ class Exemplar:
     speedup: float
 
 
+@dataclass(frozen=True)
+class LastProgram:
+    """The latest program of a task, of which a prompt says how it fared. `outcome`: of a failure, in words. `speedup`:
+    of a right one. `profile`: what was measured, a sentence each. `message`: the compiler's or the judge's."""
+
+    source: str
+    outcome: str
+    speedup: float | None = None
+    profile: Sequence[str] = ()
+    message: str = ""
+
+
 def fenced(code: str) -> str:
     """`code` as a Markdown block, under a fence longer than any run of backticks in it."""
     longest = max((len(run) for run in re.findall(r"`{3,}", code)), default=2)
@@ -53,19 +65,29 @@ class PromptRenderer:
         self._environment.filters["quoted"] = quoted
         self._environment.filters["speedup"] = lambda value: f"{value:.2f}x"
 
-    def contrastive(self, reference: str, exemplars: Sequence[Exemplar], arch: str, *, scores: bool = True) -> str:
+    def contrastive(
+        self,
+        reference: str,
+        exemplars: Sequence[Exemplar],
+        arch: str,
+        *,
+        scores: bool = True,
+        last: LastProgram | None = None,
+    ) -> str:
         """The prompt of contrastive RL (CUDA-L1 section 2.4.2), with the exemplars in the given order.
 
         If an exemplar is the reference itself, the prompt names it and does not print it again. Without `scores` it is
-        the same prompt without the speed-ups. Raises ValueError without exemplars.
+        the same prompt without the speed-ups. `last`: the task's latest program, to say how that fared. Raises
+        ValueError without exemplars.
         """
         if not exemplars:
             raise ValueError("a contrastive prompt needs at least one exemplar, got none; use one_shot without them")
-        return self._render("contrastive.j2", reference=reference, exemplars=exemplars, scores=scores, **_target(arch))
+        shown = {"reference": reference, "exemplars": exemplars, "scores": scores, "last": last}
+        return self._render("contrastive.j2", **shown, **_target(arch))
 
-    def one_shot(self, reference: str, arch: str) -> str:
-        """The prompt without exemplars, for supervised fine-tuning (CUDA-L1 section 2.2)."""
-        return self._render("one_shot.j2", reference=reference, **_target(arch))
+    def one_shot(self, reference: str, arch: str, last: LastProgram | None = None) -> str:
+        """The prompt without exemplars, for supervised fine-tuning (CUDA-L1 section 2.2). `last`: as above."""
+        return self._render("one_shot.j2", reference=reference, exemplars=(), last=last, **_target(arch))
 
     def repair(self, reference: str, program: str, failure: str, message: str, arch: str) -> str:
         """The prompt of a repair turn: a program that fails, the kind of its failure and the judge's message."""

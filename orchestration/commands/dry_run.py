@@ -5,7 +5,9 @@ from __future__ import annotations
 from rich.console import Console
 from rich.table import Table
 
+from configs.addresses import without_login
 from configs.archs import counted_archs
+from configs.frozen import asks_endpoint, learns
 from configs.load import dump_config
 from configs.schema import RunConfig
 from learners.policy import PolicyError
@@ -22,19 +24,27 @@ def print_plan(config: RunConfig, console: Console) -> None:
     tasks = RunTasks.draw(select_tasks(config.tasks), config)
     held_out = [task.id for task in tasks.held_out]
     console.print(dump_config(config), markup=False, highlight=False)
-    console.print(_phase_table(config, len(tasks.training)))
+    console.print(_phase_table(config, len(tasks.training), len(held_out)))
     for description in (describe_marked(tasks.marks, config.tasks), describe_held_out(held_out)):
         if description:
             console.print(description, markup=False, highlight=False)
-    samples = assessed_responses(config, tasks)
+    samples, source = assessed_responses(config, tasks), config.rollout.endpoint
+    answering = f"{config.rollout.engines} engine(s)"
+    policy = config.policy.model
+    if asks_endpoint(config):
+        answering, policy = f"answers of {without_login(source.url)}", source.model
     console.print(
-        f"{len(tasks.training)} tasks on {config.evaluator.arch}; policy {config.policy.model}; "
-        f"{config.rollout.engines} engine(s), {config.learner.ranks} learner rank(s), "
-        f"{config.evaluator.workers} evaluator(s); {samples} fresh samples at the start and after each phase"
+        f"{len(tasks.training)} tasks on {config.evaluator.arch}; policy {policy}; {answering}, "
+        f"{config.learner.ranks if learns(config) else 0} learner rank(s), {config.evaluator.workers} evaluator(s)"
+        + (f"; {samples} fresh samples at the start and after each phase that learns" if learns(config) else ""),
+        markup=False,
+        highlight=False,
     )
     for arch, further in config.evaluation.archs.items():
         which = "every program" if arch in counted_archs(config) else f"{further.share:.0%} of the right programs"
         console.print(f"{further.workers} evaluator(s) on {arch}, which judge {which} and the best ones at the end")
+    if asks_endpoint(config):
+        return
     try:
         memory = memory_plan(config)
     except PolicyError as error:
@@ -44,14 +54,16 @@ def print_plan(config: RunConfig, console: Console) -> None:
     refuse_what_cannot_fit(config, memory)
 
 
-def _phase_table(config: RunConfig, tasks: int) -> Table:
-    """A row per phase of the schedule, for a run that trains on this number of tasks."""
+def _phase_table(config: RunConfig, tasks: int, held_out: int) -> Table:
+    """A row per phase of the schedule, for a run that trains on this number of tasks and holds out others."""
     table = Table("phase", "steps", "responses a step", "trains on", box=None)
     sources = {
         "sft": f"verified programs of {', '.join(config.sft.teachers)}",
         "self_supervised": "its own correct programs",
         "contrastive_rl": f"speed-up over {config.reward.baseline}",
+        "vanilla": "nothing",
+        "evolve": "nothing",
     }
-    for stage in phase_stages(config, tasks):
+    for stage in phase_stages(config, tasks, held_out):
         table.add_row(stage.key, str(stage.steps), str(stage.responses or "-"), sources[stage.phase])
     return table

@@ -18,6 +18,7 @@ from orchestration.commands.bundle import bundle
 from orchestration.commands.cluster import cluster
 from orchestration.commands.compare import compare
 from orchestration.commands.evaluate import evaluate
+from orchestration.commands.evolve import evolve
 from orchestration.commands.guard import audit, gauntlet, hacks
 from orchestration.commands.plan import plan
 from orchestration.commands.refusal import INTERRUPTED
@@ -25,6 +26,7 @@ from orchestration.commands.report import report
 from orchestration.commands.run import run
 from orchestration.commands.status import status, stop
 from orchestration.commands.submit import logs, submit
+from orchestration.commands.sweep import sweep
 from orchestration.commands.tasks import tasks
 from orchestration.commands.track import track
 from orchestration.run.watchdog import STALLED
@@ -36,8 +38,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 for command in (
-    run, plan, submit, logs, status, stop, bundle, evaluate, baseline, tasks, report, compare, track, gauntlet,
-    audit,
+    run, evolve, sweep, plan, submit, logs, status, stop, bundle, evaluate, baseline, tasks, report, compare, track,
+    gauntlet, audit,
 ):  # fmt: skip
     app.command()(command)
 app.add_typer(hacks, name="hacks")

@@ -124,5 +124,5 @@ def _make(
     from orchestration.setup.tasks import RunTasks, select_tasks
 
     tasks = RunTasks.draw(select_tasks(config.tasks), config)
-    stages = phase_stages(config, len(tasks.training))
+    stages = phase_stages(config, len(tasks.training), len(tasks.held_out))
     return make_plan(config, stages, assessed_responses(config, tasks), runs, prices, rates, wanted)

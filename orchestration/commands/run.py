@@ -75,7 +75,7 @@ def run(
         raise refuse(error) from None
     except OSError as error:
         raise refuse(f"{error}; the same command tries again", STOPPED) from None
-    _train(settings)
+    carry_out(settings)
 
 
 def _continuation(folder: Path, words: list[str], *, branch: bool) -> Continuation:
@@ -90,8 +90,8 @@ def _continuation(folder: Path, words: list[str], *, branch: bool) -> Continuati
     return Continuation.read(folder, overrides, branch=branch)
 
 
-def _train(config: RunConfig) -> None:
-    """Trains until the run ends, fails or is interrupted. Raises typer.Exit unless it ends well."""
+def carry_out(config: RunConfig) -> None:
+    """Takes a run's phases until the run ends, fails or is interrupted. Raises typer.Exit unless it ends well."""
     from actors.learner import LearnerLost
     from actors.log_fields import JsonLogs
     from actors.pool_records import PoolExhausted

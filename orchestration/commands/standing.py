@@ -43,6 +43,8 @@ def standing(run: RunDirectory) -> dict[str, Any]:
         "sft": 1 + config.sft.epochs,
         "self_supervised": config.self_supervised.max_rounds,
         "contrastive_rl": config.contrastive_rl.steps,
+        "vanilla": config.vanilla.rounds,
+        "evolve": config.evolve.rounds,
     }
     key = phase_key(state.cycle, state.phase) if state.phase else ""
     return {

@@ -16,6 +16,7 @@ from ray.util.placement_group import PlacementGroup, placement_group, remove_pla
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from actors.capacity_holder import TYPE_LABEL, Room
+from configs.frozen import asks_endpoint, learns
 from configs.load import ConfigError
 from configs.schema import RunConfig
 from orchestration.fleet.capacity import Capacity, shortage
@@ -97,8 +98,8 @@ class Placement:
             bundle, count = self._shared()
             rooms[bundle] += count
         counts = {
-            ENGINE: config.rollout.engines,
-            LEARNER: config.learner.ranks,
+            ENGINE: 0 if asks_endpoint(config) else config.rollout.engines,
+            LEARNER: config.learner.ranks if learns(config) else 0,
             EVALUATOR: config.evaluator.workers,
             BUILDER: config.evaluator.builders,
         }
@@ -152,8 +153,10 @@ class Placement:
         """The number of GPUs that each role is on, without evaluators of further architectures."""
         rollout = self._config.rollout
         return {
-            ENGINE: -(-rollout.engines // rollout.engines_per_gpu) * rollout.tensor_parallel,
-            LEARNER: self._config.learner.ranks,
+            ENGINE: 0
+            if asks_endpoint(self._config)
+            else -(-rollout.engines // rollout.engines_per_gpu) * rollout.tensor_parallel,
+            LEARNER: self._config.learner.ranks if learns(self._config) else 0,
             EVALUATOR: self._config.evaluator.workers,
         }
 

@@ -15,12 +15,14 @@ import ray
 
 from actors.capacity_holder import Room
 from actors.engine_calls import CONTROL, requests_at_once
+from actors.generation import derive_seed
 from actors.learner import LearnerGroup, RankDied
 from actors.log_fields import JsonLogs
 from actors.pool import ActorPool
 from actors.rollout import RolloutEngine
 from actors.start import start_actor
 from configs.archs import evaluator_on
+from configs.frozen import asks_endpoint, learns
 from configs.schema import RunConfig
 from configs.waits import STARTS, build_seconds, evaluation_seconds
 from evaluators.judge.cpu_look import right_programs
@@ -40,8 +42,9 @@ _log = logging.getLogger(__name__)
 class Roles:
     """Starts the actors, each in its place, and gives the learner's weights to the engines, restarted ones included.
 
-    `store`: the folder that all builders and evaluators share. `version`: the policy version that the engines have.
-    `further`: the builders and evaluators of each of `evaluation.archs`.
+    `store`: the folder that all builders and evaluators share. `version`: the policy version that the engines have; of
+    a run that learns nothing, how many steps it has taken. `further`: the builders and evaluators of each of
+    `evaluation.archs`. `learns`: whether there is a learner. `engines`: None if an endpoint answers.
     """
 
     def __init__(self, config: RunConfig, policy: str, run: RunDirectory) -> None:
@@ -57,6 +60,8 @@ class Roles:
         self._placement = Placement(config)
         self._name = str(run)
         self._requests: CapacityRequests | None = None
+        self.learns = learns(config)
+        self.engines: ActorPool | None = None
         self._pushed = self._started = False
         self._shares = BusyShares()
         self.version = 0
@@ -85,7 +90,8 @@ class Roles:
         self._own_ray = not ray.is_initialized()
         self._started = True
         judging = sum(one.builders + one.workers for one in (config.evaluator, *further.values()))
-        actors = config.rollout.engines + judging + config.learner.ranks
+        engines = 0 if asks_endpoint(config) else config.rollout.engines
+        actors = engines + judging + (config.learner.ranks if self.learns else 0)
         grows = connect(config.ray, actors, JsonLogs.of(config))
         if grows and config.ray.request_capacity:
             self._requests = CapacityRequests(self._name, self.rooms)
@@ -93,11 +99,12 @@ class Roles:
         self._placement.reserve(grows=grows)
         shares = arch != "cpu" and config.placement.share != "none"
         sleeps = shares and config.rollout.sleep
-        self.engines = self._make_engines(sleeps=sleeps)
-        if shares and (sleeps or config.rollout.engines_per_gpu == 1):
-            # vLLM takes its share of the memory that it finds free, unless its size is given. That must not change
-            # while it looks.
-            self.engines.wait_ready()
+        if not asks_endpoint(config):
+            self.engines = self._make_engines(sleeps=sleeps)
+            if shares and (sleeps or config.rollout.engines_per_gpu == 1):
+                # vLLM takes its share of the memory that it finds free, unless its size is given. That must not change
+                # while it looks.
+                self.engines.wait_ready()
         first = self._make_pools()
         self.builders, self.evaluators = first.builders, first.evaluators
         for name in further:
@@ -105,19 +112,21 @@ class Roles:
         if config.evaluator.require_containment:  # a host that cannot give it ends the run before any work
             for pools in (first, *self.further.values()):
                 pools.wait_ready()
-        self._push = WeightPush(config, self.engines)
         self.turns = Turns(
             self.engines,
             self.evaluators,
             self.builders,
             share=config.placement.share,
             sleeps=sleeps,
-            on_learner_rest=lambda: self.learner.release_memory(),
+            on_learner_rest=lambda: self.learner.release_memory() if self.learns else None,
         )
-        if shares:
-            self.turns.give_to(LEARNER)
-        self.learner = self._make_learner()
-        self.engines.wait_ready()
+        if self.learns and self.engines is not None:
+            self._push = WeightPush(config, self.engines)
+            if shares:
+                self.turns.give_to(LEARNER)
+            self.learner = self._make_learner()
+        if self.engines is not None:
+            self.engines.wait_ready()
         self._placement.refuse_absent()  # again: by now an autoscaler knows what it cannot give
         self.utilisation()  # measured from here on
 
@@ -132,8 +141,8 @@ class Roles:
                 self._policy,
                 config.rollout,
                 config.policy,
-                config.seed + index,
-                self.version,
+                self._engine_seed(index),
+                self.version if self.learns else 0,
                 sleeps,
                 adapter_rank,
             ),
@@ -145,6 +154,12 @@ class Roles:
             affinity=lambda request: request.group or None,
             control_group=CONTROL,
         )
+
+    def _engine_seed(self, index: int) -> int:
+        """The seed of an engine that starts now. A push of weights sets it anew. Without a learner there is none, and
+        an engine of a later process must not sample again what the first one sampled."""
+        seed = self._config.seed + index
+        return seed if self.learns else derive_seed(seed, self.version) % 2**31
 
     def _right_programs(self) -> dict[str, list[str]]:
         """The right programs that come with the tasks, held out or not, by task."""
@@ -187,24 +202,33 @@ class Roles:
 
         Restarted engines wait for them until they are pushed.
         """
-        self.engines.members.hold_restarts("the learner is lost, and another starts")
+        self._hold_restarts("the learner is lost, and another starts")
         self.learner.stop()
         self.learner = self._make_learner()
 
     @contextmanager
     def learner_alone(self) -> Iterator[None]:
         """Within this block, restarted engines get no weights, because the learner works on them."""
-        self.engines.members.hold_restarts("the learner works on its weights")
+        self._hold_restarts("the learner works on its weights")
         try:
             yield
         finally:
-            self.engines.members.hold_restarts("")
+            self._hold_restarts("")
+
+    def _hold_restarts(self, why: str) -> None:
+        if self.engines is not None:
+            self.engines.members.hold_restarts(why)
 
     def push_weights(self, version: int, pipeline: Waiter) -> float:
         """Gives every engine the learner's weights as `version`; returns the seconds that it took.
 
-        Steps under way in the pipeline go on meanwhile, but their responses all come from the weights before.
+        Steps under way in the pipeline go on meanwhile, but their responses all come from the weights before. Without a
+        learner the engines keep theirs.
         """
+        if not self.learns:
+            self.turns.give_to(ENGINE)
+            self.version = version
+            return 0.0
         self.turns.give_to(ENGINE)
         pipeline.finish_responses()
         started = time.monotonic()
@@ -230,7 +254,7 @@ class Roles:
         """Every role now. For any thread."""
         arch, ranks = self._config.evaluator.arch, self._config.learner.ranks
         of_pools = (
-            ("engines", "", self.engines),
+            *((("engines", "", self.engines),) if self.engines is not None else ()),
             ("builders", arch, self.builders),
             ("evaluators", arch, self.evaluators),
         )
@@ -239,12 +263,10 @@ class Roles:
             for name, pools in list(self.further.items())
             for role, pool in (("builders", pools.builders), ("evaluators", pools.evaluators))
         ]
-        learner = self.learner
-        return [
-            *(figures_of_pool(*each) for each in of_pools),
-            *of_further,
-            RoleFigures("learner", "", 0, 0, ranks, ranks, ranks * learner.busy_seconds),
-        ]
+        figures = [*(figures_of_pool(*each) for each in of_pools), *of_further]
+        if self.learns:
+            figures.append(RoleFigures("learner", "", 0, 0, ranks, ranks, ranks * self.learner.busy_seconds))
+        return figures
 
     def rooms(self) -> Counter[Room]:
         """What the run's actors need now, those included that are not started yet. For any thread."""
@@ -256,8 +278,9 @@ class Roles:
 
     def _pools(self) -> list[ActorPool]:
         """Those that were made so far."""
-        first = [getattr(self, name) for name in ("engines", "builders", "evaluators") if hasattr(self, name)]
-        return [*first, *(pool for pools in self.further.values() for pool in (pools.builders, pools.evaluators))]
+        first = [getattr(self, name, None) for name in ("engines", "builders", "evaluators")]
+        further = (pool for pools in self.further.values() for pool in (pools.builders, pools.evaluators))
+        return [*(pool for pool in first if pool is not None), *further]
 
     def moves(self) -> tuple[object, ...]:
         """Something that differs from before whenever a role has moved. For any thread."""

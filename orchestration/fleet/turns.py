@@ -21,7 +21,7 @@ class Turns:
 
     def __init__(
         self,
-        engines: ActorPool,
+        engines: ActorPool | None,
         evaluators: ActorPool,
         builders: ActorPool,
         *,
@@ -29,8 +29,9 @@ class Turns:
         sleeps: bool,
         on_learner_rest: Callable[[], None] = lambda: None,
     ) -> None:
-        """`share`: `placement.share`. `sleeps`: engines free their memory while others use their GPU.
-        `on_learner_rest` is called before engines take their memory again."""
+        """`engines`: None if an endpoint answers; roles then take no turns. `share`: `placement.share`. `sleeps`:
+        engines free their memory while others use their GPU. `on_learner_rest` is called before engines take their
+        memory again."""
         self._engines, self._evaluators, self._builders = engines, evaluators, builders
         self._sleeps = sleeps and share != "none"
         self._on_learner_rest = on_learner_rest
@@ -44,6 +45,9 @@ class Turns:
     def give_to(self, role: str) -> None:
         """Passes the turn. Work that is submitted to a pool whose turn it is not waits there."""
         if role == self.holder:
+            return
+        if self._engines is None:
+            self.holder = role
             return
         sleeps = self._sleeps and (role != EVALUATOR or self.evaluators_wait)
         if role == ENGINE and sleeps:
@@ -64,7 +68,7 @@ class Turns:
 
         `has_prompts`: whether there are prompts that engines could begin with.
         """
-        if not self.evaluators_wait:
+        if not self.evaluators_wait or self._engines is None:
             return
         others_have_work = self._engines.pending or self._builders.pending or has_prompts
         if self.holder == EVALUATOR:

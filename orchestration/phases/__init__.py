@@ -1,4 +1,5 @@
-"""The three phases of CUDA-L1, each behind the same interface, and the schedule that strings them together."""
+"""The three phases of CUDA-L1 and two that learn nothing, each behind the same interface, and the schedule that strings
+them together."""
 
 from __future__ import annotations
 
@@ -6,13 +7,17 @@ from configs.schema import ScheduleConfig
 from orchestration.phases.base import Phase
 from orchestration.phases.context import PhaseContext
 from orchestration.phases.contrastive_rl import ContrastiveRl
+from orchestration.phases.evolve import Evolve
 from orchestration.phases.self_supervised import SelfSupervised
 from orchestration.phases.sft import Sft
+from orchestration.phases.vanilla import Vanilla
 
 _PHASES: dict[str, type[Phase]] = {
     "sft": Sft,
     "self_supervised": SelfSupervised,
     "contrastive_rl": ContrastiveRl,
+    "vanilla": Vanilla,
+    "evolve": Evolve,
 }
 
 
@@ -21,4 +26,4 @@ def schedule(config: ScheduleConfig, context: PhaseContext) -> list[Phase]:
     return [_PHASES[name](context, cycle) for cycle in range(1, config.cycles + 1) for name in config.phases]
 
 
-__all__ = ["ContrastiveRl", "Phase", "PhaseContext", "SelfSupervised", "Sft", "schedule"]
+__all__ = ["ContrastiveRl", "Evolve", "Phase", "PhaseContext", "SelfSupervised", "Sft", "Vanilla", "schedule"]

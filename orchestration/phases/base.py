@@ -27,6 +27,8 @@ class Phase(ABC):
     name: ClassVar[str]
     can_be_shorter: ClassVar[bool] = True
     """Whether a run that is asked to end early may close the phase before its last step."""
+    learns: ClassVar[bool] = True
+    """Whether it trains the policy. Otherwise no assessment follows, which would measure the same policy again."""
 
     def __init__(self, context: PhaseContext, cycle: int) -> None:
         self.context = context

@@ -10,6 +10,7 @@ from configs.schema import RunConfig
 from evaluators.records import Task
 from orchestration.run.answers import Answers
 from orchestration.step.archive import Archive
+from orchestration.step.endpoint_engines import EndpointEngines
 from orchestration.step.pipeline import Pipeline
 from orchestration.step.prompts import PromptWriter
 
@@ -20,7 +21,8 @@ class PhaseContext:
 
     `tasks` are those that the run trains on, `held_out` the others. `learner` drives the learner's ranks together.
     `memory_of` gives what a phase of this run has committed so far, by the phase's key; an empty mapping for a phase
-    that has not begun. `answers`: those of teachers' endpoints.
+    that has not begun. `answers`: those of teachers' endpoints. `endpoint`: the one that answers in place of engines,
+    None without one. Without a phase that learns, `learner` is None.
     """
 
     config: RunConfig
@@ -32,3 +34,4 @@ class PhaseContext:
     memory_of: Callable[[str], Mapping[str, Any]]
     answers: Answers
     held_out: Sequence[Task] = ()
+    endpoint: EndpointEngines | None = None

@@ -8,10 +8,11 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from configs.frozen import learns
 from configs.load import dump_config
-from configs.schema import RunConfig
+from configs.schema import FROZEN, RunConfig
 from evaluators.audit.marks import Mark
 from evaluators.records import Estimate
 from orchestration.report.caught import NONE_CAUGHT, Catches, catches_of
@@ -23,6 +24,7 @@ from orchestration.report.keys import ASSESSMENT, is_training, label_of, phase_o
 from orchestration.report.lineage import Lineages, Origin
 from orchestration.report.observed import Metrics, Reading, Tutoring, Variety, readings_of, tutoring_of, variety_of
 from orchestration.report.portability import ArchSummary, portability_of
+from orchestration.report.rounds import RoundPoint, rounds_of
 from orchestration.report.rows import RunRows
 from orchestration.report.statistics import (
     AssessmentRow,
@@ -43,7 +45,8 @@ _KL_NAME = re.compile(r"(^|[/_.])kl($|[/_.])")
 
 @dataclass(frozen=True)
 class Stage:
-    """One assessment of the policy: before training (`base`), or after a phase. Or a constant policy.
+    """One assessment of the policy: before training (`base`), or after a phase. Or a phase that learns nothing: its own
+    samples say what the policy can do. Or a constant policy.
 
     Figures cover only the tasks that can tell a good program from a cheat. `marked` summarises the other tasks.
     `findings` counts the samples by kind of the guard's findings. `draws`: what several samples of a task are worth.
@@ -68,11 +71,13 @@ class Group:
     """The stages of one group of tasks: those trained on, or those held out. `title` is empty if none are held out.
 
     `constants`: policies that give one program for each task, whatever is sampled (`orchestration.report.constants`).
+    `rounds`: how good the best programs were after each round of phases that learn nothing.
     """
 
     title: str
     stages: tuple[Stage, ...]
     constants: tuple[Stage, ...] = ()
+    rounds: tuple[RoundPoint, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -150,6 +155,9 @@ class Report:
     def measurement(self) -> str:
         """How the stages were measured, as one line."""
         assessment, evaluator = self.config.assessment, self.config.evaluator
+        if not learns(self.config):
+            baselines = ", ".join(evaluator.baselines)
+            return f"The samples of the phases themselves, on {evaluator.arch}; baselines: {baselines}"
         return (
             f"{assessment.samples} fresh samples per task, temperature {assessment.temperature:g}, preset "
             f"{assessment.preset}, on {evaluator.arch}; baselines: {', '.join(evaluator.baselines)}"
@@ -163,24 +171,18 @@ def build_report(run: RunDirectory, baselines: Speedups | None = None) -> Report
     """
     stored = run.read_stored_config()
     config, known, marks = stored.config, RunRows(run, stored.config), run.read_marks()
-    rows: dict[str, list[AssessmentRow]] = defaultdict(list)
-    rollouts: _Rollouts = defaultdict(list)
-    for sample in known.samples:
-        row = known.row_of(sample)
-        if sample["phase"].startswith((ASSESSMENT, CONSTANT)):
-            rows[sample["phase"]].append(row)
-        elif row.task_id not in marks:
-            rollouts[sample["phase"], sample["step"]].append((row, sample["reward"]))
+    rows, rollouts, by_round = _sort(known, marks)
     metrics = Metrics(run.metrics.read().to_pylist())
     phases = sorted(filter(is_training, {phase for phase, _ in rollouts} | metrics.phases), key=phase_order)
     keys = sorted((key.removeprefix(ASSESSMENT) for key in rows if key.startswith(ASSESSMENT)), key=phase_order)
     is_numbered = config.schedule.cycles > 1 or any(split_key(key)[0] > 1 for key in [*keys, *phases])
     stages = [(key, label_of(key, is_numbered)) for key in keys]
     known_baselines = {**(baselines or {}), **known.baselines}
-    groups = [
-        _build_group(title, stages, tasks, rows, _Known(config, marks, metrics, known_baselines, of_held_out))
-        for title, of_held_out, tasks in _divide(rows, set(run.read_held_out()))
-    ]
+    groups = []
+    for title, of_held_out, tasks in _divide(rows, set(run.read_held_out())):
+        known_of = _Known(config, marks, metrics, known_baselines, of_held_out)
+        rounds = tuple(_rounds(by_round, tasks, is_numbered))
+        groups.append(replace(_build_group(title, stages, tasks, rows, known_of), rounds=rounds))
     kernels, lineages = tuple(run.kernels.read()), Lineages(run, known.samples)
     labels = tuple((phase, label_of(phase, is_numbered)) for phase in phases)
     return Report(
@@ -207,6 +209,33 @@ def build_report(run: RunDirectory, baselines: Speedups | None = None) -> Report
         effort=effort_of(metrics, labels, known.judging),
         busy={role: metrics.shares_of(f"{UTILISATION}{role}", phases) for role in ROLES},
     )
+
+
+def _sort(known: RunRows, marks: Mapping[str, Mark]) -> tuple[dict[str, list[AssessmentRow]], _Rollouts, _Rounds]:
+    """The samples of a run: by the stage that they measure, those of training steps, and those of rounds that learn
+    nothing, which also are a stage."""
+    rows: dict[str, list[AssessmentRow]] = defaultdict(list)
+    rollouts: _Rollouts = defaultdict(list)
+    by_round: _Rounds = defaultdict(lambda: defaultdict(list))
+    for sample in known.samples:
+        row, phase = known.row_of(sample), sample["phase"]
+        if phase.startswith((ASSESSMENT, CONSTANT)):
+            rows[phase].append(row)
+            continue
+        is_frozen = split_key(phase)[1] in FROZEN
+        if is_frozen:
+            rows[f"{ASSESSMENT}{phase}"].append(row)
+        if row.task_id not in marks:
+            rollouts[phase, sample["step"]].append((row, sample["reward"]))
+            if is_frozen:
+                by_round[phase][sample["step"]].append(row)
+    return rows, rollouts, by_round
+
+
+def _rounds(by_round: _Rounds, tasks: Sequence[str], is_numbered: bool) -> Iterator[RoundPoint]:
+    """A point for each round of the phases that learn nothing, on a group of tasks."""
+    for key in sorted(by_round, key=phase_order):
+        yield from rounds_of(label_of(key, is_numbered), by_round[key], tasks)
 
 
 _Rows = Mapping[str, Sequence[AssessmentRow]]
@@ -252,6 +281,8 @@ def _build_group(
 
 _Rollouts = dict[tuple[str, int], list[tuple[AssessmentRow, float | None]]]
 """Rollouts with their rewards, by phase and step."""
+_Rounds = dict[str, dict[int, list[AssessmentRow]]]
+"""Samples by phase and round."""
 
 
 def _build_stage(
@@ -268,7 +299,7 @@ def _build_stage(
         findings=_count_findings(unmarked),
         speedups=tuple(speed for row in unmarked if (speed := row.over_eager) is not None),
         marked=tuple(summarise_tasks(row for row in rows if row.task_id in marks)),
-        draws=tuple(summarise_draws(unmarked)),
+        draws=() if split_key(key)[1] == "evolve" else tuple(summarise_draws(unmarked)),  # later ones know the earlier
         variety=variety,
     )
 

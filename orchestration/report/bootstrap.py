@@ -60,6 +60,13 @@ def student(freedom: float) -> float:
     return float(t.ppf((1 + CONFIDENCE) / 2, freedom))
 
 
+def draws_of_tasks(tasks: int) -> int:
+    """How many of so many tasks a resample draws: one less, and still less if they are few, since an interval by the
+    normal distribution would then be too narrow (Student's t)."""
+    few = (student(tasks - 1) / student(math.inf)) ** 2 if tasks > 1 else 1.0
+    return max(round((tasks - 1) / few), 1)
+
+
 def _draw_tasks(sides: Sequence[Sequence[str]], seed: int) -> list[Floats]:
     """Tasks are drawn. A drawn task keeps all its samples.
 
@@ -69,9 +76,7 @@ def _draw_tasks(sides: Sequence[Sequence[str]], seed: int) -> list[Floats]:
     """
     names = sorted({task_id for side in sides for task_id in side})
     place = {name: index for index, name in enumerate(names)}
-    few = (student(len(names) - 1) / student(math.inf)) ** 2
-    draws = max(round((len(names) - 1) / few), 1)
-    weights = draw_with_replacement(len(names), np.random.default_rng(seed), draws)
+    weights = draw_with_replacement(len(names), np.random.default_rng(seed), draws_of_tasks(len(names)))
     return [weights[:, [place[task_id] for task_id in side]] for side in sides]
 
 

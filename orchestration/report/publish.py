@@ -39,7 +39,17 @@ SAMPLE_COLUMNS = [
 _ROW_GROUP = 1024
 _EVALUATOR_FACTS = ("gpu", "processor", "torch", "cuda", "driver", "preset", "containment")
 
-_SECTIONS = ("sft", "self_supervised", "contrastive_rl", "assessment", "learner", "rollout", "schedule")
+_SECTIONS = (
+    "sft",
+    "self_supervised",
+    "contrastive_rl",
+    "vanilla",
+    "evolve",
+    "assessment",
+    "learner",
+    "rollout",
+    "schedule",
+)
 """Sections of the configuration that say how a run learns and is measured."""
 
 Row = Sequence[str]

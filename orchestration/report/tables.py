@@ -70,6 +70,11 @@ BEST = (
     "The expected speed-up over eager of the fastest of k samples of a task: the geometric mean over tasks, where a "
     "sample that is not right counts as 1x."
 )
+ROUNDS = (
+    "Phases that learn nothing. Samples: so many a task up to the round, of which some hand over the same program. "
+    "Best so far: the geometric mean over tasks of the speed-up over eager of a task's fastest program, 1x without one "
+    "that is faster than the reference. Faster: the share of tasks with a program that is more than 1.01x as fast."
+)
 VARIETY = (
     "How much samples differ. Programs: distinct ones per response with a program. Bigrams: distinct pairs of tokens, "
     "as a share of a task's pairs. Entropy: nats per token, at the temperature of the samples."
@@ -99,8 +104,8 @@ def intervals_note(group: Group) -> str:
 
 def stage_tables(group: Group) -> list[Table]:
     """The tables of a group of tasks. A table without columns, because nothing was recorded, is left out."""
-    made = (_right(group), _faster(group), _speeds(group), _passes(group), _best(group), _variety(group))
-    return [table for table in made if table.columns]
+    makers = (_right, _faster, _speeds, _passes, _best, _rounds, _variety)
+    return [table for make in makers if (table := make(group)).columns]
 
 
 def reading_table(report: Report) -> Table | None:
@@ -194,6 +199,15 @@ def _best(group: Group) -> Table:
 
     columns = tuple(f"best\nof {k}" for k in sizes)
     return _table("The best of k samples", BEST, columns, group, cells, with_constants=False)
+
+
+def _rounds(group: Group) -> Table:
+    rows = tuple(
+        (f"{point.phase} {point.round}", (Cell(f"{point.samples:g}"), speed_cell(point.best), share_cell(point.faster)))
+        for point in group.rounds
+    )
+    columns = ("samples", "best\nso far", "faster") if rows else ()
+    return Table("The best programs, round by round", ROUNDS, "round", columns, rows)
 
 
 def _variety(group: Group) -> Table:

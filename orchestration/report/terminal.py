@@ -54,9 +54,9 @@ def print_report(report: Report, console: Console) -> None:
     for group in report.groups:
         _print_title(group, console)
         for table in stage_tables(group):
-            _print_table(table, console, has_note=group is report.groups[0])
+            print_table(table, console, has_note=group is report.groups[0])
     for table in filter(None, (reading_table(report), portability_table(report))):
-        _print_table(table, console)
+        print_table(table, console)
     console.print(f"\n{report.measurement}. {intervals_note(report.groups[0])}", style="dim", highlight=False)
     for group in report.groups:
         _print_title(group, console)
@@ -83,7 +83,7 @@ def print_comparison(compared: SideBySide, console: Console) -> None:
         for table in compared_tables(compared, group):
             _print_sections(table, console, has_note=group is compared.groups[0])
         if gains := gains_table(group):
-            _print_table(gains, console)
+            print_table(gains, console)
     _print_sparks(compared, console)
     console.print(f"\n{INTERVALS} {MEASURED}", style="dim", highlight=False)
     for name, report in zip(compared.names, compared.reports, strict=True):
@@ -147,7 +147,7 @@ def _print_marked(report: Report, console: Console) -> None:
         console.print(textwrap.fill(line, console.width, subsequent_indent="    "), markup=False, highlight=False)
 
 
-def _print_table(described: Described, console: Console, *, has_note: bool = True) -> None:
+def print_table(described: Described, console: Console, *, has_note: bool = True) -> None:
     """A table with its title above and, if wanted, its note below. A cell's interval stands in a line of its own."""
     table = _begin_table(described.first, described.columns)
     _add_rows(table, described.rows, described.others)

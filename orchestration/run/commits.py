@@ -18,10 +18,10 @@ from orchestration.run.state import RunState, split_phase_key
 @dataclass(frozen=True)
 class Snapshot:
     """What a commit points to: a policy version, its checkpoint, the buffer and, if there are any, the responses that
-    were sampled ahead, as paths in the run directory."""
+    were sampled ahead, as paths in the run directory. A policy that nobody has trained has no checkpoint."""
 
     policy_version: int
-    checkpoint: str
+    checkpoint: str | None
     buffer: str
     ahead: str | None = None
 

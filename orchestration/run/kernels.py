@@ -70,6 +70,10 @@ class BestKernels:
         """The best program of every task and architecture, ordered by task."""
         return [self._read(path) for path in self._storage.files("kernels", ".json")]
 
+    def place(self, kernel: Kernel) -> str:
+        """The file of a stored program, a path or a URI."""
+        return self._storage.uri(f"{_path(kernel.task_id, kernel.arch)}.py")
+
     def _read(self, path: str) -> Kernel:
         row = json.loads(self._storage.read(path))
         return Kernel(row["task_id"], row["arch"], Candidate(**row["candidate"]), Verdict.from_row(row["verdict"]))

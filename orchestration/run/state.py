@@ -19,6 +19,8 @@ _LENGTHS = {
     "sft": ("sft.epochs",),
     "self_supervised": ("self_supervised.max_rounds",),
     "contrastive_rl": ("contrastive_rl.steps", "contrastive_rl.minutes"),
+    "vanilla": ("vanilla.rounds",),
+    "evolve": ("evolve.rounds", "evolve.budget.evaluations", "evolve.budget.tokens", "evolve.budget.money"),
 }
 
 

@@ -13,6 +13,7 @@ import torch
 from rich.table import Table
 from transformers import Qwen2Config
 
+from configs.frozen import learns
 from configs.load import ConfigError
 from configs.schema import RunConfig
 from learners.memory import PolicyShape, learner_memory, policy_shape
@@ -138,6 +139,8 @@ def memory_table(plan: Sequence[RoleMemory]) -> Table:
 
 
 def _learner(config: RunConfig, shape: PolicyShape, device: int, *, on_gpu: bool) -> RoleMemory:
+    if not learns(config):
+        return RoleMemory("learner", 0, 0, device, "nothing is learnt", "")
     in_half = config.learner.autocast and has_bfloat16("cuda" if on_gpu else "cpu")
     learner, trains = replace(config.learner, autocast=in_half), "contrastive_rl" in config.schedule.phases
     memory = learner_memory(

@@ -14,6 +14,7 @@ from orchestration.fleet.roles import Roles
 from orchestration.run.set_aside import SetAside
 from orchestration.step.checker import POLICY, Background, EndpointChecker, PolicyChecker
 from orchestration.step.elsewhere import Elsewhere
+from orchestration.step.endpoint_engines import EndpointEngines
 from orchestration.step.judging import Judging
 from orchestration.step.known import RunVerdicts
 from orchestration.step.pipeline import Pipeline
@@ -32,9 +33,11 @@ def open_pipeline(
     on_progress: Callable[[dict[str, float]], None],
     stack: ExitStack,
     known_elsewhere: Mapping[str, RunVerdicts] | None = None,
+    endpoint: EndpointEngines | None = None,
 ) -> Pipeline:
     """The pipeline over started roles. `stack` closes what a reward checker opened; `on_progress` gets rates. `known`:
-    the verdicts on `evaluator.arch`, `known_elsewhere`: on each of `evaluation.archs`."""
+    the verdicts on `evaluator.arch`, `known_elsewhere`: on each of `evaluation.archs`. `endpoint`: answers in place of
+    engines."""
     checker = _open_checker(config, roles, prompts, stack)
     sampled = sampled_archs(config)
 
@@ -58,9 +61,11 @@ def open_pipeline(
         {arch: judging_on(arch) for arch in counted_archs(config)},
         {arch: (judging_on(arch), share) for arch, share in sampled.items()},
     )
+    engines = endpoint or roles.engines
+    assert engines is not None
     return Pipeline(
         tasks,
-        roles.engines,
+        engines,
         roles.builders,
         roles.evaluators,
         config.rollout,
@@ -82,8 +87,10 @@ def _open_checker(config: RunConfig, roles: Roles, prompts: PromptWriter, stack:
     if not guard.enabled or not guard.checker:
         return None
     if guard.checker == POLICY:
+        engines = roles.engines
+        assert engines is not None  # `configs.checks_endpoint`
         return PolicyChecker(
-            lambda request: roles.engines.submit(request, "generate"), prompts.encode_text, config.policy.max_length
+            lambda request: engines.submit(request, "generate"), prompts.encode_text, config.policy.max_length
         )
     background = Background(EndpointChecker(guard), guard.checker_timeout)
     stack.callback(background.close)

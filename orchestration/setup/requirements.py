@@ -11,6 +11,7 @@ from typing import Any
 
 from huggingface_hub import snapshot_download
 
+from configs.frozen import asks_endpoint
 from configs.schema import RunConfig
 from evaluators.records import Task, digest_of
 from learners.policy_files import LAST, fetch_policy
@@ -28,9 +29,12 @@ def requirements_of(run: RunDirectory, config: RunConfig) -> dict[str, Any]:
     """The requirements of a run, as plain JSON for a manifest. Raises BundleError without its model here, and
     TaskError without its tasks."""
     model = config.policy.model
-    folder = _scratch_of(run) if model == SCRATCH else _folder_of(model)
+    if asks_endpoint(config):
+        files = dict[str, str]()
+    else:
+        files = checksums_of(_scratch_of(run) if model == SCRATCH else _folder_of(model))
     tasks = RunTasks.of_begun_run(select_tasks(config.tasks), config.tasks, run.read_marks(), run.read_held_out())
-    return {"policy": {"model": model, "files": checksums_of(folder)}, "tasks": _digest_of(tasks.assessed)}
+    return {"policy": {"model": model, "files": files}, "tasks": _digest_of(tasks.assessed)}
 
 
 def check_requirements(
@@ -46,7 +50,9 @@ def check_requirements(
             f"{place}: the tasks of {config.tasks.source} are not those that the run began with; bring its task files"
         )
     model, expected = config.policy.model, manifest["policy"]["files"]
-    if model == SCRATCH:
+    if asks_endpoint(config):
+        found = dict[str, str]()
+    elif model == SCRATCH:
         with tempfile.TemporaryDirectory() as folder:  # it is made of the tasks, and the resume makes it again
             found = checksums_of(Path(prepare_policy(config, tasks.training, Path(folder) / "policy")))
     else:

@@ -19,13 +19,16 @@ class Stage:
     responses: int
 
 
-def phase_stages(config: RunConfig, tasks: int) -> list[Stage]:
-    """The phases of all cycles of a run that trains on so many tasks. A phase may end before its last step."""
+def phase_stages(config: RunConfig, tasks: int, held_out: int = 0) -> list[Stage]:
+    """The phases of all cycles of a run that trains on so many tasks. A phase may end before its last step. Those that
+    learn nothing also ask about the tasks that are held out."""
     rounds, rl = config.self_supervised, config.contrastive_rl
     sizes = {
         "sft": (1 + config.sft.epochs, 0),
         "self_supervised": (rounds.max_rounds, rounds.samples * tasks),
         "contrastive_rl": (rl.steps, rl.group_size * min(rl.tasks_per_step, tasks)),
+        "vanilla": (config.vanilla.rounds, config.vanilla.samples * (tasks + held_out)),
+        "evolve": (config.evolve.rounds, config.evolve.samples * (tasks + held_out)),
     }
     return [
         Stage(phase_key(cycle, name), name, *sizes[name])

@@ -1,4 +1,4 @@
-"""Models behind OpenAI-compatible endpoints as teachers: many requests at once, each until it is answered or lost.
+"""Models behind OpenAI-compatible endpoints: many requests at once, each until it is answered or lost.
 
 Requests run in a thread of their own. An answer is kept before anybody sees it, and is never asked for again.
 """
@@ -23,7 +23,7 @@ from configs.addresses import without_login
 from configs.schema import EndpointConfig
 from evaluators.records import Task, digest_of
 from orchestration.run.answers import Answer, Answers, Asked
-from orchestration.step.failed_requests import Backoff, Failure, Kind, NoCompletion, failure_of
+from orchestration.step.failed_requests import Backoff, EndpointKeys, Failure, Kind, NoCompletion, failure_of
 from orchestration.step.proposals import Proposal, TeacherDown, TeacherError
 from prompts.parse import parse_response
 
@@ -77,7 +77,7 @@ class Book:
     teacher: int
 
 
-class EndpointTeacher:
+class Endpoint:
     """A model behind an OpenAI-compatible endpoint; the key comes from OPENAI_API_KEY.
 
     A request is lost if the endpoint does not accept it, or if it fails for `config.patience` seconds. Then the phase
@@ -90,13 +90,21 @@ class EndpointTeacher:
         model: str,
         config: EndpointConfig | None = None,
         book: Book | None = None,
+        keys: EndpointKeys | None = None,
+        max_tokens: int = 0,
     ) -> None:
-        """Without a `book` answers are not kept. Raises TeacherError for an address or a model that cannot be asked."""
+        """Without a `book` answers are not kept. `keys`: those of a teacher if not given. `max_tokens`: of an answer,
+        which the endpoint is told; 0: nothing is said. Raises TeacherError for an address or a model that cannot be
+        asked."""
+        self._keys = keys or EndpointKeys()
         if not model:
-            raise TeacherError(f"sft.teacher_model: name the model to ask {url} for")
+            raise TeacherError(f"{self._keys.model}: name the model to ask {without_login(url)} for")
         self.name = model
+        self._sampling: dict[str, Any] = {"temperature": self._keys.temperature}
+        if max_tokens:
+            self._sampling["max_tokens"] = max_tokens
         self._url, self._config = url, config or EndpointConfig()
-        self._shown_url = _shown(url)
+        self._shown_url = _shown(url, self._keys.address)
         self._book = book
         self._before, self._now = Usage(), Usage()  # counted in the phase's thread, and in that of the requests
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -115,22 +123,24 @@ class EndpointTeacher:
 
     # Called from the phase's thread
 
-    def proposals(self, task: Task, prompt: str) -> Iterator[Future[Proposal | None]]:
-        """Samples, each a request that is sent at once, until the endpoint is down."""
-        for number in itertools.count():
-            if self._down is not None:
-                return
-            asked = self._asked(task.id, prompt, number)
-            self._before.asked += 1
-            kept = self._book.answers.of(asked) if self._book else None
-            if kept is not None:
-                self._before.count(kept)
-                self._before.kept += 1
-                future: Future[Proposal | None] = Future()
-                future.set_result(self._proposal(task.id, kept))
-                yield future
-            else:
-                yield asyncio.run_coroutine_threadsafe(self._ask(asked, prompt), self._running_loop())
+    @property
+    def is_down(self) -> bool:
+        """Whether it is asked no more, because it does not answer."""
+        return self._down is not None
+
+    def ask(self, task_id: str, prompt: str, number: int) -> Future[Answer | None]:
+        """The answer to a request that is sent at once, or that was answered before; None if it is lost. The future
+        raises TeacherError if the phase cannot go on. `number`: which of the requests with this prompt it is."""
+        asked = self._asked(task_id, prompt, number)
+        self._before.asked += 1
+        kept = self._book.answers.of(asked) if self._book else None
+        if kept is None:
+            return asyncio.run_coroutine_threadsafe(self._ask(asked, prompt), self._running_loop())
+        self._before.count(kept)
+        self._before.kept += 1
+        future: Future[Answer | None] = Future()
+        future.set_result(kept)
+        return future
 
     def close(self) -> None:
         """Gives up all requests that are under way."""
@@ -167,7 +177,7 @@ class EndpointTeacher:
         loop.run_until_complete(end())
         loop.close()
 
-    async def _ask(self, asked: Asked, prompt: str) -> Proposal | None:
+    async def _ask(self, asked: Asked, prompt: str) -> Answer | None:
         """The answer to a request; None if it is lost. Raises TeacherError if the phase cannot go on."""
         async with self._room:
             if not self._under_way:
@@ -182,7 +192,7 @@ class EndpointTeacher:
         if self._book is not None:
             self._book.answers.add(asked, answer)
         self._now.count(answer)
-        return self._proposal(asked.task_id, answer)
+        return answer
 
     async def _answer(self, asked: Asked, prompt: str) -> Answer | None:
         failing_since = wrong_since = None  # since the first failure; since the first that is no limit
@@ -196,7 +206,7 @@ class EndpointTeacher:
             try:
                 answer = await self._send(prompt)
             except (APIError, TimeoutError, NoCompletion) as error:
-                failure = failure_of(error, has_answered=bool(self.usage.answers))
+                failure = failure_of(error, has_answered=bool(self.usage.answers), keys=self._keys)
             else:
                 self._silent_since = time.monotonic()
                 return answer
@@ -214,7 +224,7 @@ class EndpointTeacher:
                 self._resume_at = max(self._resume_at, now + pause)
             if now + pause - max(failing_since, self._silent_since) > self._config.patience:
                 self._down = failure
-                _log.warning("sft.teachers: %s %s, and is asked no more", self._shown_url, failure.message)
+                _log.warning("%s: %s %s, and is asked no more", self._keys.address, self._shown_url, failure.message)
                 self._lose(asked, failure)
                 return None
             if wrong_since is not None and now + pause - wrong_since > self._config.patience:
@@ -230,7 +240,7 @@ class EndpointTeacher:
         try:
             async with asyncio.timeout(self._config.timeout):  # the client's own limit begins anew with every byte
                 made = await self._client.chat.completions.create(
-                    model=self.name, messages=[{"role": "user", "content": prompt}], temperature=1.0
+                    model=self.name, messages=[{"role": "user", "content": prompt}], **self._sampling
                 )
         except ValueError as error:  # half a JSON text
             raise NoCompletion from error
@@ -255,13 +265,42 @@ class EndpointTeacher:
         """Says that requests fail, from time to time."""
         if time.monotonic() - self._warned_at >= _WARN_SECONDS:
             self._warned_at = time.monotonic()
-            _log.warning("sft.teachers: %s %s; requests are sent again", self._shown_url, failure.message)
+            address = self._keys.address
+            _log.warning("%s: %s %s; requests are sent again", address, self._shown_url, failure.message)
 
     def _error(self, failure: Failure) -> TeacherError:
         usage, remedy = self.usage, f"; {failure.remedy}" if failure.remedy else ""
         kept = f"; {usage.answers} answers are kept" if usage.answers and self._book else ""
         kind = TeacherDown if failure.kind is Kind.TRANSIENT else TeacherError
-        return kind(f"sft.teachers: {self._shown_url} {failure.message}{remedy}{kept}")
+        return kind(f"{self._keys.address}: {self._shown_url} {failure.message}{remedy}{kept}")
+
+
+class EndpointTeacher(Endpoint):
+    """A model behind an endpoint as a teacher."""
+
+    def proposals(self, task: Task, prompt: str) -> Iterator[Future[Proposal | None]]:
+        """Samples, each a request that is sent at once, until the endpoint is down."""
+        for number in itertools.count():
+            if self.is_down:
+                return
+            yield self._proposed(task.id, self.ask(task.id, prompt, number))
+
+    def _proposed(self, task_id: str, answer: Future[Answer | None]) -> Future[Proposal | None]:
+        """The proposal in an answer that is still to come."""
+        proposed: Future[Proposal | None] = Future()
+
+        def pass_on(answered: Future[Answer | None]) -> None:
+            if answered.cancelled():
+                proposed.cancel()
+                return
+            try:
+                made = answered.result()
+                proposed.set_result(None if made is None else self._proposal(task_id, made))
+            except BaseException as error:  # noqa: BLE001 - raised in the thread that asks for the proposal
+                proposed.set_exception(error)
+
+        answer.add_done_callback(pass_on)
+        return proposed
 
     def _proposal(self, task_id: str, answer: Answer) -> Proposal:
         parsed = parse_response(answer.content, answer.finish_reason)
@@ -288,10 +327,10 @@ def _count(usage: Any, name: str) -> int | None:
     return count if isinstance(count, int) else None
 
 
-def _shown(url: str) -> str:
+def _shown(url: str, key: str) -> str:
     """The address as it may be printed. Raises TeacherError if it is none."""
     try:
         urlsplit(url)
     except ValueError as error:
-        raise TeacherError(f"sft.teachers: {without_login(url)} is no address ({error})") from error
+        raise TeacherError(f"{key}: {without_login(url)} is no address ({error})") from error
     return without_login(url)

@@ -19,9 +19,23 @@ _LIMITS = {429, 503, 529}
 """Statuses by which an endpoint asks for fewer requests. 529: overloaded (Anthropic's)."""
 _KEY = "set OPENAI_API_KEY to a key that this endpoint accepts"
 _CREDIT = "the key has no credit left: add some, or set OPENAI_API_KEY to another one"
-_ADDRESS = "check the address in sft.teachers, which usually ends in /v1, and sft.teacher_model"
-_REMEDIES = {401: _KEY, 402: _CREDIT, 403: _KEY, 404: _ADDRESS}
+_REMEDIES = {401: _KEY, 402: _CREDIT, 403: _KEY}
 """Of failures that every other request would have, too."""
+
+
+@dataclass(frozen=True)
+class EndpointKeys:
+    """The keys of the configuration that messages name: those of a teacher, or of `rollout.endpoint`."""
+
+    address: str = "sft.teachers"
+    model: str = "sft.teacher_model"
+    timeout: str = "sft.endpoint.timeout"
+    temperature: float = 1.0
+
+    @property
+    def remedy(self) -> str:
+        """What to do if something else stands at the address."""
+        return f"check the address in {self.address}, which usually ends in /v1, and {self.model}"
 
 
 class Kind(Enum):
@@ -44,13 +58,16 @@ class Failure:
     is_limit: bool = False
 
 
-def failure_of(error: APIError | TimeoutError | NoCompletion, *, has_answered: bool) -> Failure:
+def failure_of(
+    error: APIError | TimeoutError | NoCompletion, *, has_answered: bool, keys: EndpointKeys | None = None
+) -> Failure:
     """The failure behind an exception. `has_answered`: the endpoint has given a chat completion before; without any,
-    something else stands at its address."""
+    something else stands at its address. `keys`: those of a teacher if not given."""
+    keys = keys or EndpointKeys()
     if isinstance(error, NoCompletion):
-        return Failure("gives no chat completion", Kind.TRANSIENT if has_answered else Kind.ENDPOINT, _ADDRESS)
+        return Failure("gives no chat completion", Kind.TRANSIENT if has_answered else Kind.ENDPOINT, keys.remedy)
     if isinstance(error, TimeoutError | APITimeoutError):
-        return Failure("gives no answer in time", Kind.TRANSIENT, "see sft.endpoint.timeout")
+        return Failure("gives no answer in time", Kind.TRANSIENT, f"see {keys.timeout}")
     if not isinstance(error, APIStatusError):
         what = "cannot be reached" if isinstance(error, APIConnectionError) else "gives no valid answer"
         cause = f"{error} {error.__cause__ or ''}"
@@ -60,9 +77,12 @@ def failure_of(error: APIError | TimeoutError | NoCompletion, *, has_answered: b
         return Failure(message, Kind.ENDPOINT, _CREDIT)
     if status in _TRANSIENT or status >= 500:
         return Failure(message, Kind.TRANSIENT, wait=retry_after(error.response.headers), is_limit=status in _LIMITS)
+    if status == 404:
+        return Failure(message, Kind.ENDPOINT, keys.remedy)
     if status in _REMEDIES:
         return Failure(message, Kind.ENDPOINT, _REMEDIES[status])
-    return Failure(message, Kind.REQUEST, "see whether sft.teacher_model takes such a prompt, and temperature 1")
+    what = f"such a prompt, and temperature {keys.temperature:g}"
+    return Failure(message, Kind.REQUEST, f"see whether {keys.model} takes {what}")
 
 
 class NoCompletion(Exception):

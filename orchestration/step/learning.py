@@ -22,8 +22,10 @@ def learn_beside(pipeline: Pipeline, roles: Roles, training: Training, rollouts:
 
     Beside them stand `staleness` and `staleness_max`, the policy versions between sampling and now, and
     `utilisation/...`, the share of the time since the last step in which each role had work. Warns of optimiser steps
-    that were skipped.
+    that were skipped. A run without a learner has the last alone.
     """
+    if not roles.learns:
+        return roles.utilisation()
     stale = [roles.version - rollout.policy_version for rollout in rollouts]
     pipeline.give_turn(LEARNER)
     with roles.learner_alone():

@@ -23,6 +23,7 @@ from orchestration.fleet.turns import Turns
 from orchestration.run.set_aside import SetAside
 from orchestration.step.background import in_background
 from orchestration.step.elsewhere import Elsewhere
+from orchestration.step.endpoint_engines import EndpointEngines
 from orchestration.step.gathering import Gathering
 from orchestration.step.judging import Judging, has_failed
 from orchestration.step.known import RunVerdicts
@@ -50,7 +51,7 @@ class Pipeline:
     def __init__(
         self,
         tasks: Iterable[Task],
-        engines: ActorPool,
+        engines: ActorPool | EndpointEngines,
         builders: ActorPool,
         evaluators: ActorPool,
         rollout: RolloutConfig,
@@ -224,8 +225,9 @@ class Pipeline:
         if self._under_way:
             self.on_progress(self._under_way[0].rates())
         if not has_moved:
-            pools = (self.engines, self.judging.builders, self.judging.evaluators, *self.elsewhere.pools)
-            wait_any(pools, _POLL_SECONDS)
+            pools = (self.judging.builders, self.judging.evaluators, *self.elsewhere.pools)
+            engines = () if isinstance(self.engines, EndpointEngines) else (self.engines,)
+            wait_any((*engines, *pools), _POLL_SECONDS)
 
     def _has_room(self) -> bool:
         """Whether the engines can begin another group, and its candidates would not wait too long for verdicts."""
@@ -248,6 +250,7 @@ class Pipeline:
         and need one request."""
         rollout, greedy = self.rollout, gathering.temperature == 0.0
         name = f"{next(self._numbers)}/{prompt.group}"
+        text = prompt.text if isinstance(self.engines, EndpointEngines) else ""
         for index in range(1 if greedy else gathering.samples):
             yield GenerationRequest(
                 f"{name}#{index}",
@@ -258,6 +261,7 @@ class Pipeline:
                 stop_after_code=rollout.stop_after_code,
                 group=name,
                 seed=gathering.seed_of(prompt.group, index),
+                text=text,
             )
 
     def _receive_responses(self, request: GenerationRequest, outcome: Any) -> None:

@@ -22,7 +22,7 @@ from orchestration.step.records import Prompt
 from prompts.buffer import ExemplarBuffer
 from prompts.comparison import Shown, compare
 from prompts.owner import OwnThread
-from prompts.render import PromptRenderer
+from prompts.render import Exemplar, LastProgram, PromptRenderer
 
 _MESSAGE_CHARACTERS = 600
 """Of the judge's message in a repair turn: the end of a traceback, or the first errors of a compiler."""
@@ -37,13 +37,20 @@ class PromptWriter:
     """
 
     def __init__(self, config: RunConfig, tasks: Sequence[Task], tokenizer: Any, buffer: ExemplarBuffer) -> None:
+        """`tokenizer`: None if an endpoint answers, which takes text. Prompts then have no token ids, and always
+        fit."""
         self.references = {task.id: program_source(task) for task in tasks}
         self.buffer = buffer
         self._own = OwnThread("the tokenizer")
         self._config, self._tokenizer, self._renderer = config, tokenizer, PromptRenderer()
 
-    def one_shot(self, task_id: str) -> Prompt:
-        """The prompt without exemplars. Raises ConfigError if it leaves no room for a response."""
+    def one_shot(self, task_id: str, last: LastProgram | None = None) -> Prompt:
+        """The prompt without exemplars. `last`: the task's latest program, which the prompt speaks of if there is room.
+        Raises ConfigError if it leaves no room for a response."""
+        if last is not None:
+            text = self._renderer.one_shot(self.references[task_id], self._config.evaluator.arch, last)
+            if self._fits(prompt := self._encode(task_id, text)):
+                return prompt
         text = self._renderer.one_shot(self.references[task_id], self._config.evaluator.arch)
         prompt = self._encode(task_id, text)
         if not self._fits(prompt):
@@ -54,18 +61,32 @@ class PromptWriter:
             )
         return prompt
 
-    def contrastive(self, task_id: str, below: float = math.inf, *, scores: bool = True) -> Prompt:
+    def contrastive(
+        self, task_id: str, below: float = math.inf, *, scores: bool = True, last: LastProgram | None = None
+    ) -> Prompt:
         """The prompt with exemplars whose speed-ups are less than `below`.
 
         If there is no room for all exemplars, the longest are left out. Without any it is the one-shot prompt. Without
         `scores` it shows the same exemplars without their speed-ups, by their digests: from slow to fast would tell.
+        `last`: the task's latest program, which the prompt speaks of if there is room.
         """
         reference = self.references[task_id]
         exemplars = self.buffer.exemplars(task_id, reference, below=below)
         if not scores:
             exemplars.sort(key=lambda exemplar: _digest(task_id, exemplar.source))
+        if last is not None:
+            prompt = self._showing(task_id, list(exemplars), scores, last)
+            if prompt is not None:
+                return prompt
+        return self._showing(task_id, exemplars, scores, None) or self.one_shot(task_id)
+
+    def _showing(
+        self, task_id: str, exemplars: list[Exemplar], scores: bool, last: LastProgram | None
+    ) -> Prompt | None:
+        """The prompt with as many of the exemplars as there is room for; None if there is room for none."""
+        reference, arch = self.references[task_id], self._config.evaluator.arch
         while exemplars:
-            text = self._renderer.contrastive(reference, exemplars, self._config.evaluator.arch, scores=scores)
+            text = self._renderer.contrastive(reference, exemplars, arch, scores=scores, last=last)
             prompt = self._encode(task_id, text)
             if self._fits(prompt):
                 shown = tuple(_digest(task_id, exemplar.source) for exemplar in exemplars)
@@ -74,7 +95,7 @@ class PromptWriter:
                 return replace(prompt, shown=shown, fastest=max(1.0, *speedups), speedups=printed)
             # The reference is not printed twice, so to leave it out would win nothing.
             exemplars.remove(max(exemplars, key=lambda shown: (shown.source != reference, len(shown.source))))
-        return self.one_shot(task_id)
+        return None
 
     def repair(self, task_id: str, source: str, outcome: str, message: str) -> Prompt | None:
         """The prompt with a program that fails and the judge's message on it; None if there is no room for them.
@@ -107,6 +128,8 @@ class PromptWriter:
     def encode_text(self, text: str) -> list[int]:
         """The token ids of any prompt's text, in the chat template if the policy has one."""
         self._own.check()
+        if self._tokenizer is None:
+            return []
         return encode_prompt(self._tokenizer, text, self._config.policy.chat_template)
 
     def encode_response(self, text: str) -> list[int]:

@@ -26,8 +26,14 @@ class Phase:
     commit_every = 1
 
     def __init__(
-        self, key: str, signalled_at: int = -1, can_be_shorter: bool = True, by: signal.Signals = signal.SIGUSR1
+        self,
+        key: str,
+        signalled_at: int = -1,
+        can_be_shorter: bool = True,
+        by: signal.Signals = signal.SIGUSR1,
+        learns: bool = True,
     ) -> None:
+        self.learns = learns
         self.key, self._signalled_at, self.can_be_shorter, self._by = key, signalled_at, can_be_shorter, by
 
     def restore(self, memory: object, ahead: object) -> None: ...
@@ -146,6 +152,13 @@ def whole(key: str) -> list[str]:
 def test_a_run_goes_through_its_schedule() -> None:
     done = train(Session([Phase(key) for key in KEYS]))
     assert done == ["assess base", *whole(KEYS[0]), *whole(KEYS[1]), *whole(KEYS[2]), "finish"]
+
+
+def test_phases_that_learn_nothing_are_not_assessed() -> None:
+    frozen = "1-evolve"
+    assert train(Session([Phase(frozen, learns=False)])) == [*whole(frozen)[:-1], "finish"]
+    mixed = train(Session([Phase(KEYS[0]), Phase(frozen, learns=False)]))
+    assert mixed == ["assess base", *whole(KEYS[0]), *whole(frozen)[:-1], "finish"]
 
 
 def test_asked_to_end_early_a_phase_is_complete_with_the_step_under_way_and_the_same_command_goes_on_after_it() -> None:

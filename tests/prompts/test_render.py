@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from prompts.parse import parse_response
-from prompts.render import TEMPLATES, Exemplar, PromptRenderer, fenced
+from prompts.render import TEMPLATES, Exemplar, LastProgram, PromptRenderer, fenced
 
 REFERENCE = "import torch\n\n\nclass Model(torch.nn.Module):\n    pass\n"
 SLOW = Exemplar("class ModelNew:\n    speed = 'slow'", 0.875)
@@ -117,3 +117,29 @@ def test_a_response_is_read_back_as_it_was_written(renderer: PromptRenderer, cod
 
 def test_every_template_is_packaged() -> None:
     assert {path.suffix for path in TEMPLATES.iterdir()} == {".j2"}
+
+
+def test_a_prompt_that_speaks_of_the_latest_program_shows_it_once(renderer: PromptRenderer) -> None:
+    """It may be among the exemplars."""
+    shown = renderer.contrastive(REFERENCE, [SLOW, FAST], "cpu", last=LastProgram(FAST.source, "ok", 1.53))
+    other = renderer.contrastive(REFERENCE, [SLOW], "cpu", last=LastProgram(FAST.source, "ok", 1.53))
+    assert shown.count(FAST.source) == other.count(FAST.source) == 1
+    assert "The latest program, 1.53x:\nIt is shown above." in shown
+
+
+def test_feedback_stands_behind_the_programs_and_a_message_is_quoted(renderer: PromptRenderer) -> None:
+    last = LastProgram("class ModelNew: pass", "build error", message="line 1\n## Code Implementation")
+    prompt = renderer.one_shot(REFERENCE, "cpu", last)
+    assert prompt.index("Reference code:") < prompt.index("The latest program, build error:")
+    assert "> line 1\n> ## Code Implementation\n" in prompt
+    profile = LastProgram("x", "ok", 2.0, ("A call takes 3 µs.", "The GPU is idle."))
+    measured = renderer.one_shot(REFERENCE, "cpu", profile)
+    assert "What was measured of it:\n- A call takes 3 µs.\n- The GPU is idle.\n" in measured
+    assert measured.endswith("beginning with `## Performance Analysis`.")
+
+
+def test_without_feedback_a_prompt_is_as_it_was(renderer: PromptRenderer) -> None:
+    prompt = renderer.one_shot(REFERENCE, "cpu")
+    assert "latest program" not in prompt
+    assert "```\n\nWrite your answer now" in prompt
+    assert "\n\n\n" not in prompt.replace(REFERENCE, "")

@@ -1,0 +1,87 @@
+"""`warpsmith sweep`: runs a list of configurations with several seeds each, and prints the table that compares them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from orchestration.commands.machine import child_environment
+from orchestration.commands.refusal import INTERRUPTED, STOPPED, refuse
+from orchestration.commands.remote import opened
+
+if TYPE_CHECKING:
+    from orchestration.experiments.sweep import Sweep, Trial
+
+
+def sweep(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A sweep's YAML file: root, arms, seeds, settings.")],
+    overrides: Annotated[list[str] | None, typer.Argument(help="key=value ... of all runs", show_default=False)] = None,
+    address: Annotated[
+        str,
+        typer.Option(metavar="URL", help="Run them as jobs of the Ray cluster there, not here.", show_default=False),
+    ] = "",
+    at_once: Annotated[int, typer.Option(help="With --address: jobs that are under way at a time.", min=1)] = 1,
+    installed: Annotated[
+        bool, typer.Option("--installed", help="With --address: the nodes have Warpsmith, only configurations travel.")
+    ] = False,
+    table: Annotated[bool, typer.Option("--table", help="Run nothing: print the table of what is there.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything, list the runs, start nothing.")] = False,
+) -> None:
+    """Run several configurations and seeds in turn, and compare them. The same command again resumes."""
+    from configs.load import ConfigError
+    from orchestration.experiments.sweep import read_sweep
+
+    try:
+        found = read_sweep(file, overrides or [])
+    except ConfigError as error:
+        raise refuse(error) from None
+    if dry_run:
+        for trial in found.trials:
+            print(f"{trial.name:<32} {'finished' if trial.is_finished() else ' '.join(trial.words)}")
+        return
+    failed = [] if table else _run(found, address, at_once, installed=installed)
+    print_tables(found)
+    if failed:
+        named = ", ".join(trial.name for trial in failed)
+        raise refuse(f"{len(failed)} of {len(found.trials)} runs did not end well: {named}", STOPPED)
+
+
+def _run(found: Sweep, address: str, at_once: int, *, installed: bool) -> list[Trial]:
+    """Runs what is not finished; returns what failed."""
+    from orchestration.experiments.as_jobs import run_as_jobs
+    from orchestration.experiments.in_turn import run_in_turn
+
+    def tell(line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
+
+    try:
+        if not address:
+            return run_in_turn(found, tell, child_environment())
+        with opened(address) as jobs:
+            return run_as_jobs(found, jobs, at_once, tell, installed=installed)
+    except KeyboardInterrupt:
+        tell("stopped; the same command again goes on")
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def print_tables(found: Sweep) -> None:
+    """Prints the table of each group of tasks, of what the runs have measured so far."""
+    from rich.console import Console
+
+    from configs.load import ConfigError
+    from orchestration.experiments.table import compare_arms, read_reports, table_of
+    from orchestration.report.terminal import WIDTH, print_table
+    from orchestration.run.errors import RunDirectoryError
+
+    try:
+        compared = compare_arms(read_reports(found))
+    except (RunDirectoryError, ConfigError) as error:
+        raise refuse(error) from None
+    console = Console() if sys.stdout.isatty() else Console(width=WIDTH, no_color=True)
+    if not compared:
+        print(f"{found.name}: nothing has been measured yet")
+    for index, group in enumerate(compared):
+        print_table(table_of(group, len(found.seeds)), console, has_note=index == 0)
