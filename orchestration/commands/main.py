@@ -22,6 +22,7 @@ from orchestration.commands.plan import plan
 from orchestration.commands.refusal import INTERRUPTED
 from orchestration.commands.report import report
 from orchestration.commands.run import run
+from orchestration.commands.serve import serve
 from orchestration.commands.status import status, stop
 from orchestration.commands.submit import logs, submit
 from orchestration.commands.tasks import tasks
@@ -35,7 +36,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 for command in (
-    run, plan, submit, logs, status, stop, bundle, evaluate, baseline, tasks, report, track, gauntlet, audit,
+    run, plan, submit, logs, status, stop, bundle, evaluate, serve, baseline, tasks, report, track, gauntlet, audit,
 ):  # fmt: skip
     app.command()(command)
 app.add_typer(hacks, name="hacks")
