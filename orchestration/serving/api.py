@@ -12,7 +12,7 @@ import msgspec
 from aiohttp import web
 
 from evaluators.records import Task
-from orchestration.serving.clients import Clients, is_loopback
+from orchestration.serving.clients import Client, Clients, is_loopback
 from orchestration.serving.desk import Desk
 from orchestration.serving.ledger import Ledger
 from orchestration.serving.metrics import Metrics
@@ -24,7 +24,7 @@ each."""
 LONGEST_WAIT = 60.0
 """Seconds for which an answer may be held back until there is a verdict."""
 _BODY_SECONDS = 30.0
-_CLIENT = "client"
+_CLIENT = web.RequestKey("client", Client)
 _log = logging.getLogger(__name__)
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]

@@ -14,7 +14,7 @@ from queue import Empty, SimpleQueue
 
 from actors.pool import wait_any
 from configs.load import ConfigError
-from configs.schema import RunConfig
+from configs.schema import GuardConfig, RunConfig
 from evaluators.guard.cases import HackCases
 from evaluators.records import Candidate, Task, Verdict
 from orchestration.fleet.arch_pools import ArchPools
@@ -36,6 +36,12 @@ OnVerdict = Callable[[Request, Verdict, bytes], None]
 """Hears of each verdict, and of the same as JSON, in the judge's thread."""
 
 
+def check_guard(guard: GuardConfig) -> None:
+    """Raises ConfigError if the reward checker cannot be asked by a service."""
+    if guard.enabled and guard.checker == POLICY:
+        raise ConfigError("guard.checker: a service has no policy to ask; name an endpoint, or leave it empty")
+
+
 class Judge:
     """Judges requests, at most `depth` at once, so that the others wait where their priorities count."""
 
@@ -49,10 +55,8 @@ class Judge:
         cpu_look: bool,
     ) -> None:
         """`store`: the folder of the builders and evaluators; its parent keeps the evidence on programs that lost too
-        many workers. Raises ConfigError if the reward checker cannot be asked here."""
+        many workers."""
         guard = config.guard
-        if guard.enabled and guard.checker == POLICY:
-            raise ConfigError("guard.checker: a service has no policy to ask; name an endpoint, or leave it empty")
         self._background = None
         if guard.enabled and guard.checker:
             self._background = Background(EndpointChecker(guard), guard.checker_timeout)

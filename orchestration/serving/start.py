@@ -22,6 +22,7 @@ from orchestration.fleet.placement import Placement
 from orchestration.fleet.ray_cluster import connect
 from orchestration.run.lock import locked
 from orchestration.serving.clients import Clients, require_tokens
+from orchestration.serving.judge import check_guard
 from orchestration.serving.service import Service
 
 
@@ -41,6 +42,7 @@ def serve(config: RunConfig, address: Address, folder: Path, clients: Clients, a
     """
     require_tokens(address.host, clients)
     require_capability(config.evaluator)
+    check_guard(config.guard)
     tasks = {task.id: task for task in load_tasks(config.tasks.source, profile_of(config.evaluator.arch))}
     folder = folder.absolute()
     with ExitStack() as stack:

@@ -18,7 +18,7 @@ from typing import Any
 
 from aiohttp import web
 
-from evaluators.records import Estimate, Outcome, Task, Verdict
+from evaluators.records import Estimate, Outcome, Verdict
 from evaluators.tasks import find_task
 from orchestration.serving.api import Api
 from orchestration.serving.clients import Clients
@@ -61,11 +61,11 @@ class WaitingJudge:
 class Served:
     """A service that answers at `url`."""
 
-    def __init__(self, folder: Path, clients: Clients, depth: int, tasks: dict[str, Task], settings: str) -> None:
+    def __init__(self, folder: Path, clients: Clients, depth: int, settings: str, port: int) -> None:
         self.judge = WaitingJudge(depth)
         self.ledger = Ledger(folder / "requests.sqlite")
         self.failures: list[Exception] = []
-        self._parts = tasks, clients, settings
+        self._parts = clients, settings, port
         self._loop = asyncio.new_event_loop()
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._loop.run_until_complete, args=(self._run(),), daemon=True)
@@ -73,17 +73,17 @@ class Served:
         assert self._ready.wait(30)
 
     async def _run(self) -> None:
-        tasks, clients, settings = self._parts
+        clients, settings, port = self._parts
         self._ended = asyncio.Event()
-        self.desk = Desk(tasks, self.ledger, self.judge, clients, settings, self.failures.append)
+        self.desk = Desk(TASKS, self.ledger, self.judge, clients, settings, self.failures.append)
         self._settle = settler(self.desk, self.ledger, self._loop, self.failures.append)
         metrics = Metrics(lambda: self.desk.waiting, lambda: self.desk.judging, lambda: 1)
         self.desk.on_settled = metrics.judged
         self.desk.resume()
-        api = Api(self.desk, self.ledger, clients, tasks, metrics, {"arch": "cpu"}, lambda: 1)
+        api = Api(self.desk, self.ledger, clients, TASKS, metrics, {"arch": "cpu"}, lambda: 1)
         runner = web.AppRunner(api.application(), access_log=None, shutdown_timeout=1.0)
         await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        await web.TCPSite(runner, "127.0.0.1", port).start()
         self.url = f"{ADDRESS}:{runner.addresses[0][1]}"
         self._ready.set()
         await self._ended.wait()
@@ -110,11 +110,11 @@ def served(
     clients: Clients | None = None,
     *,
     depth: int = 2,
-    tasks: dict[str, Task] | None = None,
     settings: str = "settings",
+    port: int = 0,
 ) -> Iterator[Served]:
     """Within this block, a service is served from a folder."""
-    service = Served(folder, clients or Clients(), depth, tasks or TASKS, settings)
+    service = Served(folder, clients or Clients(), depth, settings, port)
     try:
         yield service
     finally:

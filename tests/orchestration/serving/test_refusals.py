@@ -58,10 +58,8 @@ def test_a_bad_body_is_refused_in_one_line(tmp_path: Path, body: Any, status: in
 def test_a_task_text_that_is_no_task_is_refused(tmp_path: Path) -> None:
     clients = Clients({digest(ANNA): Client("anna", sends_tasks=True)})
     with served(tmp_path, clients) as service:
-        for source, line in (
-            ("def (", "task.source: does not parse"),
-            ("x = 1", "get_inputs, get_init_inputs missing"),
-        ):
+        lines = {"def (": "task.source: does not parse", "x = 1": "Model, get_init_inputs, get_inputs missing"}
+        for source, line in lines.items():
             status, answer, _ = call(f"{service.url}/v1/verdicts", {**GOOD, "task": {"source": source}}, ANNA)
             assert (status, line in answer["error"]) == (400, True), answer
 
@@ -127,9 +125,8 @@ def test_the_queue_of_all_has_an_end(tmp_path: Path) -> None:
 
 def test_requests_a_minute_are_counted_by_a_clock() -> None:
     now = [0.0]
-    clients = Clients(
-        {digest(ANNA): Client("anna"), digest(BERT): Client("bert")}, Limits(per_minute=60), lambda: now[0]
-    )
+    tokens = {digest(ANNA): Client("anna"), digest(BERT): Client("bert")}
+    clients = Clients(tokens, Limits(per_minute=60), lambda: now[0])
     for _ in range(60):
         clients.admit(f"Bearer {ANNA}")
     with pytest.raises(Refusal, match="more than 60 requests a minute; wait 2 s"):
