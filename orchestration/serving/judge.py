@@ -5,7 +5,6 @@ No other thread may use the pools while it runs.
 
 from __future__ import annotations
 
-import json
 import logging
 import threading
 from collections.abc import Callable, Mapping
@@ -21,7 +20,7 @@ from orchestration.fleet.arch_pools import ArchPools
 from orchestration.run.set_aside import SetAside
 from orchestration.run.storage import Storage
 from orchestration.serving.ledger import Ledger
-from orchestration.serving.records import Request
+from orchestration.serving.records import Request, as_json
 from orchestration.step.checker import POLICY, Background, EndpointChecker
 from orchestration.step.gathering import Gathering
 from orchestration.step.judging import Judging
@@ -150,8 +149,3 @@ class _AskedBefore(RunVerdicts):
 
     def put(self, verdict: Verdict) -> None:
         return None
-
-
-def as_json(verdict: Verdict) -> bytes:
-    """A verdict as `warpsmith evaluate --json` prints it."""
-    return json.dumps(verdict.to_row(), default=dict).encode()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,7 +11,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from evaluators.records import Candidate, Task, digest_of
+from evaluators.records import Candidate, Task, Verdict, digest_of
 
 LOWEST, HIGHEST = -100, 100
 """Priorities of requests; a higher one goes first."""
@@ -72,6 +73,11 @@ class Entry:
 def request_id(task: Task, candidate: Candidate, settings: str) -> str:
     """Names a verdict by what it depends on: the program, the task, and the digest of the evaluators' settings."""
     return digest_of("\n".join((candidate.digest, task.digest, settings)))
+
+
+def as_json(verdict: Verdict) -> bytes:
+    """A verdict as `warpsmith evaluate --json` prints it."""
+    return json.dumps(verdict.to_row(), default=dict).encode()
 
 
 def settings_digest(settings: Mapping[str, Any]) -> str:

@@ -16,7 +16,8 @@ from configs.schema import RewardConfig
 from evaluators.records import Outcome
 from orchestration.client import Rewards, ServiceError
 from orchestration.client.rewards import text_of
-from tests.orchestration.serving.served import Served, as_json, program, served, verdict_on
+from orchestration.serving.records import as_json
+from tests.orchestration.serving.served import Served, program, served, verdict_on
 
 OUTCOMES = {0: Outcome.OK, 1: Outcome.WRONG, 2: Outcome.SUSPECT, 3: Outcome.OK}
 

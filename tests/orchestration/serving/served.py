@@ -23,10 +23,9 @@ from evaluators.tasks import find_task
 from orchestration.serving.api import Api
 from orchestration.serving.clients import Clients
 from orchestration.serving.desk import Desk, settler
-from orchestration.serving.judge import as_json
 from orchestration.serving.ledger import Ledger
 from orchestration.serving.metrics import Metrics
-from orchestration.serving.records import Request
+from orchestration.serving.records import Request, as_json
 
 SOFTMAX = find_task("level1/softmax")
 TASKS = {SOFTMAX.id: SOFTMAX}
