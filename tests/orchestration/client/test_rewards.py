@@ -96,6 +96,16 @@ def test_verifiers_gets_a_number_and_its_event_loop_goes_on(service: Served) -> 
     assert asyncio.run(score_all()) == [1.5, 0.0, 0.0, 1.5]
 
 
+def test_verifiers_of_today_gives_a_task_and_a_trace(service: Served) -> None:
+    rewards = Rewards(service.url)
+
+    async def speedup(task: Any, trace: Any) -> float:
+        return await rewards.verifiers(trace.last_reply, task.id)
+
+    task, trace = SimpleNamespace(id="level1/softmax"), SimpleNamespace(last_reply=response(3).strip())
+    assert asyncio.run(speedup(task=task, trace=trace)) == 1.5
+
+
 def test_a_reward_is_what_a_run_would_give(service: Served) -> None:
     gain = Rewards(service.url, reward=RewardConfig(worth="gain"))
     assert gain.of_responses(["softmax"], [response(0)]) == [pytest.approx(0.6)]
