@@ -98,8 +98,9 @@ class Api:
         place = f"/v1/verdicts/{name}"
         if isinstance(found, Entry) and wait and not found.done.done():
             closing = asyncio.ensure_future(self._desk.closing.wait())
+            either: set[asyncio.Future[Any]] = {found.done, closing}
             try:
-                await asyncio.wait({found.done, closing}, timeout=wait, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(either, timeout=wait, return_when=asyncio.FIRST_COMPLETED)
             finally:
                 closing.cancel()
         if isinstance(found, Entry):
