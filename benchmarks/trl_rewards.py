@@ -87,7 +87,7 @@ def train(url: str, steps: int, lesson_steps: int, folder: Path) -> list[dict[st
         max_steps=steps,
         per_device_train_batch_size=8,
         num_generations=8,
-        max_completion_length=400,
+        max_completion_length=256,
         learning_rate=1e-4,
         temperature=1.0,
         beta=0.0,
