@@ -22,6 +22,7 @@ class BelievedSpeedups:
     """Speed-ups by task and candidate."""
 
     def __init__(self) -> None:
+        # It may be made in one thread and used in another, but not by two at once.
         self._database = sqlite3.connect("", isolation_level=None, check_same_thread=False)
         weakref.finalize(self, self._database.close)
         self._database.executescript(_TABLE)
