@@ -84,11 +84,12 @@ class Process:
 @dataclass(frozen=True)
 class Served:
     """What clients got. `verdicts`: by program. `seconds`: until the last one had its last. `away`: of them, those in
-    which the service did not answer."""
+    which the service did not answer. `before`: the programs whose verdicts clients had when it was killed."""
 
     verdicts: dict[str, Verdict]
     seconds: float
     away: float
+    before: frozenset[str] = frozenset()
 
 
 def write_tokens(file: Path, clients: int) -> list[str]:
@@ -118,11 +119,13 @@ def ask_all(process: Process, tokens: Sequence[str], wanted: Sequence[str], *, k
                 if len(found) >= kill_at:
                     reached.set()
 
-    begun, away = time.monotonic(), 0.0
+    begun, away, before = time.monotonic(), 0.0, frozenset[str]()
     with ThreadPoolExecutor(len(tokens)) as pool:
         asking = [pool.submit(ask, token) for token in tokens]
         if kill_at:
             reached.wait(_START_SECONDS)
+            with lock:
+                before = frozenset(found)
             killed = time.monotonic()
             process.kill()
             process.start()
@@ -131,7 +134,7 @@ def ask_all(process: Process, tokens: Sequence[str], wanted: Sequence[str], *, k
             each.result()
     if missing := set(wanted) - found.keys():
         raise ServiceError(f"{len(missing)} programs have no verdict")
-    return Served(found, time.monotonic() - begun, away)
+    return Served(found, time.monotonic() - begun, away, before)
 
 
 def alone(wanted: Sequence[str], evaluators: int, mean: float, log: Path) -> float:
