@@ -139,6 +139,8 @@ def ask_all(process: Process, tokens: Sequence[str], wanted: Sequence[str], *, k
 
 def alone(wanted: Sequence[str], evaluators: int, mean: float, log: Path) -> float:
     """Seconds in which the evaluators judge all programs without a service."""
+    import ray
+
     from actors.evaluation import EvaluationRequest
     from benchmarks.serving_members import SimulatedPools
     from configs.schema import RayConfig
@@ -152,7 +154,7 @@ def alone(wanted: Sequence[str], evaluators: int, mean: float, log: Path) -> flo
     while pool.pending:
         pool.poll()
     seconds = time.monotonic() - begun
-    pool.stop()
+    ray.shutdown()
     return seconds
 
 

@@ -74,7 +74,8 @@ def test_programs_are_judged_as_by_warpsmith_evaluate_and_see_no_token(
     spied = client.judge("softmax", SPY)
     assert spied.outcome is Outcome.RUNTIME_ERROR
     assert "seen::end" in spied.message
-    rewards = Rewards(url, TOKEN).trl(["p"] * 2, [f"```python\n{right}```", "nothing"], task=["softmax"] * 2)
+    texts = [f"```python\n{right}```", "nothing"]
+    rewards = Rewards(url, TOKEN).trl(prompts=["p"] * 2, completions=texts, task=["softmax"] * 2)
     assert rewards == [verdict.speedup, 0.0], "the verdict that is known"
     assert client.get("/v1/health")["status"] == "ok"
     assert client.get("/v1/queue")["verdicts"] == {"ok": 1, "wrong": 1, "runtime_error": 1}
