@@ -48,6 +48,10 @@ class EvaluatorActor(FaultAwareApply):
         self._evaluator = make_evaluator(config, store, guarded=guarded)
         self._evaluator.start()
 
+    def versions(self) -> dict[str, str]:
+        """The software and hardware that its timings depend on."""
+        return dict(self._evaluator.device.versions())
+
     def evaluate(self, request: EvaluationRequest) -> Verdict | Unbuilt:
         """Judges one candidate, or returns what it lacks: an extension, or its artifact. Never raises for anything a
         candidate does."""

@@ -6,6 +6,7 @@ They are frozen, plain data, and Parquet is their one storage format. Nothing he
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
@@ -314,9 +315,12 @@ class Verdict:
             columns[name] = dict(columns[name])
         for name in _STRUCTS & columns.keys():
             columns[name] = _without_nulls(columns[name])
-        return msgspec.convert(columns, cls)
+        with _CONVERTING:
+            return msgspec.convert(columns, cls)
 
 
+# msgspec 0.22 ends the process if threads convert to a class at once that it has not seen before.
+_CONVERTING = threading.Lock()
 _MAPS = {"speedups", "evaluator", "cost", "doubted"}  # as `to_pylist` gives them, they are lists of pairs
 _STRUCTS = {"correctness", "timing", "trace"}
 

@@ -24,6 +24,7 @@ from orchestration.commands.plan import plan
 from orchestration.commands.refusal import INTERRUPTED
 from orchestration.commands.report import report
 from orchestration.commands.run import run
+from orchestration.commands.serve import serve
 from orchestration.commands.status import status, stop
 from orchestration.commands.submit import logs, submit
 from orchestration.commands.sweep import sweep
@@ -38,8 +39,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 for command in (
-    run, evolve, sweep, plan, submit, logs, status, stop, bundle, evaluate, baseline, tasks, report, compare, track,
-    gauntlet, audit,
+    run, evolve, sweep, plan, submit, logs, status, stop, bundle, evaluate, serve, baseline, tasks, report, compare,
+    track, gauntlet, audit,
 ):  # fmt: skip
     app.command()(command)
 app.add_typer(hacks, name="hacks")

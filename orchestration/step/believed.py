@@ -22,7 +22,8 @@ class BelievedSpeedups:
     """Speed-ups by task and candidate."""
 
     def __init__(self) -> None:
-        self._database = sqlite3.connect("", isolation_level=None)
+        # It may be made in one thread and used in another, but not by two at once.
+        self._database = sqlite3.connect("", isolation_level=None, check_same_thread=False)
         weakref.finalize(self, self._database.close)
         self._database.executescript(_TABLE)
 

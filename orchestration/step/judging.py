@@ -97,8 +97,9 @@ class Judging:
         """Candidates that wait for a builder or an evaluator, or are with one."""
         return self.builders.pending + self.evaluators.pending
 
-    def propose(self, candidate: Candidate, gathering: Gathering) -> None:
-        """Sends a candidate on its way for a step, unless it has been judged or is being judged."""
+    def propose(self, candidate: Candidate, gathering: Gathering, task: Task | None = None) -> None:
+        """Sends a candidate on its way for a step, unless it has been judged or is being judged. `task`: its task, if
+        that is none of `tasks`."""
         key = (candidate.digest, gathering.preset)
         known = verdict = self.known.get(*key)
         if known is not None:
@@ -116,7 +117,7 @@ class Judging:
             others.append(gathering)
             return
         self._awaited[key] = [gathering]
-        task, fields = self._tasks[candidate.task_id], gathering.log_fields
+        task, fields = task or self._tasks[candidate.task_id], gathering.log_fields
         if self._builders_look or self._cpu_look or needs_build(candidate.source):
             self.builders.submit(BuildRequest(task, candidate, gathering.preset, log_fields=fields), "prepare")
         else:
