@@ -13,6 +13,7 @@ import pytest
 
 from evaluators.records import Outcome
 from orchestration.client import Rewards, ServiceError, Verdicts
+from tests.folders import open_folder
 from tests.orchestration.serving.served import call
 
 REPOSITORY = Path(__file__).parents[3]
@@ -31,12 +32,10 @@ class ModelNew(torch.nn.Module):
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder() -> Iterator[Path]:
     """Of the service, which runners may enter: they are other users."""
-    for path in (tmp_path, *tmp_path.parents):
-        if path.name.startswith("pytest-"):
-            path.chmod(0o755)
-    return tmp_path
+    with open_folder() as made:
+        yield made
 
 
 def serve(folder: Path, *options: str, **environment: str) -> subprocess.Popen[str]:
