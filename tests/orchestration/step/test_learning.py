@@ -24,7 +24,7 @@ def test_skipped_optimiser_steps_are_a_metric_and_a_warning(
     metrics: dict[str, float], skipped: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     pipeline: Any = SimpleNamespace(give_turn=lambda _: None, meanwhile=lambda call: call())
-    roles: Any = SimpleNamespace(version=3, learner_alone=contextlib.nullcontext, utilisation=dict)
+    roles: Any = SimpleNamespace(learns=True, version=3, learner_alone=contextlib.nullcontext, utilisation=dict)
     with caplog.at_level(logging.WARNING):
         learned = learn_beside(pipeline, roles, lambda: metrics, [])
     assert learned == {f"train/{name}": value for name, value in metrics.items()}
