@@ -18,7 +18,7 @@ from ray.exceptions import RayError
 Label = TypeVar("Label")
 GATHER_SECONDS = 0.002
 """After the first answer that a driver waited for, until it looks: others that come with it are handled together."""
-LOOK_SECONDS = 5e-6
+LOOK_SECONDS = 1.5e-5
 """For each open call, between two looks: several times what a look takes."""
 
 
@@ -28,6 +28,8 @@ class Answers(Generic[Label]):
     def __init__(self) -> None:
         self._open: dict[ray.ObjectRef[Any], Label] = {}
         self._next_look = 0.0
+        self.is_busy = False
+        """Whether the last look found answers: then the next ones are near, and nobody need wait for the first."""
 
     def expect(self, call: ray.ObjectRef[Any], label: Label) -> None:
         """From now on `take` gives the answer to a call."""
@@ -54,12 +56,13 @@ class Answers(Generic[Label]):
             return []
         calls = self.calls
         done = ray.wait(calls, num_returns=len(calls), timeout=0)[0]
-        self._next_look = now + LOOK_SECONDS * len(calls)
+        self._next_look, self.is_busy = now + LOOK_SECONDS * len(calls), bool(done)
         return list(zip([self._open.pop(call) for call in done], _results(done), strict=True))
 
     def clear(self) -> None:
         """Forgets all calls."""
         self._open.clear()
+        self.is_busy = False
 
 
 def _results(calls: list[ray.ObjectRef[Any]]) -> list[Any]:
@@ -84,7 +87,8 @@ def wait_for_answers(places: Iterable[Answers[Any]], timeout: float) -> None:
     if not calls:
         time.sleep(timeout)
         return
-    if ray.wait(calls, num_returns=1, timeout=timeout)[0]:
-        time.sleep(max(GATHER_SECONDS, LOOK_SECONDS * len(calls)))
+    gather = max(GATHER_SECONDS, LOOK_SECONDS * len(calls))
+    if any(place.is_busy for place in places) or ray.wait(calls, num_returns=1, timeout=timeout)[0]:
+        time.sleep(min(gather, timeout))
         for place in places:
             place.look()
