@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Collection, Hashable, Iterable
 from typing import Any
 
-import ray
 from ray.actor import ActorHandle
 from ray.exceptions import ActorUnavailableError, RayError
 
@@ -140,10 +139,7 @@ class ActorPool:
             raise PoolExhausted(self.members.exhaustion)
 
     def submit(self, item: Any, method: str, *, priority: int = 0) -> None:
-        """Queues `actor.method(item)`: lower priorities first, and in the order of submission among equals.
-
-        An ObjectRef as item is resolved on its way to the actor.
-        """
+        """Queues `actor.method(item)`: lower priorities first, and in the order of submission among equals."""
         self._queue.submit(item, method, priority, self._affinity(item), self._key(item))
         self._dispatch()
 
@@ -259,10 +255,7 @@ class ActorPool:
             self.load.assign(actor, work)
             if self._is_exclusive and not waits and now - self._heard.get(actor, -WITNESS_SECONDS) >= WITNESS_SECONDS:
                 self._witnesses[work.ticket] = self._manager.actor(actor).ping.remote()
-            if isinstance(work.item, ray.ObjectRef):
-                self._manager.call(actor, work.ticket, Call(work.method), work.item)
-            else:
-                self._manager.call(actor, work.ticket, Call(work.method, (work.item,)))
+            self._manager.call(actor, work.ticket, Call(work.method, (work.item,)))
 
     def _collect(self) -> None:
         """Receives the results that have arrived, and notices actors that became unavailable."""

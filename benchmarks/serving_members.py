@@ -41,10 +41,11 @@ def host_class() -> Any:
         async def ping(self, member: int) -> str:
             return "pong"
 
-        async def apply(self, member: int, func: Call, *arguments: Any) -> Any:
+        async def apply(self, member: int, func: Call) -> Any:
             if func.method == "versions":
                 return {"arch": "cpu"}
-            request: EvaluationRequest = arguments[0]
+            request: EvaluationRequest
+            (request,) = func.arguments
             async with self._places.setdefault(member, asyncio.Semaphore(1)):
                 await asyncio.sleep(self._seconds.of(request.candidate.digest))
                 os.write(self._log, f"{request.candidate.digest}\n".encode())
@@ -82,6 +83,8 @@ class SimulatedPools:
         self.pools = ArchPools(
             ActorPool("builder", lambda index: Member(self._host, 10_000 + index), 1),
             ActorPool("evaluator", lambda index: Member(self._host, index), evaluators, timeout=600.0),
+            grows=False,
+            workers=evaluators,
         )
         self.pools.wait_ready()
 

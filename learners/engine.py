@@ -30,7 +30,7 @@ from learners.optimiser import Optimiser, logprobs_of
 from learners.records import Sample
 from learners.reference import Reference
 from learners.scoring import TokenScorer, has_bfloat16
-from learners.sharding import Sharder
+from learners.sharding import Sharder, whole_already
 from learners.trained_policy import Loaded, load_for_training
 
 
@@ -67,11 +67,12 @@ class LearnerEngine:
         join_process_group(rank, world_size, master_address, master_port, config.timeout)
         torch.manual_seed(seed)  # the same on all ranks: adapters start equal
         sharder = Sharder(self._deepspeed, config) if config.zero_stage == 3 else None
+        self._gather = sharder.gather if sharder is not None else whole_already
         self._policy = load_for_training(config, policy, self.device, sharder)
         self.model, self.tokenizer = self._policy.model, self._policy.tokenizer
         scorer = TokenScorer(self.model, autocast=config.autocast, cache_casts=config.zero_stage < 3).to(self.device)
         self._optimiser = self._make_optimiser(scorer)
-        self._frozen_size = checkpoints.size_of_frozen(scorer, self._optimiser.gather)
+        self._frozen_size = checkpoints.size_of_frozen(scorer, self._gather)
         self._reference = Reference(self._policy, self._optimiser.engine, config, self.device, sharder)
 
     def train_cross_entropy(self, samples: Sequence[Sample], learning_rate: float) -> dict[str, float]:
@@ -133,7 +134,6 @@ class LearnerEngine:
     def set_reference(self) -> None:
         """Freezes a copy of the current policy for the KL term: whole on every rank, in shards under ZeRO-3, or with
         LoRA its adapters alone. All ranks must call it."""
-        self._reference.forget()  # the one before makes room first
         self._reference.set(self.named_weights() if self._policy.adapters is None else self.named_adapters())
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
@@ -141,12 +141,12 @@ class LearnerEngine:
 
         All ranks must call it and read it to the end: under ZeRO-3 it gathers the weights, a few layers at a time.
         """
-        return merged_weights(self.model, self._optimiser.gather)
+        return merged_weights(self.model, self._gather)
 
     def named_adapters(self) -> Iterator[tuple[str, Tensor]]:
         """The adapters' factors, float32 and whole, by the names under which peft saves them. All ranks must call it
         and read it to the end."""
-        return adapter_weights(self.model, self._optimiser.gather)
+        return adapter_weights(self.model, self._gather)
 
     @property
     def adapter_settings(self) -> str:

@@ -13,10 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
-from transformers.initialization import no_init_weights
 
 from learners.scoring import TokenScorer
-from learners.sharding import is_shard
+from learners.sharding import empty_copy, is_shard
 
 
 def frozen_dtype(weight: Tensor, *, autocast: bool) -> torch.dtype:
@@ -71,8 +70,7 @@ class FrozenPolicy:
     ) -> None:
         """`like`: a model of the same architecture; its own weights, which may be shards, are not read. `weights`: by
         Hugging Face's names, tied ones once. `offload`: keep them in host memory, except within `at_hand`."""
-        with no_init_weights():
-            self.model: PreTrainedModel = type(like)(like.config)
+        self.model = empty_copy(like)
         self.model.load_state_dict(weights, strict=False, assign=True)  # tied weights come once
         self.model.tie_weights()
         freeze(self.model, autocast=autocast)

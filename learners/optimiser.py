@@ -5,7 +5,6 @@ Every collective of training runs in here. Knows nothing of what an objective co
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -87,12 +86,6 @@ class Optimiser:
                 f"learner.max_skipped_steps (now {self._config.max_skipped_steps})"
             )
         return True
-
-    def gather(self, parameters: Sequence[Tensor]) -> contextlib.AbstractContextManager[Any]:
-        """Within this context the values of `parameters` are whole on every rank. All ranks must enter it."""
-        if self._config.zero_stage < 3:
-            return contextlib.nullcontext()
-        return self._deepspeed.zero.GatheredParameters(parameters)
 
     def close(self) -> None:
         """Frees the optimiser's state."""

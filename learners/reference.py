@@ -40,7 +40,8 @@ class Reference:
         self._frozen: FrozenPolicy | FrozenAdapters | FrozenShards | None = None
 
     def set(self, weights: Iterable[tuple[str, Tensor]]) -> None:
-        """Takes a copy of whole weights, or of whole adapters if the policy has them, in place of the one before."""
+        """Takes a copy of whole weights, or of whole adapters if the policy has them. The one before makes room."""
+        self.forget()
         autocast, offload = self._config.autocast, self._config.offload_reference
         model = self._policy.model
         if self._sharder is not None and self._policy.adapters is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -70,6 +70,11 @@ class Sharder:
         """Within this context the values of `parameters` are whole on every rank. All ranks must enter it."""
         gathered: AbstractContextManager[Any] = self.deepspeed.zero.GatheredParameters(parameters)
         return gathered
+
+
+def whole_already(_parameters: Sequence[Tensor]) -> AbstractContextManager[Any]:
+    """`Sharder.gather` for a policy that no rank holds shards of."""
+    return nullcontext()
 
 
 def is_shard(parameter: Tensor) -> bool:

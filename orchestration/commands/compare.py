@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from orchestration.commands.refusal import BAD_INPUT, STOPPED, refuse
+from orchestration.commands.pages import read_report, write_page
+from orchestration.commands.refusal import BAD_INPUT, refuse
 
 
 def compare(
@@ -28,26 +29,16 @@ def compare(
 ) -> None:
     """Compare runs: settings that differ, stages with intervals, gains over the first run."""
     from contextlib import ExitStack
-    from dataclasses import replace
 
     from rich.console import Console
 
-    from configs.load import ConfigError
-    from orchestration.report import build_report, print_comparison, render_comparison, side_by_side
+    from orchestration.report import print_comparison, render_comparison, side_by_side
     from orchestration.report.side_by_side import as_json as plain
-    from orchestration.report.sources import opened
-    from orchestration.run.errors import BundleError, RunDirectoryError
 
     reports = []
     for place in runs:
-        try:
-            with ExitStack() as stack:
-                source = stack.enter_context(opened(place))
-                reports.append(replace(build_report(source.run), place=source.place))
-        except (RunDirectoryError, ConfigError, BundleError) as error:
-            raise refuse(error) from None
-        except OSError as error:
-            raise refuse(f"{place}: {error}") from None
+        with ExitStack() as stack:
+            reports.append(read_report(place, stack)[1])
     try:
         compared = side_by_side(reports)
     except ValueError as error:
@@ -57,10 +48,6 @@ def compare(
     else:
         print_comparison(compared, Console())
     if html is not None:
-        try:
-            html.parent.mkdir(parents=True, exist_ok=True)
-            html.write_text(render_comparison(compared), "utf-8")
-        except OSError as error:
-            raise refuse(f"--html {html}: {error}", STOPPED) from None
+        write_page(html, render_comparison(compared))
         if not as_json:
             print(html)

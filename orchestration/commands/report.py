@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from orchestration.commands.pages import read_report, write_page
 from orchestration.commands.refusal import STOPPED, refuse
 
 
@@ -30,29 +31,17 @@ def report(
 ) -> None:
     """Show a run's tables and write report/index.html (of a bundle or published rows only with --html)."""
     from contextlib import ExitStack
-    from dataclasses import replace
 
     from rich.console import Console
 
-    from configs.load import ConfigError
-    from orchestration.report import build_report, print_report, render_html
+    from orchestration.report import print_report, render_html
     from orchestration.report.publish import publish as publish_page
-    from orchestration.report.sources import opened
-    from orchestration.run.errors import BundleError, RunDirectoryError
 
     with ExitStack() as stack:
-        try:
-            source = stack.enter_context(opened(place))
-            built = replace(build_report(source.run), place=source.place)
-        except (RunDirectoryError, ConfigError, BundleError) as error:
-            raise refuse(error) from None
+        source, built = read_report(place, stack)
         print_report(built, Console())
         if html is not None:
-            try:
-                html.parent.mkdir(parents=True, exist_ok=True)
-                html.write_text(render_html(built), "utf-8")
-            except OSError as error:
-                raise refuse(f"--html {html}: {error}", STOPPED) from None
+            write_page(html, render_html(built))
             print(html)
         elif source.is_original:
             print(source.run.write_report(render_html(built)))

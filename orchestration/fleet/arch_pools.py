@@ -5,8 +5,9 @@ An evaluator opens the GPU that it was given, and refuses to start on one of ano
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from actors.builder import BuilderActor
@@ -19,6 +20,19 @@ from configs.waits import POOL_START_SECONDS
 from evaluators.compile.builder import CAPABILITIES
 from orchestration.fleet.capacity import shortage
 from orchestration.fleet.placement import BUILDER, EVALUATOR, Placement
+
+
+def looks_on_cpu(evaluator: EvaluatorConfig) -> bool:
+    """Whether builders look at candidates on a CPU before anything else is done with them (`evaluator.cpu_look`)."""
+    return evaluator.cpu_look == "always" or (evaluator.cpu_look == "auto" and evaluator.arch != "cpu")
+
+
+def with_absolute_folders(evaluator: EvaluatorConfig) -> EvaluatorConfig:
+    """With the folders of earlier verdicts as every process finds them, wherever it runs; URIs are left as they are."""
+    earlier = [
+        folder if "://" in folder else os.path.abspath(os.path.expanduser(folder)) for folder in evaluator.verdicts_of
+    ]
+    return replace(evaluator, verdicts_of=earlier)
 
 
 @dataclass(frozen=True)

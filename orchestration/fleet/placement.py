@@ -65,7 +65,7 @@ class Placement:
         bundle, gpus = self._shared()
         cpus, kind = bundle.cpus, bundle.kind
         if EVALUATOR in sharing:
-            self._builders_per_gpu = -(-self._config.evaluator.builders // gpus)
+            self._builders_per_gpu = self._builders_on(gpus)
         labels = [bundle.labels] * gpus if kind else None
         self._group = placement_group([bundle.resources] * gpus, strategy="PACK", bundle_label_selector=labels)
         limit = self._config.rollout.start_timeout
@@ -86,8 +86,12 @@ class Placement:
         gpus = max(self._gpus()[role] for role in sharing)
         cpus = len(sharing) - 1 + config.rollout.engines_per_gpu
         if EVALUATOR in sharing:
-            cpus += -(-config.evaluator.builders // gpus)
+            cpus += self._builders_on(gpus)
         return Room(cpus, 1, self.type_of(sharing[-1])), gpus
+
+    def _builders_on(self, gpus: int) -> int:
+        """Builders that share one of so many GPUs."""
+        return -(-self._config.evaluator.builders // gpus)
 
     def rooms(self) -> Counter[Room]:
         """What the roles need that stand as long as the run does: all but evaluators with `idle_minutes`. For any

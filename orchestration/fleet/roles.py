@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -27,7 +26,14 @@ from configs.schema import RunConfig
 from configs.waits import STARTS, build_seconds, evaluation_seconds
 from evaluators.judge.cpu_look import right_programs
 from evaluators.tasks import profile_of
-from orchestration.fleet.arch_pools import ArchPools, PoolSettings, make_arch_pools, require_capability
+from orchestration.fleet.arch_pools import (
+    ArchPools,
+    PoolSettings,
+    looks_on_cpu,
+    make_arch_pools,
+    require_capability,
+    with_absolute_folders,
+)
 from orchestration.fleet.capacity_requests import CapacityRequests
 from orchestration.fleet.placement import ENGINE, EVALUATOR, LEARNER, Placement
 from orchestration.fleet.ray_cluster import connect
@@ -52,11 +58,7 @@ class Roles:
         self._config = config
         self._policy = policy
         self.store = str(run.store_of(config))
-        earlier = [
-            folder if "://" in folder else os.path.abspath(os.path.expanduser(folder))
-            for folder in config.evaluator.verdicts_of
-        ]
-        self._evaluator = replace(config.evaluator, verdicts_of=earlier)
+        self._evaluator = with_absolute_folders(config.evaluator)
         self._placement = Placement(config)
         self._name = str(run)
         self._requests: CapacityRequests | None = None
@@ -69,10 +71,9 @@ class Roles:
 
     @property
     def looks_on_cpu(self) -> bool:
-        """Whether builders look at candidates on a CPU before anything else is done with them. Those of further
-        architectures do not: the first one's have looked, or look now."""
-        evaluator = self._config.evaluator
-        return evaluator.cpu_look == "always" or (evaluator.cpu_look == "auto" and evaluator.arch != "cpu")
+        """See the function of that name. Builders of further architectures do not: the first one's have looked, or look
+        now."""
+        return looks_on_cpu(self._config.evaluator)
 
     @property
     def _ahead(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import ray
@@ -16,7 +16,14 @@ from configs.schema import RunConfig
 from configs.waits import build_seconds, evaluation_seconds
 from evaluators.judge.cpu_look import right_programs
 from evaluators.tasks import load_tasks, profile_of
-from orchestration.fleet.arch_pools import ArchPools, PoolSettings, make_arch_pools, require_capability
+from orchestration.fleet.arch_pools import (
+    ArchPools,
+    PoolSettings,
+    looks_on_cpu,
+    make_arch_pools,
+    require_capability,
+    with_absolute_folders,
+)
 from orchestration.fleet.capacity import Capacity
 from orchestration.fleet.placement import Placement
 from orchestration.fleet.ray_cluster import connect
@@ -52,7 +59,7 @@ def serve(config: RunConfig, address: Address, folder: Path, clients: Clients, a
         connect(config.ray, config.evaluator.workers + config.evaluator.builders, JsonLogs.of(config))
         if own_ray:
             stack.callback(ray.shutdown)
-        cpu_look = looks_on_cpu(config)
+        cpu_look = looks_on_cpu(config.evaluator)
         pools = _start_pools(config, folder / "store", cpu_look=cpu_look)
         stack.callback(pools.builders.stop)
         stack.callback(pools.evaluators.stop)
@@ -61,14 +68,8 @@ def serve(config: RunConfig, address: Address, folder: Path, clients: Clients, a
         asyncio.run(service.run(address.host, address.port, announce))
 
 
-def looks_on_cpu(config: RunConfig) -> bool:
-    """Whether builders look at programs on a CPU first (`evaluator.cpu_look`)."""
-    evaluator = config.evaluator
-    return evaluator.cpu_look == "always" or (evaluator.cpu_look == "auto" and evaluator.arch != "cpu")
-
-
 def _start_pools(config: RunConfig, store: Path, *, cpu_look: bool) -> ArchPools:
-    evaluator = replace(config.evaluator, verdicts_of=[_absolute(each) for each in config.evaluator.verdicts_of])
+    evaluator = with_absolute_folders(config.evaluator)
     settings = PoolSettings(
         Placement(config), str(store), config.guard.enabled, 0, build_seconds(config), evaluation_seconds(config)
     )
@@ -89,7 +90,3 @@ def _label(arch: str) -> str:
     if arch in capacity.absent([arch]):
         raise ConfigError(f"--arch {arch}: the cluster has no {arch}, and cannot get one; it has {capacity.here()}")
     return arch
-
-
-def _absolute(folder: str) -> str:
-    return folder if "://" in folder else str(Path(folder).expanduser().absolute())

@@ -18,6 +18,7 @@ from actors.pool import ActorPool
 from actors.pool_records import PoolFailure
 
 NODES, ITEMS, SECONDS = 3, 24, 0.4
+LARGE_BYTES = 4 << 20  # of an answer that stays in the object store of its node until it is fetched
 _PLACE = "place_of_a_worker"  # each node but the head has one
 
 
@@ -35,6 +36,9 @@ def worker_class() -> Any:
         def work(self, item: int) -> str:
             time.sleep(SECONDS)
             return str(ray.get_runtime_context().get_node_id())
+
+        def fill(self, size: int) -> bytes:
+            return bytes(size)
 
     return Worker
 
@@ -64,6 +68,10 @@ def main() -> None:
     pool = ActorPool("evaluator", lambda _: worker.remote(), NODES, timeout=60.0, probe_timeout=5.0, max_retries=0)
     pool.wait_ready(120)
     before = nodes_of(pool)
+    pool.submit(LARGE_BYTES, "fill")
+    large: list[tuple[int, Any]] = []
+    while not large:
+        large += pool.poll()
     for item in range(ITEMS):
         pool.submit(item, "work")
     results: list[tuple[int, Any]] = []
@@ -80,6 +88,7 @@ def main() -> None:
     after = nodes_of(pool)
     failures = [str(result.error) for _, result in results if isinstance(result, PoolFailure)]
     found = {
+        "large": len(large[0][1]),
         "items": sorted(item for item, _ in results),
         "failures": failures,
         "worked": len(has_work),

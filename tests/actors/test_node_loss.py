@@ -13,7 +13,7 @@ import ray
 from actors.evaluator import EvaluatorActor
 from actors.pool import ActorPool
 from configs.schema import EvaluatorConfig
-from tests.actors.lossy_cluster import ITEMS, NODES
+from tests.actors.lossy_cluster import ITEMS, LARGE_BYTES, NODES
 from tests.actors.workers import process_of
 from tests.own_ray import printed_by
 
@@ -21,6 +21,7 @@ from tests.own_ray import printed_by
 @pytest.mark.slow
 def test_a_node_that_leaves_and_comes_back_costs_no_item_and_the_pool_is_whole_again() -> None:
     found = printed_by("tests.actors.lossy_cluster", 200)
+    assert found["large"] == LARGE_BYTES
     assert found["items"] == list(range(ITEMS)), "each once"
     assert found["failures"] == []
     assert found["worked"] == NODES, "the node that left had work"

@@ -148,7 +148,7 @@ IN_HALF = ["learner.lora.rank=16", "learner.lora.alpha=32"]
     ],
 )
 def test_70_billion_weights_fit_where_their_shards_do(planned, ranks: int, overrides: list[str], fits: str) -> None:
-    """Of 16 bytes a weight in float32 training, 8 GPUs of 141 GB would each have 132, and 16 of them 66."""
+    """Training in float32 takes 16 bytes a weight: of each of 8 GPUs all its 141 GB, of each of 16 half."""
     engines = ["rollout.tensor_parallel=4", "rollout.gpu_memory_utilization=0.9"]
     config, plan = planned(LARGEST, f"learner.ranks={ranks}", *STAGE_3, *engines, *overrides)
     if fits:

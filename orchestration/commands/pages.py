@@ -1,0 +1,40 @@
+"""What the commands share that show runs: a report from wherever the run is, and a page in a file."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from orchestration.commands.refusal import STOPPED, refuse
+
+if TYPE_CHECKING:
+    from orchestration.report.assemble import Report
+    from orchestration.report.sources import Source
+
+
+def read_report(place: str, stack: ExitStack) -> tuple[Source, Report]:
+    """The run at a place (see `orchestration.report.sources`), open as long as the stack, and its report. Ends the
+    command with one line if there is none."""
+    from configs.load import ConfigError
+    from orchestration.report import build_report
+    from orchestration.report.sources import opened
+    from orchestration.run.errors import BundleError, RunDirectoryError
+
+    try:
+        source = stack.enter_context(opened(place))
+        return source, replace(build_report(source.run), place=source.place)
+    except (RunDirectoryError, ConfigError, BundleError) as error:
+        raise refuse(error) from None
+    except OSError as error:
+        raise refuse(f"{place}: {error}") from None
+
+
+def write_page(path: Path, text: str) -> None:
+    """Writes a page, and the folders above it. Ends the command with one line if it cannot be written."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, "utf-8")
+    except OSError as error:
+        raise refuse(f"--html {path}: {error}", STOPPED) from None
