@@ -52,7 +52,10 @@ class Answers(Generic[Label]):
         """(label, result or RayError) of what came since the last time, in the order of the calls; nothing if the last
         look was just now. Raises any other exception: it says nothing about an actor."""
         now = time.monotonic()
-        if not self._open or now < self._next_look:
+        if not self._open:
+            self.is_busy = False
+            return []
+        if now < self._next_look:
             return []
         calls = self.calls
         done = ray.wait(calls, num_returns=len(calls), timeout=0)[0]

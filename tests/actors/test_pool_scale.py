@@ -55,6 +55,18 @@ def results_of(pool: ActorPool) -> list[tuple[Any, Any]]:
     return results
 
 
+def test_a_pool_that_waits_does_not_look_again_and_again(
+    make_pool: Callable[..., ActorPool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool, looks = make_pool(2, TimedWorker), []
+    for seconds in (0.0, 1.5):
+        pool.submit(seconds, "work")
+    wait = ray.wait
+    monkeypatch.setattr(ray, "wait", lambda *calls, **options: looks.append(calls) or wait(*calls, **options))
+    assert len(results_of(pool)) == 2
+    assert 0 < len(looks) < 40, "two answers came, and for a second and a half none"
+
+
 def best_of(calls: int, call: Callable[[int], Any]) -> float:
     """Seconds of the fastest of several calls, which are told their number."""
     seconds = []
