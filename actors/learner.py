@@ -24,7 +24,6 @@ from actors.start import start_actor
 from actors.weight_transport import BROADCAST, HOST, SHARED, BroadcastChannel, ByBroadcast, DeviceMemory, gpu_id, share
 from configs.schema import ContrastiveConfig, LearnerConfig, RunConfig
 from learners.checkpoint_files import CheckpointFolder, WrittenFile
-from learners.engine import LearnerEngine
 from learners.patience import Patience
 from learners.records import Sample
 from learners.weights import WeightManifest, pack_parts
@@ -68,6 +67,8 @@ class LearnerRank:
 
     def start(self, config: RunConfig, policy: str, rank: int, master: tuple[str, int], ranks_on_host: int) -> None:
         """Loads the policy and joins the group. `ranks_on_host`: how many ranks, this one included, its host has."""
+        from learners.engine import LearnerEngine  # here: DeepSpeed takes seconds, and the driver has no use for it
+
         name_role("learner", rank=rank)
         self._patience = Patience(config.storage.patience)
         self._engine = LearnerEngine(

@@ -13,7 +13,6 @@ from pathlib import PurePosixPath
 from typing import Any
 
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from pyarrow import fs
 
@@ -102,6 +101,8 @@ class ReusableVerdicts:
 
 
 def _files_of(folder: str) -> Iterator[_File]:
+    import pyarrow.dataset as ds  # here: it brings Pandas along, and most evaluators read no verdicts
+
     system, path = fs.FileSystem.from_uri(folder) if "://" in folder else (fs.LocalFileSystem(), folder)
     published = f"{path}/verdicts.parquet"
     is_file = system.get_file_info(published).type == fs.FileType.File

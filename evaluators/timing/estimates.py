@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from evaluators.records import Estimate
 
@@ -26,7 +26,7 @@ def _interval_ranks(n: int, confidence: float) -> tuple[int, float]:
     The interval from there to its mirror image contains the median with probability `confidence`.
     """
     # The interval from rank d to n - 1 - d misses the median only if at most d of the values lie on one side of it.
-    coverage = [1 - 2 * float(stats.binom.cdf(rank, n, 0.5)) for rank in range((n + 1) // 2)]
+    coverage = [1 - 2 * float(special.bdtr(rank, n, 0.5)) for rank in range((n + 1) // 2)]
     wide = [rank for rank, probability in enumerate(coverage) if probability >= confidence]
     if not wide:
         return 0, 0.0
@@ -72,7 +72,7 @@ def calibrated_estimate(values: Sequence[Sequence[float]], confidence: float = C
     m, n = len(values), len(values[0]) if values else 0
     if not m * n:
         raise ValueError("no values to estimate from")
-    z = float(stats.norm.ppf((1 + confidence) / 2))
+    z = float(special.ndtri((1 + confidence) / 2))
     rank = max(0, math.floor(m * n / 2 - z * math.sqrt(m * n * (m + n + 1) / 12)))
     return Estimate(float(np.median(ordered)), float(ordered[rank]), float(ordered[m * n - 1 - rank]), n)
 
@@ -104,7 +104,7 @@ def combine(estimates: Sequence[Estimate], spread: float) -> Estimate:
         raise ValueError("no estimates to combine")
     value = float(np.median([estimate.value for estimate in estimates]))
     scale = _MEDIAN_SD[len(estimates)]
-    between = float(stats.norm.ppf((1 + CONFIDENCE) / 2)) * spread * value
+    between = float(special.ndtri((1 + CONFIDENCE) / 2)) * spread * value
     low = math.hypot(float(np.mean([estimate.value - estimate.low for estimate in estimates])), between) * scale
     high = math.hypot(float(np.mean([estimate.high - estimate.value for estimate in estimates])), between) * scale
     return Estimate(value, value - low, value + high, sum(estimate.n for estimate in estimates))

@@ -14,7 +14,7 @@ from typing import Literal, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import t
+from scipy.special import stdtrit
 
 from evaluators.records import Estimate
 
@@ -57,7 +57,7 @@ def draw_with_replacement(n: int, generator: np.random.Generator, draws: int = 0
 
 def student(freedom: float) -> float:
     """The half width of an interval in deviations, by Student's t with these degrees of freedom (inf: the normal)."""
-    return float(t.ppf((1 + CONFIDENCE) / 2, freedom))
+    return float(stdtrit(freedom, (1 + CONFIDENCE) / 2))
 
 
 def draws_of_tasks(tasks: int) -> int:

@@ -2,7 +2,8 @@
 
 Everything is real: Ray, vLLM, DeepSpeed, evaluators, and SIGKILL. Two measurements are never equal, so the killed run
 takes its verdicts from the undisturbed one (`evaluator.verdicts_of`). `make exact` kills after every commit; by itself,
-the test kills after every third one, since each start takes half a minute.
+the test kills after every third one, since each start takes half a minute. The killed runs measure nothing, so they run
+side by side.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -157,6 +160,34 @@ def taught(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root / "taught" / str(state.checkpoint) / "policy"
 
 
+class Pair(NamedTuple):
+    """A run that nothing disturbed, the same one killed again and again, and its kills."""
+
+    undisturbed: RunDirectory
+    killed: RunDirectory
+    kills: Killed
+
+
+@pytest.fixture(scope="module")
+def pairs(taught: Path, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Pair]:
+    """By kind of settings."""
+    folder = tmp_path_factory.mktemp("work")
+    words = {kind: [f"policy.model={taught}", *COMMON, *settings] for kind, settings in SETTINGS.items()}
+    roots = {kind: (folder / kind / "undisturbed", folder / kind / "killed") for kind in SETTINGS}
+    for kind, (root, _) in roots.items():
+        (folder / kind).mkdir()
+        finish(start(root, *words[kind]))
+
+    def disturb(kind: str) -> Pair:
+        root, killed = roots[kind]
+        recorded = f"evaluator.verdicts_of=[{root / 'small'}]"
+        kills = kill_again_and_again(killed, [*words[kind], recorded], random.Random(SEED))
+        return Pair(RunDirectory(str(root), "small"), RunDirectory(str(killed), "small"), kills)
+
+    with ThreadPoolExecutor(len(SETTINGS)) as pool:
+        return dict(zip(SETTINGS, pool.map(disturb, SETTINGS), strict=True))
+
+
 def assert_same(first: Any, second: Any, where: str) -> None:
     """Compares what torch has loaded, to the last bit."""
     assert type(first) is type(second), where
@@ -201,18 +232,12 @@ def assert_same_snapshots(first: RunDirectory, second: RunDirectory) -> None:
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("kind", [*SETTINGS])
 def test_a_run_that_is_killed_after_every_commit_is_the_undisturbed_one(
-    taught: Path, tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]
+    pairs: Mapping[str, Pair], kind: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = [f"policy.model={taught}", *COMMON, *SETTINGS[kind]]
-    (tmp_path / "work").mkdir()
-    roots = [tmp_path / "work" / name for name in ("undisturbed", "killed")]
-    finish(start(roots[0], *words))
-    recorded = f"evaluator.verdicts_of=[{roots[0] / 'small'}]"
-    killed = kill_again_and_again(roots[1], [*words, recorded], random.Random(SEED))
+    first, second, killed = pairs[kind]
     with capsys.disabled():
         print(f"\n{kind}: killed {len(killed.after)} times, seed {SEED}; within steps {', '.join(killed.within)}")
-    first, second = (RunDirectory(str(root), "small") for root in roots)
-    made = compare_runs(*(read_steps(root / "small") for root in roots))
+    made = compare_runs(*(read_steps(Path(str(run))) for run in (first, second)))
     assert [(one.phase, one.step, one.differences[:3]) for one in made if one.differences] == []
     assert_same_snapshots(first, second)
     last = first.read_state()
