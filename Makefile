@@ -42,11 +42,11 @@ $(GENERATED): | $(INSTALLED)
 test: $(INSTALLED)
 	$(MAKE) -j$(PARTS) --output-sync=target test-evaluators test-others test-models test-hostile test-runs test-chaos
 
-# Evaluators are tested alone, since they measure, and so are runs with faults or kills, which are compared with ones
-# without: a program that is doubted on a busy machine is judged anew. Then whole runs beside models and hostile programs.
+# Runs with faults or kills are tested alone, since they are compared with ones without: a program that is doubted on a
+# busy machine is judged anew. Then come whole runs beside models, evaluators and hostile programs.
 test-all: $(INSTALLED)
-	$(MAKE) test-evaluators test-chaos test-exact SELECTED=
-	$(MAKE) -j3 --output-sync=target test-others test-models test-runs test-hostile SELECTED=
+	$(MAKE) test-chaos test-exact SELECTED=
+	$(MAKE) -j3 --output-sync=target test-others test-models test-runs test-evaluators test-hostile SELECTED=
 
 test-evaluators: $(INSTALLED)
 	$(BIN)/python -m pytest $(SELECTED) tests/evaluators $(addprefix --ignore=,$(HOSTILE))
