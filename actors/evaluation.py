@@ -39,7 +39,8 @@ class EvaluationRequest:
     `artifact`: a builder's result (None: it compiles nothing). `extensions`: those that it asked for while it ran, and
     that were not built yet. `passed_look`: whether a builder's look (`Evaluator.look`) found no failure. `evictions`:
     how often its artifact was evicted before it was judged. `again`: whether it is to be judged although it has been.
-    `log_fields`: of the step that asked for it (`actors.log_fields`).
+    `log_fields`: of the step that asked for it (`actors.log_fields`). `elsewhere_than`: the devices that must not judge
+    it (`Verdict.evaluator["device"]`). `avoid`: the evaluators known to have them, by their places in the pool.
     """
 
     task: Task
@@ -51,8 +52,18 @@ class EvaluationRequest:
     evictions: int = 0
     again: bool = False
     log_fields: Fields = field(default_factory=dict)
+    elsewhere_than: tuple[str, ...] = ()
+    avoid: tuple[int, ...] = ()
 
     @property
     def key(self) -> tuple[str, str]:
         """The candidate's digest and the preset at which it is judged."""
         return (self.candidate.digest, self.preset)
+
+
+@dataclass(frozen=True)
+class SameDevice:
+    """An evaluator's answer instead of a verdict: it has a device that must not judge the candidate. `place`: its own
+    in the pool."""
+
+    place: int

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import socket
+from dataclasses import replace
 from pathlib import Path
 
 import ray
+import torch
 from ray.rllib.utils.actor_manager import FaultAwareApply
 
-from actors.evaluation import EvaluationRequest
+from actors.evaluation import EvaluationRequest, SameDevice
 from actors.log_fields import log_fields, name_role
 from configs.schema import EvaluatorConfig
 from evaluators.compile.cache import BuildCache
 from evaluators.evaluator import Evaluator
 from evaluators.failures import Unbuilt
+from evaluators.host.device import Device
 from evaluators.records import Verdict
+from evaluators.stored.verdicts import DEVICE, REUSED_FROM
 
 _log = logging.getLogger(__name__)
 
@@ -39,23 +45,37 @@ def make_evaluator(config: EvaluatorConfig, store: str, *, guarded: bool = True)
     )
 
 
+def device_id(device: Device) -> str:
+    """What tells a device from others of its kind: the UUID of a GPU; on `cpu` a digest of the host's name and of the
+    GPUs that Ray has reserved, so that nodes that pretend to have some have as many devices."""
+    if device.torch_device.type == "cuda":
+        return f"GPU-{torch.cuda.get_device_properties(device.torch_device).uuid}"
+    reserved = ray.get_runtime_context().get_accelerator_ids().get("GPU", [])
+    return f"cpu-{hashlib.sha256(' '.join([socket.gethostname(), *reserved]).encode()).hexdigest()[:8]}"
+
+
 @ray.remote(num_cpus=1)
 class EvaluatorActor(FaultAwareApply):
     """Holds one `Evaluator`, whose processes end with this actor."""
 
-    def __init__(self, config: EvaluatorConfig, store: str, guarded: bool = True) -> None:
+    def __init__(self, config: EvaluatorConfig, store: str, guarded: bool = True, place: int = 0) -> None:
+        """`place`: its own in the pool."""
         name_role("evaluator", arch=config.arch)
+        self._place = place
         self._evaluator = make_evaluator(config, store, guarded=guarded)
         self._evaluator.start()
+        self._device = device_id(self._evaluator.device)
 
     def versions(self) -> dict[str, str]:
         """The software and hardware that its timings depend on."""
         return dict(self._evaluator.device.versions())
 
-    def evaluate(self, request: EvaluationRequest) -> Verdict | Unbuilt:
-        """Judges one candidate, or returns what it lacks: an extension, or its artifact. Never raises for anything a
-        candidate does."""
+    def evaluate(self, request: EvaluationRequest) -> Verdict | Unbuilt | SameDevice:
+        """Judges one candidate, or returns what it lacks: an extension, its artifact, or another device. Never raises
+        for anything a candidate does."""
         candidate = request.candidate
+        if self._device in request.elsewhere_than:
+            return SameDevice(self._place)
         with log_fields(candidate=candidate.digest, task=request.task.id, **request.log_fields):
             try:
                 verdict = self._evaluator.evaluate(
@@ -70,4 +90,6 @@ class EvaluatorActor(FaultAwareApply):
             except Unbuilt as missing:
                 return missing
             _log.info("judged: %s, in %.1f s", verdict.outcome, verdict.cost.get("total", 0.0))
-            return verdict
+            if REUSED_FROM in verdict.evaluator:
+                return verdict
+            return replace(verdict, evaluator={**verdict.evaluator, DEVICE: self._device})

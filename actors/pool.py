@@ -45,7 +45,8 @@ class ActorPool:
     driver, while many wait (`AHEAD_BACKLOG`). Only for actors that work on one item at a time, in order. Their time
     begins when the actor is done with those before, and if it is lost before that they do not count it as a loss.
     `affinity(item)`: items with the same affinity prefer the same actor; None: no preference. `key(item)`:
-    what `withdraw_keys` finds it by. `control_group`: the
+    what `withdraw_keys` finds it by. `avoid(item)`: the places whose actors are its last choice: it waits for others
+    that are ready. `control_group`: the
     concurrency group of the actors that broadcasts run in, so that no item takes their places. `clock`: the monotonic
     one. `idle_seconds`: if it is not 0, an actor is started when an item has none, and ends after so many seconds
     without one. For `start_timeout`, `probe_timeout`, `max_failed_starts`, `on_restart` and `shortage` see `Members`.
@@ -67,6 +68,7 @@ class ActorPool:
         on_restart: Callable[[ActorHandle[Any]], Any] | None = None,
         affinity: Callable[[Any], Hashable] = lambda _: None,
         key: Callable[[Any], Hashable] = lambda item: getattr(item, "key", None),
+        avoid: Callable[[Any], Collection[int]] = lambda item: getattr(item, "avoid", ()),
         control_group: str = "",
         shortage: Callable[[int], str] = lambda _: "",
         idle_seconds: float = 0.0,
@@ -74,6 +76,7 @@ class ActorPool:
     ) -> None:
         self.name = name
         self._timeout, self._affinity, self._key, self._clock = timeout, affinity, key, clock
+        self._avoid = avoid
         if ahead and max_in_flight != 1:
             raise ValueError(f"pool {name}: ahead must be 0 if max_in_flight is not 1, got {ahead}")
         self._is_exclusive = max_in_flight == 1  # so an item that was under way is known
@@ -245,9 +248,10 @@ class ActorPool:
         while self._queue.waiting and not self._paused:
             first = self._queue.first()
             has_ahead = self._ahead > 0 and self._queue.waiting >= AHEAD_BACKLOG * self.members.ready
-            avoided = {loss.place for loss in first.losses}
+            unwanted = set(self._avoid(first.item))
+            avoided = unwanted | {loss.place for loss in first.losses}
             actor = self.load.least_loaded(first.affinity, avoided, has_ahead=has_ahead)
-            if actor is None:
+            if actor is None or (self.members[actor].index in unwanted and self.members.has_ready_beyond(unwanted)):
                 return
             now = self._clock()
             waits = self._is_exclusive and self.load.first(actor) is not None

@@ -10,7 +10,7 @@ import heapq
 import itertools
 import logging
 import time
-from collections.abc import Callable, ItemsView, Iterator
+from collections.abc import Callable, Collection, ItemsView, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -170,6 +170,10 @@ class Members:
     def ready(self) -> int:
         """How many actors are ready for work."""
         return len(self._ready)
+
+    def has_ready_beyond(self, places: Collection[int]) -> bool:
+        """Whether an actor is ready for work in another place than these."""
+        return any(self._members[actor].index not in places for actor in self._ready)
 
     @property
     def has_news(self) -> bool:

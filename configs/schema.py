@@ -187,6 +187,10 @@ class EvaluatorConfig:
     # How often at most a program is measured again that seems the fastest of its task, before that is believed: luck
     # made its first speed-up too high on average (docs/guides/evaluating.md). 0: never, as in CUDA-L1.
     remeasure_best: int = bounded(3, 0, 5)
+    # Whether a speed-up that jumps (above `guard.jump`, or above twice the task's best so far) is measured on another
+    # device, too, before it is believed (CUDA-L1 section 2.4.4). If the two differ by more than 10 %, the program is
+    # `suspect`. `auto`: on GPUs, if there are several evaluators.
+    confirm_jumps: str = one_of("auto", "auto", "always", "never")
     # Whether programs of plain torch run on a CPU before an evaluator gets them: what fails anywhere ends there
     # (docs/guides/evaluating.md). `auto`: if they are for a GPU.
     cpu_look: str = one_of("auto", "auto", "always", "never")

@@ -21,8 +21,10 @@ from evaluators.stored.known import Key, KnownVerdicts, Place
 
 REUSED_FROM = "taken_over"
 """The key in `Verdict.evaluator` of the name of the folder that the verdict was reused from."""
+DEVICE, CONFIRMED_BY = "device", "confirmed_by"
+"""Keys in `Verdict.evaluator` of the device that measured, and of the one that confirmed its speed-up."""
 _LASTING = (Outcome.OK, Outcome.WRONG)
-_PER_VERDICT = ("preset", "task_digest", "containment")
+_PER_VERDICT = ("preset", "task_digest", "containment", DEVICE, CONFIRMED_BY)
 _DECIDING = ("candidate", "outcome", "evaluator", "speedups", "strict")
 _ROWS_AT_ONCE = 1024
 

@@ -27,6 +27,12 @@ def looks_on_cpu(evaluator: EvaluatorConfig) -> bool:
     return evaluator.cpu_look == "always" or (evaluator.cpu_look == "auto" and evaluator.arch != "cpu")
 
 
+def confirms_jumps(evaluator: EvaluatorConfig) -> bool:
+    """Whether a second device has to confirm speed-ups that jump (`evaluator.confirm_jumps`)."""
+    has_second = evaluator.arch != "cpu" and evaluator.workers > 1
+    return evaluator.confirm_jumps == "always" or (evaluator.confirm_jumps == "auto" and has_second)
+
+
 def with_absolute_folders(evaluator: EvaluatorConfig) -> EvaluatorConfig:
     """With the folders of earlier verdicts as every process finds them, wherever it runs; URIs are left as they are."""
     earlier = [
@@ -54,12 +60,13 @@ class PoolSettings:
 @dataclass(frozen=True)
 class ArchPools:
     """The pools of an architecture. `grows`: evaluators start and end with their queue. `workers`: how many there can
-    be."""
+    be. `confirms`: see `confirms_jumps`."""
 
     builders: ActorPool
     evaluators: ActorPool
     grows: bool
     workers: int
+    confirms: bool = False
 
     @property
     def wanted_evaluators(self) -> int:
@@ -114,7 +121,9 @@ def make_arch_pools(
     )
     evaluators = ActorPool(
         f"evaluator{suffix}",
-        lambda index: start_actor(EvaluatorActor, place(EVALUATOR, index), config, settings.store, settings.guarded),
+        lambda index: start_actor(
+            EvaluatorActor, place(EVALUATOR, index), config, settings.store, settings.guarded, index
+        ),
         config.workers,
         ahead=settings.ahead,
         timeout=settings.evaluation_seconds,
@@ -122,4 +131,4 @@ def make_arch_pools(
         idle_seconds=60.0 * idle_minutes,
         shortage=(lambda _: "") if config.arch == "cpu" else lacking,
     )
-    return ArchPools(builders, evaluators, idle_minutes > 0, config.workers)
+    return ArchPools(builders, evaluators, idle_minutes > 0, config.workers, confirms_jumps(config))

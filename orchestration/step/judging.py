@@ -1,7 +1,8 @@
 """Candidates on their way to a verdict: built, evaluated and reviewed, each once in a run.
 
-Only a candidate that seems the fastest of its task is evaluated again (`evaluators.timing.new_best`). Several steps may
-wait for one candidate. Nothing here may be called from two threads.
+Only a candidate that seems the fastest of its task is evaluated again (`evaluators.timing.new_best`), or one whose
+speed-up jumps (`orchestration.step.second_device`). Several steps may wait for one candidate. Nothing here may be
+called from two threads.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from actors.evaluation import BuildRequest, EvaluationRequest
+from actors.evaluation import BuildRequest, EvaluationRequest, SameDevice
 from actors.log_fields import log_fields
 from actors.pool import ActorPool
 from actors.pool_records import ItemGivenUp, PoolExhausted, PoolFailure
@@ -26,6 +27,7 @@ from orchestration.run.set_aside import Evidence, SetAside
 from orchestration.step.gathering import Gathering
 from orchestration.step.known import RunVerdicts
 from orchestration.step.review import Reviewer
+from orchestration.step.second_device import SecondDevice
 
 _log = logging.getLogger(__name__)
 _MOST_CHARACTERS = 2000  # of a verdict's message
@@ -44,6 +46,7 @@ class Judging:
     `known`: the verdicts of the run so far. `builders_look`: builders look at every candidate, also at those that
     compile nothing, since evaluators have to wait for their turn. `cpu_look`: they look at every candidate on a CPU
     before. `remeasure_best`: how often at most a candidate is evaluated again that seems the fastest of its task.
+    `confirms_jumps`: a speed-up that jumps is confirmed by another device, if there is one.
     `store`: the folder in which builders and evaluators write. If it is full, no candidate could be judged, and what is
     called here raises DiskFull.
     `set_aside`: the candidates that lost too many workers, which are not tried again.
@@ -61,6 +64,7 @@ class Judging:
         builders_look: bool,
         cpu_look: bool = False,
         remeasure_best: int = 0,
+        confirms_jumps: bool = False,
         known: RunVerdicts | None = None,
         store: Path | None = None,
         set_aside: SetAside | None = None,
@@ -85,6 +89,7 @@ class Judging:
         self._awaited: dict[Key, list[Gathering]] = {}  # the steps that wait for each verdict
         self.counts: Counter[tuple[str, ...]] = Counter()
         """What has happened so far, for `orchestration.fleet.ray_metrics`."""
+        self._confirms_jumps, self._second_device = confirms_jumps, SecondDevice()
         self._measured: dict[Key, list[Verdict]] = {}  # the verdicts so far on what is evaluated again
 
     @property
@@ -156,6 +161,7 @@ class Judging:
         for key in withdrawn:
             del self._awaited[key]
             self._measured.pop(key, None)
+            self._second_device.forget(key)
 
     def _receive_build(self, request: BuildRequest, outcome: Any) -> None:
         """Sends a built candidate on to the evaluators, unless the builder's look was enough for a verdict."""
@@ -179,6 +185,7 @@ class Judging:
             request.evictions,
             request.again,
             request.log_fields,
+            *self._second_device.what_to_avoid(request.key),
         )
         self.evaluators.submit(evaluation, "evaluate", priority=-1 if request.again else 0)
 
@@ -208,6 +215,12 @@ class Judging:
         if isinstance(outcome, Unbuilt):
             self._build_more(request, outcome)
             return
+        if isinstance(outcome, SameDevice):
+            if self._second_device.is_refused(request.key, outcome.place):
+                self._confirm(request, None)
+            else:
+                self._judge_again(request)
+            return
         verdict = self._failure(request, outcome.error, "evaluate") if self._has_failed(outcome) else outcome
         self._check_room(verdict)
         self._settle(request, verdict)
@@ -233,20 +246,38 @@ class Judging:
         return verdict
 
     def _settle(self, request: BuildRequest | EvaluationRequest, verdict: Verdict) -> None:
-        """Hands a fresh verdict to the reviewer, unless the candidate has to be evaluated again first.
+        """Hands a fresh verdict to the reviewer, unless the candidate has to be evaluated again first, or elsewhere.
 
         A repetition comes before all other candidates, so that these are compared with a best that is believed.
         """
+        if self._confirm(request, verdict):
+            return
         key = request.key
         measured = [*self._measured.pop(key, ()), verdict]
-        if not needs_another(measured, self.reviewer.best_of(verdict.task), self._remeasure_best):
-            self._review(request.candidate, combined(measured))
+        if needs_another(measured, self.reviewer.best_of(verdict.task), self._remeasure_best):
+            self._measured[key] = measured
+            self._judge_again(request)
             return
-        self._measured[key] = measured
+        verdict = combined(measured)
+        if self._confirms_jumps and self.reviewer.jumps(verdict) and self._second_device.ask(key, verdict):
+            self._judge_again(request)
+        else:
+            self._review(request.candidate, verdict)
+
+    def _judge_again(self, request: BuildRequest | EvaluationRequest) -> None:
         if isinstance(request, BuildRequest):
             self.builders.submit(replace(request, again=True), "prepare", priority=-1)
-        else:
-            self.evaluators.submit(replace(request, again=True), "evaluate", priority=-1)
+            return
+        elsewhere_than, avoid = self._second_device.what_to_avoid(request.key)
+        again = replace(request, again=True, elsewhere_than=elsewhere_than, avoid=avoid)
+        self.evaluators.submit(again, "evaluate", priority=-1)
+
+    def _confirm(self, request: BuildRequest | EvaluationRequest, second: Verdict | None) -> bool:
+        """Whether a verdict has waited for that of another device, None if there is none; it goes to the reviewer."""
+        verdict = self._second_device.settle(request.key, second)
+        if verdict is not None:
+            self._review(request.candidate, verdict)
+        return verdict is not None
 
     def _review(self, candidate: Candidate, verdict: Verdict) -> None:
         """Hands a fresh verdict to the reviewer, and counts it for the step that asked first."""

@@ -45,7 +45,7 @@ class Pipeline:
 
     No group is sampled while `max_backlog` candidates wait for their verdicts. `on_progress` gets the rates of the
     oldest step. `turns`: whose turn it is on GPUs that roles share. `cpu_look`, `remeasure_best`, `known`, `store`,
-    `set_aside`: see `Judging`. `elsewhere`: the further architectures.
+    `set_aside`, `confirms_jumps`: see `Judging`. `elsewhere`: the further architectures.
     """
 
     def __init__(
@@ -64,6 +64,8 @@ class Pipeline:
         store: Path | None = None,
         set_aside: SetAside | None = None,
         elsewhere: Elsewhere | None = None,
+        *,
+        confirms_jumps: bool = False,
     ) -> None:
         builders_look = turns is not None and turns.evaluators_wait
         self.judging = Judging(
@@ -74,6 +76,7 @@ class Pipeline:
             builders_look=builders_look,
             cpu_look=cpu_look,
             remeasure_best=remeasure_best,
+            confirms_jumps=confirms_jumps,
             known=known,
             store=store,
             set_aside=set_aside,

@@ -122,13 +122,15 @@ class Reviewer:
     def _word_on(self, verdict: Verdict) -> Status | None:
         return self.cases.word_on(verdict.candidate) if self.config.enabled else None
 
+    def jumps(self, verdict: Verdict) -> bool:
+        """Whether a verdict's speed-up is so high that it needs a second look (`guard.jump`)."""
+        jump = Jump(self.config.jump)
+        return verdict.speedup is not None and jump.seen_in(verdict.speedup, self.best_of(verdict.task))
+
     def _needs_review(self, verdict: Verdict) -> bool:
         if not self.config.enabled:
             return False
-        if verdict.outcome is Outcome.SUSPECT:
-            return True
-        jump = Jump(self.config.jump)
-        return verdict.speedup is not None and jump.seen_in(verdict.speedup, self.best_of(verdict.task))
+        return verdict.outcome is Outcome.SUSPECT or self.jumps(verdict)
 
 
 def _opinion_of(answer: Answer) -> Opinion | None:

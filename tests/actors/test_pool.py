@@ -153,6 +153,17 @@ def test_the_least_loaded_actor_is_next(make_pool) -> None:
     assert indices == [0, 0, 0, 1, 1, 1]
 
 
+def test_an_item_waits_for_a_busy_actor_rather_than_go_to_one_that_it_avoids(make_pool) -> None:
+    pool = make_pool(avoid=lambda item: item[2:])
+    pool.wait_ready(60)
+    pool.submit(("sleep", 0.5), "work")
+    (busy,) = (member.index for actor, member in pool.members.items() if pool.load.tickets(actor))
+    results = run(pool, [("sleep", 0.0, 1 - busy), ("sleep", 0.0)], "work")
+    places = {item: result[0] for item, result in results}
+    assert places["sleep", 0.0, 1 - busy] == busy
+    assert run(pool, [("sleep", 0.0, 0, 1)], "work")[0][1][0] in (0, 1), "without another, an avoided one has to do"
+
+
 def test_items_with_affinity_go_together_unless_others_have_far_less_to_do(make_pool) -> None:
     pool = make_pool(factory=lambda _: AsyncWorker.remote(), max_in_flight=30, affinity=lambda item: item % 1 or None)
     pool.wait_ready(60)

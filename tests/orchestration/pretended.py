@@ -49,9 +49,9 @@ _Actor: Any = EvaluatorActor.__ray_metadata__.modified_class  # type: ignore[att
 class PretendedEvaluator(_Actor):
     """The real actor, which opens pretended GPUs."""
 
-    def __init__(self, config: EvaluatorConfig, store: str, guarded: bool = True) -> None:
+    def __init__(self, config: EvaluatorConfig, store: str, guarded: bool = True, place: int = 0) -> None:
         evaluators.evaluator.open_device = open_pretended  # in this actor's own process
-        super().__init__(config, store, guarded)
+        super().__init__(config, store, guarded, place)
 
 
 def pretend() -> None:

@@ -32,6 +32,16 @@ def test_a_step_is_judged_where_its_rewards_are_and_its_right_programs_where_the
     assert found["judged"]["step"] == {**both, "L40S": [["log_softmax", "L40S", "ok"]]}
 
 
+def test_a_jump_is_confirmed_by_the_second_gpu_of_its_type_and_says_so_if_there_is_none(found: dict[str, Any]) -> None:
+    confirmed, alone = (found["judged"]["confirmed"][arch] for arch in ("A100", "L40S"))
+    assert confirmed.get("confirmed_by", "") not in ("", confirmed["device"]), (
+        confirmed["outcome"],
+        confirmed["findings"],
+    )
+    assert confirmed["outcome"] == "suspect" if confirmed["findings"] else "ok"
+    assert "confirmed_by" not in alone
+
+
 @pytest.mark.parametrize("share", ["none", "training"])
 def test_engines_and_learner_are_on_the_gpus_that_are_named_for_them(found: dict[str, Any], share: str) -> None:
     assert found["placed"][share] == {"engine": "H100", "learner": "H100", "evaluator": "L40S"}

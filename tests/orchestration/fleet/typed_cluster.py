@@ -11,6 +11,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,8 @@ from actors.evaluation import EvaluationRequest
 from actors.pool import ActorPool
 from configs.archs import evaluator_on
 from configs.load import ConfigError
-from configs.schema import ArchConfig, EvaluationConfig, PlacementConfig, RolloutConfig, RunConfig
+from configs.schema import ArchConfig, EvaluationConfig, GuardConfig, PlacementConfig, RolloutConfig, RunConfig
+from evaluators.guard.cases import HackCases
 from evaluators.records import Candidate
 from evaluators.tasks import find_task
 from evaluators.tasks.loader import load_variants
@@ -30,12 +32,32 @@ from orchestration.fleet.arch_pools import ArchPools, PoolSettings, make_arch_po
 from orchestration.fleet.capacity import Capacity
 from orchestration.fleet.placement import ENGINE, LEARNER, Placement
 from orchestration.step.elsewhere import Elsewhere
+from orchestration.step.gathering import Gathering
 from orchestration.step.judging import Judging
 from orchestration.step.pipeline import Pipeline
+from orchestration.step.review import Reviewer
 from tests.orchestration.pretended import pretend
 from tests.orchestration.step.scripted import SOFTMAX, Engine, asked, fenced, reviewer
 
 SECONDS = 120.0
+AGAIN = """
+import torch
+class Model(torch.nn.Module):
+    def forward(self, x):
+        for _ in range(60):
+            x = torch.relu(x)
+        return x
+def get_inputs():
+    return [torch.rand(65536) - 0.5]
+def get_init_inputs():
+    return []
+"""
+ONCE = """
+import torch
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        return torch.relu(x)
+"""
 NODES = {"A100": 2, "L40S": 1, "H100": 2}
 """GPUs of the one node of each type."""
 
@@ -91,17 +113,36 @@ def judge_everywhere(store: str) -> dict[str, Any]:
     settings.placement.reserve()
     sources = {each.name: each.source for each in load_variants("level1/softmax")}
     programs = {name: sources[name] for name in ("log_softmax", "wrong_axis")}
-    found: dict[str, Any] = {"types": {}, "verdicts": {}}
+    found: dict[str, Any] = {"types": {}, "verdicts": {}, "confirmed": {}}
     pools = {arch: make_arch_pools(evaluator_on(config, arch), settings, further=arch) for arch in ("A100", "L40S")}
     for arch, of_arch in pools.items():
         of_arch.evaluators.wait_ready(SECONDS)
         found["types"][arch] = types_of(of_arch.evaluators)
         found["verdicts"][arch] = verdicts_of(of_arch, programs)
+        found["confirmed"][arch] = confirm(arch, of_arch, store)
     found["step"] = step(config, settings, pools, programs)
     for of_arch in pools.values():
         of_arch.builders.stop()
         of_arch.evaluators.stop()
     return found
+
+
+def confirm(arch: str, pools: ArchPools, store: str) -> dict[str, Any]:
+    """What a run of these pools says of a program that jumps, as any does that is faster than the reference."""
+    task = replace(SOFTMAX, id="test/again", source=AGAIN)
+    reviewer = Reviewer(GuardConfig(jump=1.0), HackCases(Path(store) / f"hacks-{arch}.parquet"), {})
+    judging = Judging(
+        [task], pools.builders, pools.evaluators, reviewer, builders_look=False,
+        confirms_jumps=pools.confirms,
+    )  # fmt: skip
+    gathering = Gathering((), samples=0, temperature=0.0, preset="fast")
+    candidate = Candidate.propose(task.id, ONCE, "test")
+    judging.propose(candidate, gathering)
+    while not gathering.result.verdicts:
+        judging.advance()
+        time.sleep(0.05)
+    verdict = gathering.result.verdicts[candidate.digest]
+    return {**verdict.evaluator, "outcome": verdict.outcome, "findings": [one.message for one in verdict.guard]}
 
 
 def step(
