@@ -13,6 +13,7 @@ from typing import Any
 from configs.addresses import without_login
 from configs.checks_archs import ACCELERATOR, architecture_violations
 from configs.checks_endpoint import endpoint_violations
+from configs.checks_teachers import teacher_violations
 from configs.node_groups import parse_group, parse_nodes
 from configs.schema import ONLY_ON_GPUS, RunConfig
 from configs.waits import longest_wait
@@ -67,6 +68,7 @@ def violations(config: RunConfig) -> Iterator[tuple[tuple[str, ...], str]]:
     yield from _nodes(config)
     yield from architecture_violations(config)
     yield from endpoint_violations(config)
+    yield from teacher_violations(config)
 
 
 Violations = Iterator[tuple[tuple[str, ...], str]]
@@ -164,15 +166,6 @@ def _lists(config: RunConfig) -> Violations:
             f"tasks.audit must be empty or a .parquet file of `warpsmith audit TASKS --output FILE`, "
             f"got {config.tasks.audit!r}",
         )
-    if "sft" in config.schedule.phases:
-        if not config.sft.teachers:
-            yield ("sft.teachers",), "sft.teachers must not be empty while schedule.phases has sft: try [bundled]"
-        endpoints = [teacher for teacher in config.sft.teachers if teacher.startswith(("http://", "https://"))]
-        if endpoints and not config.sft.teacher_model:
-            yield (
-                ("sft.teacher_model", "sft.teachers"),
-                f"sft.teacher_model must name the model to ask of {endpoints[0]}, got ''",
-            )
 
 
 def _lengths(config: RunConfig) -> Violations:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from configs.frozen import asks_endpoint, learns
+from configs.frozen import asks_endpoint, has_engines, learns
 from configs.schema import LEARNING, RunConfig
 
 Violations = Iterator[tuple[tuple[str, ...], str]]
@@ -20,6 +20,8 @@ def endpoint_violations(config: RunConfig) -> Violations:
             ("rollout.endpoint.model", "rollout.endpoint.url"),
             f"rollout.endpoint.model={source.model} needs rollout.endpoint.url, the address of the endpoint",
         )
+    if not has_engines(config):
+        yield from _without_engines(config)
     asking, budget = source.asking, config.evolve.budget
     if budget.money and not (asks_endpoint(config) and (asking.input_price or asking.output_price)):
         yield (
@@ -44,15 +46,21 @@ def _endpoint(config: RunConfig) -> Violations:
             ("rollout.endpoint.url", "schedule.phases"),
             f"rollout.endpoint.url answers only if nothing is learnt: set schedule.phases=[evolve], got {trained}",
         )
+
+
+def _without_engines(config: RunConfig) -> Violations:
+    """Faults of a run without a policy of its own."""
+    key = "rollout.endpoint.url" if asks_endpoint(config) else "schedule.phases"
+    words = key if asks_endpoint(config) else "schedule.phases=[collect]"
     if config.guard.checker == "policy":
         yield (
-            ("guard.checker", "rollout.endpoint.url"),
-            "guard.checker=policy asks the run's own engines, which it has none of with rollout.endpoint.url: give an "
-            "address, or leave it empty",
+            ("guard.checker", key),
+            f"guard.checker=policy asks the run's own engines, which it has none of with {words}: give an address, or "
+            "leave it empty",
         )
     if config.placement.share != "none":
         yield (
-            ("placement.share", "rollout.endpoint.url"),
-            f"placement.share must be none with rollout.endpoint.url, since evaluators alone need GPUs, got "
+            ("placement.share", key),
+            f"placement.share must be none with {words}, since evaluators alone need GPUs, got "
             f"{config.placement.share}",
         )

@@ -10,6 +10,17 @@ def learns(config: RunConfig) -> bool:
     return any(phase in LEARNING for phase in config.schedule.phases)
 
 
+def asks_teachers(config: RunConfig) -> bool:
+    """Whether a phase of the schedule asks the teachers of `sft.teachers`."""
+    return any(phase in ("sft", "collect") for phase in config.schedule.phases)
+
+
+def has_engines(config: RunConfig) -> bool:
+    """Whether the run has a policy of its own, and rollout engines for it. An endpoint takes their place, and
+    collecting alone needs no policy."""
+    return not asks_endpoint(config) and any(phase != "collect" for phase in config.schedule.phases)
+
+
 def asks_endpoint(config: RunConfig) -> bool:
-    """Whether responses come from an endpoint. The run then has neither engines nor a policy of its own."""
+    """Whether responses come from an endpoint."""
     return bool(config.rollout.endpoint.url)

@@ -31,6 +31,10 @@ CHANGEABLE: Mapping[str, str] = {
     "schedule.cycles": "more cycles extend the run",
     "sft.epochs": "more epochs extend the phase",
     "sft.endpoint.concurrency": "speed only",
+    "sft.endpoint.requests_per_minute": "speed only",
+    "sft.endpoints.NAME.url": "where the model answers, not which one does",
+    "sft.endpoints.NAME.key": "who pays",
+    "sft.endpoints.NAME.asking": "patience, speed and prices only; the metrics have the number of lost answers",
     "sft.endpoint.timeout": "patience only",
     "sft.endpoint.patience": "patience only",
     "sft.endpoint.share": "which lessons may be missing; the metrics have the number of lost answers",
@@ -160,9 +164,11 @@ def changed_keys(old: RunConfig, new: RunConfig) -> list[str]:
 def may_change(key: str) -> bool:
     """Whether a run may be resumed with another value of `key` (see `CHANGEABLE`)."""
     parts = key.split(".")
-    of_arch = f"evaluation.archs.ARCH.{parts[-1]}" if parts[:2] == ["evaluation", "archs"] else ""
+    for section, any_name in (("evaluation.archs", "ARCH"), ("sft.endpoints", "NAME")):
+        if key.startswith(f"{section}."):
+            parts[2] = any_name
     sections = (".".join(parts[: count + 1]) for count in range(len(parts)))
-    return of_arch in CHANGEABLE or any(section in CHANGEABLE for section in sections)
+    return any(section in CHANGEABLE for section in sections)
 
 
 def _find(path: str | Path) -> tuple[Path, str]:

@@ -28,6 +28,7 @@ from configs.schema_phases import EvolveConfig as EvolveConfig
 from configs.schema_phases import ScheduleConfig as ScheduleConfig
 from configs.schema_phases import SelfSupervisedConfig as SelfSupervisedConfig
 from configs.schema_phases import SftConfig as SftConfig
+from configs.schema_phases import TeacherConfig as TeacherConfig
 from configs.schema_phases import VanillaConfig as VanillaConfig
 from configs.schema_tasks import HeldOutConfig as HeldOutConfig
 from configs.schema_tasks import TasksConfig as TasksConfig

@@ -10,9 +10,9 @@ from configs.fields import bounded, one_of, words_of
 
 LEARNING = ("sft", "self_supervised", "contrastive_rl")
 """The phases that train the policy."""
-FROZEN = ("vanilla", "evolve")
-"""The phases that only sample: the weights stay as they are."""
-PHASES = (*LEARNING, *FROZEN)
+FROZEN = ("collect", "vanilla", "evolve")
+"""The phases that learn nothing: the weights stay as they are."""
+PHASES = ("collect", *LEARNING, "vanilla", "evolve")
 FEEDBACK = ("profile", "messages")
 
 
@@ -20,17 +20,20 @@ FEEDBACK = ("profile", "messages")
 class ScheduleConfig:
     """Which phases run, and how often."""
 
-    # In this order (CUDA-L1 table 5: the first three). `vanilla` and `evolve` train nothing: a schedule of them alone
-    # has no learner (docs/guides/evolve.md).
+    # In this order. `sft`, `self_supervised` and `contrastive_rl` are those of CUDA-L1 table 5. The others train
+    # nothing, and a schedule of them alone has no learner: `vanilla` and `evolve` (docs/guides/evolve.md), and
+    # `collect`, which is the part of `sft` that asks the teachers (docs/guides/collect.md).
     phases: list[str] = words_of(LEARNING, PHASES)
     cycles: int = bounded(1, 1)  # how often the phases run
 
 
 @dataclass
 class EndpointConfig:
-    """How http(s) endpoints are asked, each on its own (docs/guides/real-model.md)."""
+    """How http(s) endpoints are asked, each on its own (docs/guides/collect.md)."""
 
     concurrency: int = bounded(16, 1)  # requests that are under way at once
+    # Requests that are begun in a minute at most, repeated ones included, at even distances. 0: no limit.
+    requests_per_minute: float = bounded(0.0, 0.0)
     timeout: float = bounded(300.0, 1.0)  # seconds for an answer; the request is then sent again
     # Seconds for which a failing request is sent again, with growing pauses. An endpoint that answers no request for so
     # long is down.
@@ -54,6 +57,18 @@ class EndpointSourceConfig:
 
 
 @dataclass
+class TeacherConfig:
+    """A model behind an endpoint as a teacher, under a name of yours for `sft.teachers` (docs/guides/collect.md)."""
+
+    url: str = ""  # of an OpenAI-compatible endpoint
+    model: str = ""  # the model to ask for
+    key: str = "OPENAI_API_KEY"  # the environment variable that has the key of this endpoint
+    temperature: float = bounded(1.0, 0.0, 5.0)  # at 0 all of its programs for a task are the same
+    max_tokens: int = bounded(0, 0)  # the limit of an answer, which the endpoint is told; 0: the endpoint's own
+    asking: EndpointConfig = field(default_factory=EndpointConfig)
+
+
+@dataclass
 class SftConfig:
     """Supervised fine-tuning on verified programs of teachers (CUDA-L1 section 2.2)."""
 
@@ -61,9 +76,11 @@ class SftConfig:
     batch_size: int = bounded(16, 1)  # lessons per optimiser step
     learning_rate: float = bounded(1e-5, 0.0)  # the highest: it rises over `warmup_steps`, then falls to a tenth
     warmup_steps: int = bounded(10, 0)  # optimiser steps over which the learning rate rises
-    # `bundled` (the programs that come with bundled or generated tasks), JSONL files, http(s) endpoints
+    # `bundled` (the programs that come with bundled or generated tasks), JSONL files, names of `endpoints`, or
+    # addresses of endpoints, which then all have the model `teacher_model` and the settings `endpoint`
     teachers: list[str] = field(default_factory=lambda: ["bundled"])
-    teacher_model: str = ""  # the model to ask of an OpenAI-compatible endpoint
+    endpoints: dict[str, TeacherConfig] = field(default_factory=dict)  # by name
+    teacher_model: str = ""  # the model to ask of endpoints that `teachers` names by their addresses
     endpoint: EndpointConfig = field(default_factory=EndpointConfig)
     tries: int = bounded(20, 1)  # programs that a teacher may propose for a task (CUDA-L1 section 2.2: 20)
     successes: int = bounded(2, 1)  # successful programs after which a task is done (CUDA-L1 section 2.2: 2)

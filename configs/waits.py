@@ -5,6 +5,7 @@ Imports neither torch nor ray.
 
 from __future__ import annotations
 
+from configs.frozen import asks_teachers
 from configs.schema import RunConfig
 
 STARTS = 3
@@ -48,8 +49,12 @@ def longest_wait(config: RunConfig) -> tuple[str, float]:
         "evaluator.limits.start_seconds": max(evaluation_seconds(config), store_seconds(config)),
         "guard.checker_timeout": config.guard.checker_timeout if config.guard.checker else 0.0,
     }
-    if "sft" in config.schedule.phases and any("://" in teacher for teacher in config.sft.teachers):
-        waits["sft.endpoint.patience"] = config.sft.endpoint.patience + config.sft.endpoint.timeout
+    if asks_teachers(config):
+        teachers, named = config.sft.teachers, config.sft.endpoints
+        asked = {f"sft.endpoints.{name}.asking": named[name].asking for name in teachers if name in named}
+        if any("://" in teacher for teacher in teachers):
+            asked["sft.endpoint"] = config.sft.endpoint
+        waits |= {f"{key}.patience": asking.patience + asking.timeout for key, asking in asked.items()}
     if config.rollout.endpoint.url:
         asking = config.rollout.endpoint.asking
         waits["rollout.endpoint.asking.patience"] = asking.patience + asking.timeout

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from configs.frozen import asks_endpoint
+from configs.frozen import asks_endpoint, asks_teachers, has_engines
 from configs.load import ConfigError
 from configs.schema import FROZEN, RunConfig
 from configs.waits import store_seconds
@@ -50,7 +50,7 @@ from orchestration.run.watchdog import Watchdog
 from orchestration.setup.earlier_verdicts import check_verdicts_of
 from orchestration.setup.pipeline import open_pipeline
 from orchestration.setup.policy import check_policy, prepare_policy
-from orchestration.setup.tasks import RunTasks, describe_held_out, describe_marked, select_tasks
+from orchestration.setup.tasks import RunTasks, describe_held_out, describe_marked, refuse_broken, select_tasks
 from orchestration.step.archive import Archive
 from orchestration.step.endpoint_engines import EndpointEngines
 from orchestration.step.known import RunVerdicts
@@ -80,10 +80,10 @@ class Session:
         named = select_tasks(config.tasks)
         if asks_endpoint(config):
             EndpointEngines(config)  # raises for an address or a model that cannot be asked
-        else:
+        if has_engines(config):
             check_policy(config.policy.model)
         check_verdicts_of(config)
-        if "sft" in config.schedule.phases:
+        if asks_teachers(config):
             make_teachers(config)
         try:
             self.run = RunDirectory(config.root, config.name, patience=Patience(config.storage.patience))
@@ -97,7 +97,9 @@ class Session:
     def _run_tasks(self, named: list[Task]) -> RunTasks:
         """The tasks of a new run, or those that a run began with, whatever is marked or drawn differently since."""
         if not self.run.exists():
-            return RunTasks.draw(named, self.config)
+            tasks = RunTasks.draw(named, self.config)
+            refuse_broken(tasks.assessed)
+            return tasks
         return RunTasks.of_begun_run(named, self.config.tasks, self.run.read_marks(), self.run.read_held_out())
 
     def _resumable(self) -> RunState:
@@ -157,8 +159,8 @@ class Session:
         return self
 
     def _policy(self) -> tuple[str, Any]:
-        """The folder of the policy, and its tokenizer; an endpoint has both itself."""
-        if asks_endpoint(self.config):
+        """The folder of the policy, and its tokenizer; an endpoint has both itself, and collecting needs neither."""
+        if not has_engines(self.config):
             return "", None
         folder, storage = self.run.local_folder / "policy", self.run.storage
         policy = prepare_policy(self.config, self.tasks.training, folder, storage)

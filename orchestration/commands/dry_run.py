@@ -7,13 +7,13 @@ from rich.table import Table
 
 from configs.addresses import without_login
 from configs.archs import counted_archs
-from configs.frozen import asks_endpoint, learns
+from configs.frozen import asks_endpoint, has_engines, learns
 from configs.load import dump_config
 from configs.schema import RunConfig
 from learners.policy import PolicyError
 from orchestration.setup.memory_plan import memory_plan, memory_table, refuse_what_cannot_fit
 from orchestration.setup.stages import assessed_responses, phase_stages
-from orchestration.setup.tasks import RunTasks, describe_held_out, describe_marked, select_tasks
+from orchestration.setup.tasks import RunTasks, describe_held_out, describe_marked, refuse_broken, select_tasks
 
 
 def print_plan(config: RunConfig, console: Console) -> None:
@@ -22,6 +22,7 @@ def print_plan(config: RunConfig, console: Console) -> None:
     Raises TaskError if no task is selected, and ConfigError if the roles cannot fit into memory.
     """
     tasks = RunTasks.draw(select_tasks(config.tasks), config)
+    refuse_broken(tasks.assessed)
     held_out = [task.id for task in tasks.held_out]
     console.print(dump_config(config), markup=False, highlight=False)
     console.print(_phase_table(config, len(tasks.training), len(held_out)))
@@ -33,6 +34,8 @@ def print_plan(config: RunConfig, console: Console) -> None:
     policy = config.policy.model
     if asks_endpoint(config):
         answering, policy = f"answers of {without_login(source.url)}", source.model
+    elif not has_engines(config):
+        answering, policy = "0 engine(s)", "none"
     console.print(
         f"{len(tasks.training)} tasks on {config.evaluator.arch}; policy {policy}; {answering}, "
         f"{config.learner.ranks if learns(config) else 0} learner rank(s), {config.evaluator.workers} evaluator(s)"
@@ -43,7 +46,7 @@ def print_plan(config: RunConfig, console: Console) -> None:
     for arch, further in config.evaluation.archs.items():
         which = "every program" if arch in counted_archs(config) else f"{further.share:.0%} of the right programs"
         console.print(f"{further.workers} evaluator(s) on {arch}, which judge {which} and the best ones at the end")
-    if asks_endpoint(config):
+    if not has_engines(config):
         return
     try:
         memory = memory_plan(config)
@@ -61,6 +64,7 @@ def _phase_table(config: RunConfig, tasks: int, held_out: int) -> Table:
         "sft": f"verified programs of {', '.join(config.sft.teachers)}",
         "self_supervised": "its own correct programs",
         "contrastive_rl": f"speed-up over {config.reward.baseline}",
+        "collect": f"nothing: it keeps verified programs of {', '.join(config.sft.teachers)}",
         "vanilla": "nothing",
         "evolve": "nothing",
     }

@@ -52,12 +52,14 @@ def evaluate(
     from evaluators.host.open_device import open_device
     from evaluators.tasks import TaskError, find_task, profile_of
     from orchestration.commands.second_opinion import make_confirm
+    from orchestration.setup.tasks import refuse_broken
 
     folder = store or cache_folder()
     with open_to_runners():
         try:
             device = open_device(arch)
             reference = find_task(task, profile_of(device.arch))
+            refuse_broken([reference], "correct it")
             source = file.read_text()
             evaluator = Evaluator(
                 device.arch,

@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import json
 import logging
-import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
-from urllib.parse import urlsplit
 
 import typer
 
-from configs.addresses import without_login
 from orchestration.commands.options import Arch, parse_words
+from orchestration.commands.reachable import refuse_silent
 from orchestration.commands.refusal import refuse
 
 if TYPE_CHECKING:
     from configs.schema import RunConfig
-    from evaluators.records import Task
 
 _CONFIG = "evolve"
-_CONNECT_SECONDS = 10.0
 
 
 Tasks = Annotated[
@@ -100,7 +96,7 @@ def _checked(settings: dict[str, object], overrides: list[str], *, dry_run: bool
     from evaluators.tasks import TaskError, load_tasks
     from learners.policy import PolicyError
     from orchestration.commands.machine import machine_arch
-    from orchestration.setup.tasks import select_tasks
+    from orchestration.setup.tasks import refuse_broken, select_tasks
 
     try:
         arch = machine_arch() if settings["evaluator.arch"] == "auto" else settings["evaluator.arch"]
@@ -111,9 +107,9 @@ def _checked(settings: dict[str, object], overrides: list[str], *, dry_run: bool
             settings["placement.share"] = "all"  # engine and evaluator take turns, so one GPU is enough
         words = [f"{key}={json.dumps(value)}" for key, value in settings.items()]
         config = load_config(_CONFIG, [*words, *overrides])
-        _refuse_broken(select_tasks(config.tasks))
+        refuse_broken(select_tasks(config.tasks))
         if config.rollout.endpoint.url:
-            _refuse_silent(config.rollout.endpoint.url)
+            refuse_silent("--endpoint", config.rollout.endpoint.url)
         if dry_run:
             from rich.console import Console
 
@@ -123,37 +119,6 @@ def _checked(settings: dict[str, object], overrides: list[str], *, dry_run: bool
     except (ConfigError, TaskError, PolicyError) as error:
         raise refuse(error) from None
     return config
-
-
-def _refuse_broken(tasks: list[Task]) -> None:
-    """Raises TaskError for a task whose own program cannot be imported."""
-    import torch
-
-    from evaluators.tasks import ProgramError, TaskError, TaskProgram
-
-    for task in tasks:
-        try:
-            TaskProgram(task, torch.device("meta"))
-        except (ProgramError, SyntaxError, ValueError) as error:
-            message = " ".join(str(error).split())
-            shown = message if task.id in message else f"{task.id}: {message}"
-            raise TaskError(f"{shown}; correct its program, or leave it out with tasks.include") from error
-
-
-def _refuse_silent(url: str) -> None:
-    """Raises ConfigError if nobody listens at an address: a run would find that out only after its actors started."""
-    from configs.load import ConfigError
-
-    shown = without_login(url)
-    try:
-        parts = urlsplit(url)
-        port = parts.port or (443 if parts.scheme == "https" else 80)
-        with socket.create_connection((parts.hostname or "", port), _CONNECT_SECONDS):
-            return
-    except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"--endpoint: {shown} cannot be reached ({error}); start it, or correct the address"
-        ) from error
 
 
 def best_programs(config: RunConfig) -> Iterator[str]:

@@ -9,19 +9,21 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import typer
+from typer.core import TyperGroup
 
 from orchestration.commands.baseline import baseline
 from orchestration.commands.bundle import bundle
 from orchestration.commands.cluster import cluster
+from orchestration.commands.collect import collect
 from orchestration.commands.compare import compare
 from orchestration.commands.evaluate import evaluate
 from orchestration.commands.evolve import evolve
 from orchestration.commands.guard import audit, gauntlet, hacks
 from orchestration.commands.plan import plan
-from orchestration.commands.refusal import INTERRUPTED
+from orchestration.commands.refusal import INTERRUPTED, is_refusal, refuse
 from orchestration.commands.report import report
 from orchestration.commands.run import run
 from orchestration.commands.serve import serve
@@ -32,15 +34,30 @@ from orchestration.commands.tasks import tasks
 from orchestration.commands.track import track
 from orchestration.run.watchdog import STALLED
 
+
+class Commands(TyperGroup):
+    """All commands. What any of them leaves to its caller is refused here, if bad input causes it."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Runs the command that was given."""
+        try:
+            return super().invoke(ctx)
+        except Exception as error:
+            if is_refusal(error):
+                raise refuse(error) from None
+            raise
+
+
 app = typer.Typer(
+    cls=Commands,
     help="Train a language model to write faster GPU code, from speed-up rewards alone (CUDA-L1).",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
 for command in (
-    run, evolve, sweep, plan, submit, logs, status, stop, bundle, evaluate, serve, baseline, tasks, report, compare,
-    track, gauntlet, audit,
+    run, collect, evolve, sweep, plan, submit, logs, status, stop, bundle, evaluate, serve, baseline, tasks, report,
+    compare, track, gauntlet, audit,
 ):  # fmt: skip
     app.command()(command)
 app.add_typer(hacks, name="hacks")

@@ -18,6 +18,16 @@ def refuse(error: object, code: int = BAD_INPUT) -> typer.Exit:
     return typer.Exit(code)
 
 
+def is_refusal(error: Exception) -> bool:
+    """Whether an error's message is one line that names the thing and the remedy, since bad input causes it."""
+    from configs.load import ConfigError
+    from evaluators.tasks import TaskError
+    from learners.policy import PolicyError
+    from orchestration.run.errors import BundleError, RunDirectoryError
+
+    return isinstance(error, ConfigError | TaskError | PolicyError | BundleError | RunDirectoryError)
+
+
 def with_remedy(error: Exception) -> str:
     """The error's message. For a missing package, it also names the extra that installs the package."""
     if isinstance(error, ImportError):

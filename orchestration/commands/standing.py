@@ -40,6 +40,7 @@ def standing(run: RunDirectory) -> dict[str, Any]:
 
     config, state, holder = run.read_config(), run.read_state() or RunState(), run.holder()
     steps = {
+        "collect": 1,
         "sft": 1 + config.sft.epochs,
         "self_supervised": config.self_supervised.max_rounds,
         "contrastive_rl": config.contrastive_rl.steps,

@@ -16,7 +16,7 @@ from ray.util.placement_group import PlacementGroup, placement_group, remove_pla
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from actors.capacity_holder import TYPE_LABEL, Room
-from configs.frozen import asks_endpoint, learns
+from configs.frozen import has_engines, learns
 from configs.load import ConfigError
 from configs.schema import RunConfig
 from orchestration.fleet.capacity import Capacity, shortage
@@ -102,7 +102,7 @@ class Placement:
             bundle, count = self._shared()
             rooms[bundle] += count
         counts = {
-            ENGINE: 0 if asks_endpoint(config) else config.rollout.engines,
+            ENGINE: config.rollout.engines if has_engines(config) else 0,
             LEARNER: config.learner.ranks if learns(config) else 0,
             EVALUATOR: config.evaluator.workers,
             BUILDER: config.evaluator.builders,
@@ -157,9 +157,9 @@ class Placement:
         """The number of GPUs that each role is on, without evaluators of further architectures."""
         rollout = self._config.rollout
         return {
-            ENGINE: 0
-            if asks_endpoint(self._config)
-            else -(-rollout.engines // rollout.engines_per_gpu) * rollout.tensor_parallel,
+            ENGINE: -(-rollout.engines // rollout.engines_per_gpu) * rollout.tensor_parallel
+            if has_engines(self._config)
+            else 0,
             LEARNER: self._config.learner.ranks if learns(self._config) else 0,
             EVALUATOR: self._config.evaluator.workers,
         }

@@ -21,7 +21,7 @@ from actors.pool import ActorPool
 from actors.rollout import RolloutEngine
 from actors.start import start_actor
 from configs.archs import evaluator_on
-from configs.frozen import asks_endpoint, learns
+from configs.frozen import has_engines, learns
 from configs.schema import RunConfig
 from configs.waits import STARTS, build_seconds, evaluation_seconds
 from evaluators.judge.cpu_look import right_programs
@@ -50,7 +50,8 @@ class Roles:
 
     `store`: the folder that all builders and evaluators share. `version`: the policy version that the engines have; of
     a run that learns nothing, how many steps it has taken. `further`: the builders and evaluators of each of
-    `evaluation.archs`. `learns`: whether there is a learner. `engines`: None if an endpoint answers.
+    `evaluation.archs`. `learns`: whether there is a learner. `engines`: None if the run
+    has no policy of its own.
     """
 
     def __init__(self, config: RunConfig, policy: str, run: RunDirectory) -> None:
@@ -91,7 +92,7 @@ class Roles:
         self._own_ray = not ray.is_initialized()
         self._started = True
         judging = sum(one.builders + one.workers for one in (config.evaluator, *further.values()))
-        engines = 0 if asks_endpoint(config) else config.rollout.engines
+        engines = config.rollout.engines if has_engines(config) else 0
         actors = engines + judging + (config.learner.ranks if self.learns else 0)
         grows = connect(config.ray, actors, JsonLogs.of(config))
         if grows and config.ray.request_capacity:
@@ -100,7 +101,7 @@ class Roles:
         self._placement.reserve(grows=grows)
         shares = arch != "cpu" and config.placement.share != "none"
         sleeps = shares and config.rollout.sleep
-        if not asks_endpoint(config):
+        if has_engines(config):
             self.engines = self._make_engines(sleeps=sleeps)
             if shares and (sleeps or config.rollout.engines_per_gpu == 1):
                 # vLLM takes its share of the memory that it finds free, unless its size is given. That must not change

@@ -29,7 +29,7 @@ class Turns:
         sleeps: bool,
         on_learner_rest: Callable[[], None] = lambda: None,
     ) -> None:
-        """`engines`: None if an endpoint answers; roles then take no turns. `share`: `placement.share`. `sleeps`:
+        """`engines`: None if the run has none; roles then take no turns. `share`: `placement.share`. `sleeps`:
         engines free their memory while others use their GPU. `on_learner_rest` is called before engines take their
         memory again."""
         self._engines, self._evaluators, self._builders = engines, evaluators, builders

@@ -14,22 +14,17 @@ from typing import Any
 
 import numpy as np
 
-from evaluators.records import Candidate, Verdict
-from evaluators.reward import is_success
 from learners.records import Rollout, Sample
 from orchestration.phases.base import Phase, train_in_batches
-from orchestration.step.figures import remeasured
+from orchestration.phases.collecting import Collecting
 from orchestration.step.learning import Training
-from orchestration.step.lesson_rounds import TeacherRounds
 from orchestration.step.lessons import LessonWriter, broken_lessons, verified_repairs
-from orchestration.step.proposals import Proposal, TeacherError
+from orchestration.step.proposals import Proposal
 from orchestration.step.records import StepResult
-from orchestration.step.teachers import make_teachers
 from orchestration.step.variety import token_entropy
 
 _log = logging.getLogger(__name__)
 _FINAL_SHARE = 0.1  # of the learning rate, with which the last epoch ends
-_STORED_EVERY = 64  # programs: one or two minutes of an evaluator's work
 
 
 class Sft(Phase):
@@ -49,70 +44,29 @@ class Sft(Phase):
         """Step 0 asks the teachers and verifies their programs. Later steps use the committed lessons."""
         if step > 0:
             return StepResult()
-        context, config = self.context, self.context.config
-        teachers = make_teachers(config, context.answers, self.key)
-        with TeacherRounds(
-            context.tasks, teachers, config.sft, lambda task: context.prompts.one_shot(task.id).text
-        ) as rounds:
-            result = self._judge(rounds)
-        proposed = rounds.in_order()
+        config = self.context.config
+        collected = Collecting(self.context, self.key).run()
+        result = collected.result
         lessons: dict[str, dict[str, Any]] = {}  # by digest: two teachers may propose one program
         ideas: dict[str, str] = {}  # of all right programs, however slow
-        for candidate, proposal in proposed:
+        for candidate, proposal in collected.proposed:
             verdict = result.verdicts[candidate.digest]
             if verdict.succeeded:
                 ideas.setdefault(candidate.digest, proposal.design)
-            if self._is_lesson(verdict):
+            if collected.is_success(verdict):
                 speedup = verdict.speedup_over(config.reward.baseline)
                 lessons.setdefault(candidate.digest, _lesson(proposal, speedup))
         if not lessons:
             _log.warning(
                 "%s: none of the %d programs that teachers proposed was right, with a speed-up of %g; nothing to learn",
                 self.key,
-                len(proposed),
+                len(collected.proposed),
                 config.sft.min_speedup,
             )
-        self.memory |= {"lessons": list(lessons.values()), "ideas": ideas}
-        result.metrics = {
-            **_figures(len(proposed), result.verdicts),
-            "lessons": float(len(lessons)),
-            **rounds.figures(),
-        }
+        self.memory |= {"lessons": list(lessons.values()), "ideas": ideas, "teachers": collected.summaries()}
+        result.metrics = {**collected.figures(), "lessons": float(len(lessons))}
         self._break_lessons(result)
         return result
-
-    def _judge(self, rounds: TeacherRounds) -> StepResult:
-        """Verdicts on all that teachers propose, as it comes. They are stored from time to time, and at the end of a
-        teacher's answers: after a kill nothing of it is judged again."""
-        context, result, stored = self.context, StepResult(), 0
-
-        def arrived() -> list[Candidate] | None:
-            candidates = rounds.arrived()
-            context.answers.copy(whole=False)
-            context.pipeline.on_progress(rounds.figures())
-            return candidates
-
-        try:
-            for candidate, verdict in context.pipeline.evaluate_arriving(arrived, context.config.evaluator.preset):
-                result.candidates[candidate.digest] = candidate
-                result.verdicts[candidate.digest] = verdict
-                rounds.judged(candidate.digest, success=self._is_lesson(verdict))
-                if len(result.verdicts) - stored >= _STORED_EVERY:
-                    stored = len(result.verdicts)
-                    context.archive.store(self.key, 0, result)
-        except TeacherError:
-            context.archive.store(self.key, 0, result)
-            raise
-        finally:
-            context.answers.copy()
-        result.candidates = {}
-        for candidate, _ in rounds.in_order():  # not in that of the answers, which is chance
-            result.candidates.setdefault(candidate.digest, candidate)
-        result.verdicts = result.verdicts.of(result.candidates)
-        return result
-
-    def _is_lesson(self, verdict: Verdict) -> bool:
-        return is_success(verdict, self.context.config.reward, self.context.config.sft.min_speedup)
 
     def _break_lessons(self, result: StepResult) -> None:
         """Makes mistakes in a share of the lessons, and keeps those that the judge sees fail, with its messages."""
@@ -203,14 +157,4 @@ def _lesson(proposal: Proposal, speedup: float | None) -> dict[str, Any]:
         "analysis": proposal.analysis,
         "design": proposal.design,
         "speedup": speedup,
-    }
-
-
-def _figures(proposed: int, verdicts: dict[str, Verdict]) -> dict[str, float]:
-    speedups = [verdict.speedup for verdict in verdicts.values() if verdict.speedup is not None]
-    return {
-        "proposals": float(proposed),
-        "verified": float(len(speedups)),
-        **remeasured(verdicts.values()),
-        **({"mean_speedup": sum(speedups) / len(speedups)} if speedups else {}),
     }

@@ -9,6 +9,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from configs.frozen import learns
 from configs.load import dump_config
@@ -108,7 +109,8 @@ class Report:
     rollouts by kind of the guard's findings. `marks`: by id, those of the run's tasks that cannot tell a good program
     from a cheat. The run left them out, or kept them in no figure but their own. `readings`: by the key of a training
     phase, how its answers use the exemplars that they were shown. `groups`: the stages by group of tasks. `tutoring`:
-    what endpoints of teachers gave, None without any. `portability`: the best programs on each architecture, empty if
+    what endpoints of teachers gave, None without any. `teachers`: what each teacher gave, with the key of the phase.
+    `portability`: the best programs on each architecture, empty if
     the run judged on one. `origins`: by digest, where the programs of `kernels` come from. `references`: by task, if
     the prompts are stored. `catches`: what the guard stopped. `effort`: by phase. `busy`: by role, the share of each
     step in which it worked.
@@ -127,6 +129,7 @@ class Report:
     marks: Mapping[str, Mark]
     readings: Mapping[str, Reading]
     tutoring: Tutoring | None = None
+    teachers: tuple[tuple[str, Mapping[str, Any]], ...] = ()
     portability: tuple[ArchSummary, ...] = ()
     origins: Mapping[str, Origin] = field(default_factory=dict)
     references: Mapping[str, str] = field(default_factory=dict)
@@ -184,13 +187,15 @@ def build_report(run: RunDirectory, baselines: Speedups | None = None) -> Report
         rounds = tuple(_rounds(by_round, tasks, is_numbered))
         groups.append(replace(_build_group(title, stages, tasks, rows, known_of), rounds=rounds))
     kernels, lineages = tuple(run.kernels.read()), Lineages(run, known.samples)
+    state = run.read_state()
+    extra = state.extra if state is not None else {}
     labels = tuple((phase, label_of(phase, is_numbered)) for phase in phases)
     return Report(
         name=config.name,
         place=str(run),
         config=config,
         config_text="".join(f"# {loss}\n" for loss in stored.losses) + dump_config(config),
-        state=run.read_state(),
+        state=state,
         groups=tuple(groups),
         phases=labels,
         steps=tuple(_build_steps(rollouts, metrics)),
@@ -202,6 +207,7 @@ def build_report(run: RunDirectory, baselines: Speedups | None = None) -> Report
         marks=marks,
         readings=readings_of(metrics, phases),
         tutoring=tutoring_of(metrics, phases),
+        teachers=tuple((key, row) for key in phases for row in extra.get(key, {}).get("teachers", ())),
         portability=portability_of(config.evaluator.arch, kernels, known.elsewhere, marks),
         origins=lineages.origins_of(kernel.candidate.digest for kernel in kernels),
         references=lineages.references(kernel.task_id for kernel in kernels),

@@ -28,7 +28,7 @@ from orchestration.report.paper_tables import compared_tables, differences_table
 from orchestration.report.programs import ProgramView, programs_of
 from orchestration.report.rows import NO_CODE
 from orchestration.report.side_by_side import GroupOfRuns, SideBySide
-from orchestration.report.tables import INTERVALS, intervals_note, portability_table, reading_table, stage_tables
+from orchestration.report.tables import INTERVALS, further_tables, intervals_note, stage_tables
 
 TEMPLATES = Path(__file__).resolve().parent / "templates"
 
@@ -66,7 +66,7 @@ def render_html(report: Report) -> str:
         outcomes=[(group.title, [(stage.label, stage.outcomes) for stage in group.stages]) for group in report.groups],
         tables=[(group, stage_tables(group), statistics_tables(group)) for group in report.groups],
         intervals=intervals_note(report.groups[0]),
-        further_tables=list(filter(None, (reading_table(report), portability_table(report)))),
+        further_tables=further_tables(report),
         heat_maps=[(group.title, _heat(group)) for group in report.groups],
         marked=heat_map([(stage.label, "") for stage in report.stages], [stage.marked for stage in report.stages]),
         speeds=[

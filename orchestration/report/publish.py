@@ -28,7 +28,7 @@ from orchestration.report.comparison import compare, overall_gain
 from orchestration.report.html import findings_by_kind, light_colours
 from orchestration.report.keys import ASSESSMENT
 from orchestration.report.tables import Table as Described
-from orchestration.report.tables import intervals_note, portability_table, reading_table, stage_tables
+from orchestration.report.tables import further_tables, intervals_note, stage_tables
 from orchestration.run.directory import RunDirectory
 
 FONT = "system-ui, sans-serif"
@@ -121,7 +121,7 @@ def stage_sections(report: Report) -> list[str]:
             parts.append(gain)
         if group is report.groups[0]:
             parts.append(intervals_note(group))
-    for table in filter(None, (reading_table(report), portability_table(report))):
+    for table in further_tables(report):
         parts += [f"## {table.title}", _figures(table), table.note]
     return parts
 

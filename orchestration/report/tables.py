@@ -50,6 +50,11 @@ class Table:
 
 
 INTERVALS = "Ranges are 95 % confidence intervals over tasks: they say what other tasks like these would have shown."
+TEACHERS = (
+    "Tasks: about which a teacher proposed a program; solved: for which one of them is a lesson. Tries are its "
+    "programs, right ones of them correct, faster ones more than 1.01x as fast as eager. Lost: requests without "
+    "an answer. Tokens as the endpoint counted them; the cost is in the currency of the prices."
+)
 RIGHT = (
     "Shares of all samples. Copies are right and the reference again. Lessons are right, and programs that the policy "
     "was taught, word for word; the next column is their share of the right samples. New are right and neither of "
@@ -117,6 +122,27 @@ def reading_table(report: Report) -> Table | None:
             rows.append((label, (Cell(str(reading.answers)), *(Cell(fmt.share(value)) for value in shares))))
     columns = ("answers", "exemplar", "speed-up", "lesson text")
     return Table("Answers to contrastive prompts", READING, "phase", columns, tuple(rows)) if rows else None
+
+
+def teachers_table(report: Report) -> Table | None:
+    """What teachers gave, by phase; None if none was asked, or if the run is of an earlier version."""
+    labels, rows = dict(report.phases), list[Row]()
+    has_several = len({phase for phase, _ in report.teachers}) > 1
+    for phase, row in report.teachers:
+        counts = [Cell(f"{row[key]:,}") for key in ("tasks", "solved", "tries", "right", "faster", "lost")]
+        tokens = row["prompt_tokens"], row["completion_tokens"]
+        given = [Cell(f"{count:,}" if any(tokens) else fmt.NOTHING) for count in tokens]
+        cost = Cell(fmt.NOTHING if row["cost"] is None else f"{row['cost']:,.4g}")
+        name = f"{labels[phase]}: {row['name']}" if has_several else row["name"]
+        rows.append((name, (*counts, *given, cost)))
+    columns = ("tasks", "solved", "tries", "right", "faster", "lost", "tokens\nasked", "tokens\nanswered", "cost")
+    return Table("Teachers", TEACHERS, "teacher", columns, tuple(rows)) if rows else None
+
+
+def further_tables(report: Report) -> list[Table]:
+    """The tables that are of no group of tasks."""
+    made = teachers_table(report), reading_table(report), portability_table(report)
+    return [table for table in made if table is not None]
 
 
 def portability_table(report: Report) -> Table | None:

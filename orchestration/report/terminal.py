@@ -27,9 +27,8 @@ from orchestration.report.tables import (
     INTERVALS,
     Cell,
     Row,
+    further_tables,
     intervals_note,
-    portability_table,
-    reading_table,
     stage_tables,
 )
 from orchestration.report.tables import Table as Described
@@ -49,13 +48,16 @@ def print_report(report: Report, console: Console) -> None:
         console = Console(file=console.file, width=WIDTH, no_color=True)
     console.print(f"[bold]{report.name}[/bold]  {report.status}  ({report.place})", highlight=False, soft_wrap=True)
     if not report.stages:
-        console.print("No stage has been assessed yet.")
+        for table in further_tables(report):
+            print_table(table, console)
+        if not report.teachers:
+            console.print("No stage has been assessed yet.")
         return
     for group in report.groups:
         _print_title(group, console)
         for table in stage_tables(group):
             print_table(table, console, has_note=group is report.groups[0])
-    for table in filter(None, (reading_table(report), portability_table(report))):
+    for table in further_tables(report):
         print_table(table, console)
     console.print(f"\n{report.measurement}. {intervals_note(report.groups[0])}", style="dim", highlight=False)
     for group in report.groups:

@@ -28,7 +28,7 @@ from orchestration.run.bundle_tables import (
     path_of,
     tables_of,
 )
-from orchestration.run.directory import RunDirectory, state_bytes
+from orchestration.run.directory import EXAMPLES, RunDirectory, state_bytes
 from orchestration.run.errors import BundleError, RunDirectoryError
 from orchestration.run.snapshots import EXPORT, LISTING
 from orchestration.run.spool import FOLDER as SPOOL
@@ -163,6 +163,8 @@ def _wanted_first(run: RunDirectory, state: RunState) -> Iterator[tuple[str, dic
     yield "answers", {answers.NAME: paid} if paid else {}, "teachers' answers"
     kernels = _texts_of(run, "kernels")
     yield "kernels", {"kernels.json": _as_json(kernels)} if kernels else {}, "best programs"
+    examples = {EXAMPLES: run.read_examples()} if run.storage.is_file(EXAMPLES) else {}
+    yield "examples", examples, "collected examples"
 
 
 def _texts_of(run: RunDirectory, folder: str) -> dict[str, bytes]:

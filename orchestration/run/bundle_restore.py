@@ -16,7 +16,7 @@ from evaluators.host.whole_files import write_whole
 from orchestration.run import answers
 from orchestration.run.bundle_folder import UNTOLD, Bundle, read_bundle
 from orchestration.run.bundle_tables import write_tables
-from orchestration.run.directory import RunDirectory
+from orchestration.run.directory import EXAMPLES, RunDirectory
 from orchestration.run.errors import BundleError
 from orchestration.run.state import RunState
 
@@ -63,7 +63,8 @@ def restore(bundle: Bundle, run: RunDirectory, begun: RunConfig) -> None:
             (local / path).parent.mkdir(parents=True, exist_ok=True)
             (local / path).write_bytes(content)
         run.checkpoints.publish(local, name)
-    for path in (state.buffer or "", state.ahead or "", "held_out.json", "marked.json", "run.json", answers.NAME):
+    small = ("held_out.json", "marked.json", "run.json", answers.NAME, EXAMPLES)
+    for path in (state.buffer or "", state.ahead or "", *small):
         if path in files:
             run.storage.write(path, files[path])
     write_tables(run, files)

@@ -42,6 +42,8 @@ from orchestration.run.storage import Storage
 _FORMER_STATE_KEYS = {"rng"}
 """Keys of `state.json` that older versions wrote and that hold nothing."""
 
+EXAMPLES = "examples.jsonl"
+"""The verified programs of teachers that a run collected."""
 LEASE = 60.0
 """Seconds of a lease, unless a configuration says otherwise."""
 
@@ -205,7 +207,9 @@ class RunDirectory:
             values = {key: value for key, value in row.items() if key not in _FORMER_STATE_KEYS}
             unknown = set(values) - {item.name for item in fields(RunState)}
             if unknown:
-                raise ValueError(f"unknown key {sorted(unknown)[0]}")
+                raise RunDirectoryError(
+                    f"{self}/state.json: another version wrote it (it has {sorted(unknown)[0]}); use that version"
+                )
             return RunState(**values)
         except (ValueError, TypeError) as error:
             raise RunDirectoryError(
@@ -219,6 +223,16 @@ class RunDirectory:
         """
         still = self._lease.confirm if self._lease is not None else lambda: None
         self.storage.write("state.json", state_bytes(state), if_still=still)
+
+    def write_examples(self, lines: bytes) -> None:
+        """Writes the file of collected examples, in JSON Lines."""
+        self.storage.write(EXAMPLES, lines)
+
+    def read_examples(self) -> bytes:
+        """What `write_examples` wrote. Raises RunDirectoryError if there is no such file."""
+        if not self.storage.is_file(EXAMPLES):
+            raise RunDirectoryError(f"{self}: no {EXAMPLES}; `warpsmith collect` writes it at its end")
+        return self.storage.read(EXAMPLES)
 
     def write_report(self, html: str) -> str:
         """Writes `report/index.html` and returns its place."""

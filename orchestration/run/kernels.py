@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
 from evaluators.records import Candidate, Verdict
+from orchestration.run.errors import RunDirectoryError
 from orchestration.run.storage import Storage, path_segment
 
 
@@ -75,8 +76,13 @@ class BestKernels:
         return self._storage.uri(f"{_path(kernel.task_id, kernel.arch)}.py")
 
     def _read(self, path: str) -> Kernel:
-        row = json.loads(self._storage.read(path))
-        return Kernel(row["task_id"], row["arch"], Candidate(**row["candidate"]), Verdict.from_row(row["verdict"]))
+        try:
+            row = json.loads(self._storage.read(path))
+            return Kernel(row["task_id"], row["arch"], Candidate(**row["candidate"]), Verdict.from_row(row["verdict"]))
+        except (ValueError, TypeError, KeyError) as error:
+            raise RunDirectoryError(
+                f"{self._storage}/{path}: another version wrote it, or it is damaged ({error!r}); use that version"
+            ) from error
 
 
 def _path(task_id: str, arch: str) -> str:

@@ -16,6 +16,7 @@ CONSTANT = "constant/"
 
 # The keys that make a phase longer.
 _LENGTHS = {
+    "collect": (),
     "sft": ("sft.epochs",),
     "self_supervised": ("self_supervised.max_rounds",),
     "contrastive_rl": ("contrastive_rl.steps", "contrastive_rl.minutes"),

@@ -14,6 +14,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from orchestration.run.errors import RunDirectoryError
 from orchestration.run.storage import Storage, parquet_bytes, path_segment
 
 METRIC_SCHEMA = pa.schema([("name", pa.string()), ("value", pa.float64()), ("time", pa.float64())])
@@ -77,8 +78,13 @@ class StepTable(Generic[Records]):
             file = pq.ParquetFile(source, pre_buffer=True)
             return file.read([name for name in schema.names if name in file.schema_arrow.names])
 
-        stored = self._storage.parse(path, stored_columns)
-        table = pa.concat_tables([schema.empty_table(), stored], promote_options="default").select(schema.names)
+        try:
+            stored = self._storage.parse(path, stored_columns)
+            table = pa.concat_tables([schema.empty_table(), stored], promote_options="default").select(schema.names)
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            raise RunDirectoryError(
+                f"{self._storage}/{path}: another version wrote it, or it is damaged ({error}); use that version"
+            ) from error
         phase, step = _step_of(path)
         table = table.add_column(0, "phase", pa.array([phase] * len(table), pa.string()))
         return table.add_column(1, "step", pa.array([step] * len(table), pa.int64()))

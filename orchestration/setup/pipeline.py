@@ -15,7 +15,7 @@ from orchestration.fleet.roles import Roles
 from orchestration.run.set_aside import SetAside
 from orchestration.step.checker import POLICY, Background, EndpointChecker, PolicyChecker
 from orchestration.step.elsewhere import Elsewhere
-from orchestration.step.endpoint_engines import EndpointEngines
+from orchestration.step.endpoint_engines import EndpointEngines, NoEngines
 from orchestration.step.judging import Judging
 from orchestration.step.known import RunVerdicts
 from orchestration.step.pipeline import Pipeline
@@ -63,8 +63,7 @@ def open_pipeline(
         {arch: judging_on(arch) for arch in counted_archs(config)},
         {arch: (judging_on(arch), share) for arch, share in sampled.items()},
     )
-    engines = endpoint or roles.engines
-    assert engines is not None
+    engines = endpoint or roles.engines or NoEngines()
     return Pipeline(
         tasks,
         engines,

@@ -11,7 +11,7 @@ from typing import Any
 
 from huggingface_hub import snapshot_download
 
-from configs.frozen import asks_endpoint
+from configs.frozen import has_engines
 from configs.schema import RunConfig
 from evaluators.records import Task, digest_of
 from learners.policy_files import LAST, fetch_policy
@@ -29,7 +29,7 @@ def requirements_of(run: RunDirectory, config: RunConfig) -> dict[str, Any]:
     """The requirements of a run, as plain JSON for a manifest. Raises BundleError without its model here, and
     TaskError without its tasks."""
     model = config.policy.model
-    if asks_endpoint(config):
+    if not has_engines(config):
         files = dict[str, str]()
     else:
         files = checksums_of(_scratch_of(run) if model == SCRATCH else _folder_of(model))
@@ -50,7 +50,7 @@ def check_requirements(
             f"{place}: the tasks of {config.tasks.source} are not those that the run began with; bring its task files"
         )
     model, expected = config.policy.model, manifest["policy"]["files"]
-    if asks_endpoint(config):
+    if not has_engines(config):
         found = dict[str, str]()
     elif model == SCRATCH:
         with tempfile.TemporaryDirectory() as folder:  # it is made of the tasks, and the resume makes it again

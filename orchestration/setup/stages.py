@@ -24,6 +24,7 @@ def phase_stages(config: RunConfig, tasks: int, held_out: int = 0) -> list[Stage
     learn nothing also ask about the tasks that are held out."""
     rounds, rl = config.self_supervised, config.contrastive_rl
     sizes = {
+        "collect": (1, 0),
         "sft": (1 + config.sft.epochs, 0),
         "self_supervised": (rounds.max_rounds, rounds.samples * tasks),
         "contrastive_rl": (rl.steps, rl.group_size * min(rl.tasks_per_step, tasks)),

@@ -12,7 +12,7 @@ from configs.schema import HeldOutConfig, RunConfig, TasksConfig
 from evaluators.audit.marks import Mark, MarkError, marked_among, read_marks, shipped_marks
 from evaluators.generator.structure import UntraceableError, structure_digest
 from evaluators.records import Task, digest_of
-from evaluators.tasks import TaskError, load_tasks
+from evaluators.tasks import ProgramError, TaskError, TaskProgram, load_tasks
 
 _log = logging.getLogger(__name__)
 _NAMED = 5  # tasks that a message names
@@ -83,6 +83,19 @@ def select_tasks(config: TasksConfig) -> list[Task]:
             f"number it otherwise"
         )
     return [*chosen, *further]
+
+
+def refuse_broken(tasks: Sequence[Task], remedy: str = "correct it, or leave it out with tasks.include") -> None:
+    """Raises TaskError for a task whose own program cannot be imported. Imports them all."""
+    import torch
+
+    for task in tasks:
+        try:
+            TaskProgram(task, torch.device("meta"))
+        except (ProgramError, SyntaxError, ValueError) as error:
+            message = " ".join(str(error).split())
+            shown = message if task.id in message else f"{task.id}: {message}"
+            raise TaskError(f"{shown}; {remedy}") from error
 
 
 def held_out_of_source(config: TasksConfig) -> list[Task]:

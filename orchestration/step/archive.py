@@ -76,6 +76,10 @@ class Archive:
             self._run.kernels.save_best_of(arch, judged)
             self._elsewhere[arch].stored(key, 0, verdicts)
 
+    def write_examples(self, lines: bytes) -> None:
+        """Writes the verified programs of teachers, a line of JSON each (`orchestration.phases.collecting`)."""
+        self._run.write_examples(lines)
+
     @contextmanager
     def storing(self, key: str, step: int, result: StepResult) -> Iterator[None]:
         """Stores in the background. The block's end waits for it and raises what went wrong.

@@ -16,12 +16,9 @@ from configs.schema import RunConfig
 from orchestration.run.answers import Answer, Answers
 from orchestration.step.endpoints import Book, Endpoint
 from orchestration.step.failed_requests import EndpointKeys
-from orchestration.step.proposals import TeacherError
 
 _PHASE = "rollout"
 """Of the answers in the run's file: `Asked.phase`."""
-_EMPTY_ANSWERS = 4
-"""So many first answers without any text end a run."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +44,7 @@ class EndpointEngines:
             "rollout.endpoint.model",
             "rollout.endpoint.asking.timeout",
             config.rollout.temperature,
+            limit="a larger rollout.max_tokens, or rollout.endpoint.limit_tokens=false",
         )
         book = Book(answers, _PHASE, 0) if answers is not None else None
         limit = config.rollout.max_tokens if source.limit_tokens else 0
@@ -56,7 +54,6 @@ class EndpointEngines:
         self._under_way: dict[str, tuple[GenerationRequest, Future[Answer | None]]] = {}
         self._withheld: list[GenerationRequest] = []
         self._limit: Paid | None = None
-        self._has_spoken, self._empty = False, 0
         self.moves = 0
 
     @property
@@ -73,8 +70,7 @@ class EndpointEngines:
     def paid(self) -> Paid:
         """What this process got so far, answers included that an earlier one has paid for."""
         usage = self._endpoint.usage
-        cost = usage.prompt_tokens * self._asking.input_price + usage.completion_tokens * self._asking.output_price
-        return Paid(usage.prompt_tokens + usage.completion_tokens, cost / 1e6)
+        return Paid(usage.prompt_tokens + usage.completion_tokens, self._endpoint.cost or 0.0)
 
     def allow(self, tokens: int, money: float) -> None:
         """From now on, sends requests until their answers took so many tokens or so much money; 0: no limit. Later
@@ -113,7 +109,6 @@ class EndpointEngines:
             if future.done():
                 del self._under_way[key]
                 answer = future.result()
-                self._refuse_silence(answer)
                 done.append((request, [] if answer is None else [_completion_of(answer)] * request.n))
         self.moves += len(done)
         if done and self._answers is not None:
@@ -137,20 +132,29 @@ class EndpointEngines:
         if self._answers is not None:
             self._answers.copy()
 
-    def _refuse_silence(self, answer: Answer | None) -> None:
-        """Raises TeacherError once the first answers were all empty."""
-        if answer is None:
-            return
-        self._has_spoken |= bool(answer.content.strip())
-        self._empty += not self._has_spoken
-        if self._empty == _EMPTY_ANSWERS:
-            cut = " and cut off" if answer.finish_reason == "length" else ""
-            raise TeacherError(
-                f"rollout.endpoint.url: the first {self._empty} answers are empty{cut}: a model that thinks first "
-                f"needs a larger rollout.max_tokens, or rollout.endpoint.limit_tokens=false"
-            )
-
 
 def _completion_of(answer: Answer) -> Completion:
     """An endpoint gives no token ids, and no log-probabilities to learn from."""
     return Completion(answer.content, (), (), answer.finish_reason, 0)
+
+
+class NoEngines:
+    """In place of engines in a run that samples no policy. It is asked for nothing."""
+
+    queued = pending = moves = 0
+
+    def submit(self, request: GenerationRequest, method: str = "generate", *, priority: int = 0) -> None:
+        """Raises RuntimeError."""
+        raise RuntimeError(f"no policy answers {request.key}: the schedule has no phase that samples one")
+
+    def poll(self, timeout: float = 0.0) -> list[tuple[GenerationRequest, Any]]:
+        """Nothing."""
+        return []
+
+    def withdraw_keys(self, keys: Collection[str], *, queued_only: bool = False) -> list[GenerationRequest]:
+        """Nothing."""
+        return []
+
+    def describe(self) -> str:
+        """What it waits for, in words."""
+        return "nothing"

@@ -24,48 +24,18 @@ from configs.schema import EndpointConfig
 from evaluators.records import Task, digest_of
 from orchestration.run.answers import Answer, Answers, Asked
 from orchestration.step.failed_requests import Backoff, EndpointKeys, Failure, Kind, NoCompletion, failure_of
+from orchestration.step.pace import Pace
 from orchestration.step.proposals import Proposal, TeacherDown, TeacherError
+from orchestration.step.usage import Usage, cost_of
 from prompts.parse import parse_response
 
 _log = logging.getLogger(__name__)
 BACKOFF = Backoff()
 _CLOSE_SECONDS = 5.0
-_WARN_SECONDS = 60.0
-
-
-@dataclass
-class Usage:
-    """What an endpoint was asked for. `answers` and tokens include those of an earlier process, which are `kept`.
-
-    `attempts`: requests sent, repeated ones included. `uncounted`: answers whose tokens the endpoint did not count.
-    """
-
-    asked: int = 0
-    attempts: int = 0
-    answers: int = 0
-    kept: int = 0
-    lost: int = 0
-    prompt_tokens: int = 0
-    completion_tokens: int = 0
-    uncounted: int = 0
-
-    def count(self, answer: Answer) -> None:
-        """Adds an answer."""
-        self.answers += 1
-        self.prompt_tokens += answer.prompt_tokens or 0
-        self.completion_tokens += answer.completion_tokens or 0
-        self.uncounted += answer.completion_tokens is None
-
-    def __add__(self, other: Usage) -> Usage:
-        return Usage(*(mine + theirs for mine, theirs in zip(vars(self).values(), vars(other).values(), strict=True)))
-
-    def figures(self, config: EndpointConfig) -> dict[str, float]:
-        """As metrics. The cost is in the currency of the prices, and absent without them."""
-        figures = {f"teacher/{name}": float(value) for name, value in vars(self).items()}
-        if config.input_price or config.output_price:
-            paid = self.prompt_tokens * config.input_price + self.completion_tokens * config.output_price
-            figures["teacher/cost"] = paid / 1e6
-        return figures
+_WARN_AFTER, _WARN_SECONDS = 10.0, 60.0
+"""How long requests fail before a line says so, and how long until the next line."""
+_EMPTY_ANSWERS = 4
+"""So many first answers without any text end a phase."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +48,7 @@ class Book:
 
 
 class Endpoint:
-    """A model behind an OpenAI-compatible endpoint; the key comes from OPENAI_API_KEY.
+    """A model behind an OpenAI-compatible endpoint, whose key comes from an environment variable.
 
     A request is lost if the endpoint does not accept it, or if it fails for `config.patience` seconds. Then the phase
     goes on, as long as the share of lost requests allows that (`config.share`).
@@ -99,11 +69,12 @@ class Endpoint:
         self._keys = keys or EndpointKeys()
         if not model:
             raise TeacherError(f"{self._keys.model}: name the model to ask {without_login(url)} for")
-        self.name = model
+        self._model = self.name = model
         self._sampling: dict[str, Any] = {"temperature": self._keys.temperature}
         if max_tokens:
             self._sampling["max_tokens"] = max_tokens
         self._url, self._config = url, config or EndpointConfig()
+        self._pace = Pace(self._config.requests_per_minute)
         self._shown_url = _shown(url, self._keys.address)
         self._book = book
         self._before, self._now = Usage(), Usage()  # counted in the phase's thread, and in that of the requests
@@ -115,11 +86,17 @@ class Endpoint:
         self._resume_at = 0.0  # the time at which the endpoint wants to be asked again
         self._under_way, self._silent_since = 0, 0.0
         self._warned_at = -_WARN_SECONDS
+        self._has_spoken, self._empty = False, 0
 
     @property
     def usage(self) -> Usage:
         """What it was asked for so far."""
         return self._before + self._now
+
+    @property
+    def cost(self) -> float | None:
+        """What the answers so far cost, in the currency of the prices; None without prices."""
+        return cost_of(self.usage.prompt_tokens, self.usage.completion_tokens, self._config)
 
     # Called from the phase's thread
 
@@ -138,6 +115,7 @@ class Endpoint:
             return asyncio.run_coroutine_threadsafe(self._ask(asked, prompt), self._running_loop())
         self._before.count(kept)
         self._before.kept += 1
+        self._has_spoken |= bool(kept.content.strip())
         future: Future[Answer | None] = Future()
         future.set_result(kept)
         return future
@@ -151,11 +129,11 @@ class Endpoint:
 
     def _asked(self, task_id: str, prompt: str, number: int) -> Asked:
         phase, teacher = (self._book.phase, self._book.teacher) if self._book else ("", 0)
-        return Asked(phase, teacher, self.name, task_id, digest_of(prompt), number)
+        return Asked(phase, teacher, self._model, task_id, digest_of(prompt), number)
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:
-            key = os.environ.get("OPENAI_API_KEY") or "none"  # a private server may need no key
+            key = os.environ.get(self._keys.secret) or "none"  # a private server may need no key
             # The client's own retries know neither the other requests nor an end.
             self._client = AsyncOpenAI(base_url=self._url, api_key=key, timeout=self._config.timeout, max_retries=0)
             self._loop = asyncio.new_event_loop()
@@ -192,7 +170,21 @@ class Endpoint:
         if self._book is not None:
             self._book.answers.add(asked, answer)
         self._now.count(answer)
+        self._refuse_silence(answer)
         return answer
+
+    def _refuse_silence(self, answer: Answer) -> None:
+        """Raises TeacherError once the first answers were all empty."""
+        self._has_spoken |= bool(answer.content.strip())
+        self._empty += not self._has_spoken
+        if self._empty < _EMPTY_ANSWERS or self._has_spoken:
+            return
+        cut = " and cut off" if answer.finish_reason == "length" else ""
+        self._end = TeacherError(
+            f"{self._keys.address}: the first {self._empty} answers of {self._shown_url} are empty{cut}: a model that "
+            f"thinks first needs {self._keys.limit}"
+        )
+        raise self._end
 
     async def _answer(self, asked: Asked, prompt: str) -> Answer | None:
         failing_since = wrong_since = None  # since the first failure; since the first that is no limit
@@ -224,13 +216,14 @@ class Endpoint:
                 self._resume_at = max(self._resume_at, now + pause)
             if now + pause - max(failing_since, self._silent_since) > self._config.patience:
                 self._down = failure
+                self._lose(asked, failure)  # raises if the phase cannot go on
                 _log.warning("%s: %s %s, and is asked no more", self._keys.address, self._shown_url, failure.message)
-                self._lose(asked, failure)
                 return None
             if wrong_since is not None and now + pause - wrong_since > self._config.patience:
                 self._lose(asked, failure)
                 return None
-            self._warn(failure)
+            if now - failing_since >= _WARN_AFTER:
+                self._warn(failure)
             await asyncio.sleep(pause)
         raise AssertionError("never reached")
 
@@ -240,14 +233,20 @@ class Endpoint:
         try:
             async with asyncio.timeout(self._config.timeout):  # the client's own limit begins anew with every byte
                 made = await self._client.chat.completions.create(
-                    model=self.name, messages=[{"role": "user", "content": prompt}], **self._sampling
+                    model=self._model, messages=[{"role": "user", "content": prompt}], **self._sampling
                 )
         except ValueError as error:  # half a JSON text
             raise NoCompletion from error
         return _read(made)
 
     async def _pause(self) -> None:
-        """Waits for as long as the endpoint wants to be left alone."""
+        """Waits for as long as the endpoint wants to be left alone, and for its rate limit."""
+        await self._wait_until_resumed()
+        if seconds := self._pace.wait(time.monotonic()):
+            await asyncio.sleep(seconds)
+            await self._wait_until_resumed()
+
+    async def _wait_until_resumed(self) -> None:
         while (seconds := self._resume_at - time.monotonic()) > 0 and self._down is None:
             await asyncio.sleep(seconds)
 
@@ -276,7 +275,11 @@ class Endpoint:
 
 
 class EndpointTeacher(Endpoint):
-    """A model behind an endpoint as a teacher."""
+    """A model behind an endpoint as a teacher. Its name is the model's unless it is given one."""
+
+    def cost_of(self, proposal: Proposal) -> float | None:
+        """What the answer with a proposal cost; None without prices."""
+        return cost_of(proposal.prompt_tokens or 0, proposal.completion_tokens or 0, self._config)
 
     def proposals(self, task: Task, prompt: str) -> Iterator[Future[Proposal | None]]:
         """Samples, each a request that is sent at once, until the endpoint is down."""
@@ -304,7 +307,15 @@ class EndpointTeacher(Endpoint):
 
     def _proposal(self, task_id: str, answer: Answer) -> Proposal:
         parsed = parse_response(answer.content, answer.finish_reason)
-        return Proposal(task_id, parsed.code or "", parsed.analysis or "", parsed.design or "", f"teacher:{self.name}")
+        return Proposal(
+            task_id,
+            parsed.code or "",
+            parsed.analysis or "",
+            parsed.design or "",
+            f"teacher:{self.name}",
+            answer.prompt_tokens,
+            answer.completion_tokens,
+        )
 
 
 def _read(made: Any) -> Answer:

@@ -17,20 +17,25 @@ _MESSAGE_LENGTH = 200
 _TRANSIENT = {408, 409, 425, 429}
 _LIMITS = {429, 503, 529}
 """Statuses by which an endpoint asks for fewer requests. 529: overloaded (Anthropic's)."""
-_KEY = "set OPENAI_API_KEY to a key that this endpoint accepts"
-_CREDIT = "the key has no credit left: add some, or set OPENAI_API_KEY to another one"
+_KEY = "set {} to a key that this endpoint accepts"
+_CREDIT = "the key has no credit left: add some, or set {} to another one"
 _REMEDIES = {401: _KEY, 402: _CREDIT, 403: _KEY}
-"""Of failures that every other request would have, too."""
+"""Of failures that every other request would have, too. In braces: the environment variable that has the key."""
 
 
 @dataclass(frozen=True)
 class EndpointKeys:
-    """The keys of the configuration that messages name: those of a teacher, or of `rollout.endpoint`."""
+    """The keys of the configuration that messages name: those of a teacher, or of `rollout.endpoint`.
+
+    `secret`: the environment variable that has the endpoint's key. `limit`: what lets an answer be longer.
+    """
 
     address: str = "sft.teachers"
     model: str = "sft.teacher_model"
     timeout: str = "sft.endpoint.timeout"
     temperature: float = 1.0
+    secret: str = "OPENAI_API_KEY"
+    limit: str = "another limit of the endpoint"
 
     @property
     def remedy(self) -> str:
@@ -74,13 +79,13 @@ def failure_of(
         return Failure(f"{what} ({_one_line(cause)})", Kind.TRANSIENT)
     status, message = error.status_code, f"does not answer ({_one_line(str(error))})"
     if status == 429 and error.code == "insufficient_quota":
-        return Failure(message, Kind.ENDPOINT, _CREDIT)
+        return Failure(message, Kind.ENDPOINT, _CREDIT.format(keys.secret))
     if status in _TRANSIENT or status >= 500:
         return Failure(message, Kind.TRANSIENT, wait=retry_after(error.response.headers), is_limit=status in _LIMITS)
     if status == 404:
         return Failure(message, Kind.ENDPOINT, keys.remedy)
     if status in _REMEDIES:
-        return Failure(message, Kind.ENDPOINT, _REMEDIES[status])
+        return Failure(message, Kind.ENDPOINT, _REMEDIES[status].format(keys.secret))
     what = f"such a prompt, and temperature {keys.temperature:g}"
     return Failure(message, Kind.REQUEST, f"see whether {keys.model} takes {what}")
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 
 from configs.schema import SftConfig
 from evaluators.records import Candidate, Task
-from orchestration.step.endpoints import EndpointTeacher, Usage
+from orchestration.step.endpoints import EndpointTeacher
 from orchestration.step.proposals import Proposal, Teacher
+from orchestration.step.usage import Usage
 
 _Place = tuple[int, int, int]
 """Round, number of the course, and number in the round: the order in which programs are asked for."""
@@ -21,8 +22,10 @@ _Place = tuple[int, int, int]
 
 @dataclass
 class _Course:
-    """What one teacher is asked about one task. `unjudged`: proposals of the round without a verdict."""
+    """What one teacher is asked about one task. `teacher`: its number. `unjudged`: proposals of the round without a
+    verdict."""
 
+    teacher: int
     stream: Iterator[Proposal | Future[Proposal | None]]
     round: int = -1
     tries: int = 0
@@ -42,11 +45,12 @@ class TeacherRounds:
         self, tasks: Sequence[Task], teachers: Sequence[Teacher], config: SftConfig, prompt: Callable[[Task], str]
     ) -> None:
         self._config = config
+        self._teachers = teachers
         self._endpoints = [teacher for teacher in teachers if isinstance(teacher, EndpointTeacher)]
         self._courses = [
-            _Course(teacher.proposals(task, text))
+            _Course(number, teacher.proposals(task, text))
             for task, text in ((task, prompt(task)) for task in tasks)
-            for teacher in teachers
+            for number, teacher in enumerate(teachers)
         ]
         self._proposed: dict[_Place, tuple[Candidate, Proposal]] = {}
         self._waiting: dict[str, list[_Course]] = defaultdict(list)  # by the digest of a program without a verdict
@@ -86,11 +90,20 @@ class TeacherRounds:
         """All proposals, in the order in which they were asked for, whatever came first."""
         return [self._proposed[place] for place in sorted(self._proposed)]
 
+    def by_teacher(self) -> list[tuple[Teacher, list[tuple[Candidate, Proposal]]]]:
+        """Every teacher with its proposals, task by task, in the order in which they were asked for."""
+        found: list[tuple[Teacher, list[tuple[Candidate, Proposal]]]] = [(teacher, []) for teacher in self._teachers]
+        for place in sorted(self._proposed, key=lambda place: (place[1], place)):
+            found[self._courses[place[1]].teacher][1].append(self._proposed[place])
+        return found
+
     def figures(self) -> dict[str, float]:
         """What endpoints were asked for, as metrics; none without endpoints."""
         if not self._endpoints:
             return {}
-        return sum((teacher.usage for teacher in self._endpoints), Usage()).figures(self._config.endpoint)
+        figures = sum((teacher.usage for teacher in self._endpoints), Usage()).counts()
+        costs = [cost for teacher in self._endpoints if (cost := teacher.cost) is not None]
+        return figures | ({"teacher/cost": sum(costs)} if costs else {})
 
     def _answered(self, course: _Course) -> list[tuple[_Place, Proposal]]:
         """What a course has waited for. A lost answer is its last: the others would not come either."""

@@ -23,7 +23,7 @@ from orchestration.fleet.turns import Turns
 from orchestration.run.set_aside import SetAside
 from orchestration.step.background import in_background
 from orchestration.step.elsewhere import Elsewhere
-from orchestration.step.endpoint_engines import EndpointEngines
+from orchestration.step.endpoint_engines import EndpointEngines, NoEngines
 from orchestration.step.gathering import Gathering
 from orchestration.step.judging import Judging, has_failed
 from orchestration.step.known import RunVerdicts
@@ -51,7 +51,7 @@ class Pipeline:
     def __init__(
         self,
         tasks: Iterable[Task],
-        engines: ActorPool | EndpointEngines,
+        engines: ActorPool | EndpointEngines | NoEngines,
         builders: ActorPool,
         evaluators: ActorPool,
         rollout: RolloutConfig,
@@ -229,7 +229,7 @@ class Pipeline:
             self.on_progress(self._under_way[0].rates())
         if not has_moved:
             pools = (self.judging.builders, self.judging.evaluators, *self.elsewhere.pools)
-            engines = () if isinstance(self.engines, EndpointEngines) else (self.engines,)
+            engines = () if isinstance(self.engines, EndpointEngines | NoEngines) else (self.engines,)
             wait_any((*engines, *pools), _POLL_SECONDS)
 
     def _has_room(self) -> bool:

@@ -20,13 +20,16 @@ class TeacherDown(TeacherError):
 
 @dataclass(frozen=True)
 class Proposal:
-    """A teacher's program, with the teacher's own analysis and design."""
+    """A teacher's program, with the teacher's own analysis and design. Tokens: of the request that it answers, None if
+    nobody counted any."""
 
     task_id: str
     source: str
     analysis: str
     design: str
     author: str
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
 
 
 class Teacher(Protocol):

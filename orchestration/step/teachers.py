@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
 
-from configs.schema import RunConfig, SftConfig
+from configs.addresses import HTTP
+from configs.schema import RunConfig, SftConfig, TeacherConfig
 from evaluators.records import Task
 from evaluators.tasks import profile_of
 from evaluators.tasks.loader import TaskVariants
 from orchestration.run.answers import Answers
 from orchestration.step.endpoints import Book, EndpointTeacher
+from orchestration.step.failed_requests import EndpointKeys
 from orchestration.step.proposals import Proposal, Teacher, TeacherError
 from prompts.parse import parse_response
 
@@ -46,25 +48,42 @@ class FileTeacher:
     """Programs from a JSONL file.
 
     A line has a `task_id` (with a `level_id`, or as `level1/name`) and a program as `source` or `custom_code`, or a
-    whole `response`; `analysis` and `design` are optional. A line whose program is empty or null is left out.
+    whole `response`; `analysis`, `design` and `teacher` are optional. A line whose program is empty or null is left
+    out.
     """
 
-    def __init__(self, path: str) -> None:
-        """Raises TeacherError if the file cannot be read, and names a line that is not in the form."""
-        self.name = Path(path).stem
+    def __init__(self, name: str, rows: Iterable[Proposal]) -> None:
+        self.name = name
         self._rows: dict[str, list[Proposal]] = defaultdict(list)
+        for proposal in rows:
+            self._rows[proposal.task_id].append(proposal)
+
+    @classmethod
+    def read(cls, path: str) -> list[FileTeacher]:
+        """The teachers of a file: one for each `teacher` that its lines name, as in a file of `warpsmith collect`, and
+        one for all lines that name none. Raises TeacherError if the file cannot be read, and names a line that is not
+        in the form."""
+        name, by_teacher = Path(path).stem, dict[str, list[Proposal]]()
         try:
             lines = Path(path).read_text(encoding="utf-8").split("\n")  # not splitlines: a line may hold U+2028
         except (OSError, UnicodeDecodeError) as error:
-            raise TeacherError(f"sft.teachers: {path} cannot be read ({error})") from error
+            raise TeacherError(
+                f"sft.teachers: {path} cannot be read ({error}); give a file, bundled, a name of sft.endpoints, or an "
+                f"http(s) address"
+            ) from error
         for number, line in enumerate(lines, start=1):
             try:
-                if line.strip() and (proposal := self._proposal(json.loads(line), number)):
-                    self._rows[proposal.task_id].append(proposal)
+                if line.strip():
+                    row = json.loads(line)
+                    proposal = cls._proposal(row, f"teacher:{name}:{number}")
+                    of_teacher = by_teacher.setdefault(str(row.get("teacher") or name), [])
+                    of_teacher += [proposal] if proposal else []
             except (ValueError, KeyError, TypeError) as error:
                 raise TeacherError(f"{path}:{number}: expected task_id and source or response ({error!r})") from error
+        return [cls(teacher, rows) for teacher, rows in (by_teacher or {name: []}).items()]
 
-    def _proposal(self, row: dict[str, object], number: int) -> Proposal | None:
+    @staticmethod
+    def _proposal(row: dict[str, object], author: str) -> Proposal | None:
         if not isinstance(row, dict):
             raise TypeError(f"expected a JSON object, not a {type(row).__name__}")
         if not row.keys() & {"source", "custom_code", "response"}:
@@ -76,7 +95,7 @@ class FileTeacher:
             return None
         analysis = str(row.get("analysis") or parsed.analysis or "The reference runs one operator after the other.")
         design = str(row.get("design") or parsed.design or "Do the same work in fewer and cheaper steps.")
-        return Proposal(task_id, str(source), analysis, design, f"teacher:{self.name}:{number}")
+        return Proposal(task_id, str(source), analysis, design, author)
 
     def proposals(self, task: Task, prompt: str) -> Iterator[Proposal]:
         """The file's programs for the task, in the order of its lines."""
@@ -84,12 +103,19 @@ class FileTeacher:
 
 
 def file_teachers(config: SftConfig) -> list[FileTeacher]:
-    """The files among `sft.teachers`. Raises TeacherError for a file that cannot be read."""
-    return [FileTeacher(name) for name in config.teachers if _is_file(name)]
+    """Those of the files among `sft.teachers`. Raises TeacherError for a file that cannot be read."""
+    return [teacher for name in config.teachers if _is_file(name, config) for teacher in FileTeacher.read(name)]
 
 
-def _is_file(name: str) -> bool:
-    return name != "bundled" and not name.startswith(("http://", "https://"))
+def endpoints_of(config: SftConfig) -> list[tuple[str, str]]:
+    """The addresses of the endpoints among `sft.teachers`, each with the key that gives it."""
+    named = [name for name in config.teachers if name in config.endpoints]
+    addresses = [("sft.teachers", name) for name in config.teachers if name.startswith(HTTP)]
+    return [*((f"sft.endpoints.{name}.url", config.endpoints[name].url) for name in named), *addresses]
+
+
+def _is_file(name: str, config: SftConfig) -> bool:
+    return name != "bundled" and name not in config.endpoints and not name.startswith(HTTP)
 
 
 def make_teachers(run: RunConfig, answers: Answers | None = None, phase: str = "") -> list[Teacher]:
@@ -100,12 +126,30 @@ def make_teachers(run: RunConfig, answers: Answers | None = None, phase: str = "
     """
     config, teachers = run.sft, list[Teacher]()
     for index, name in enumerate(config.teachers):
+        book = Book(answers, phase, index) if answers is not None else None
         if name == "bundled":
             variants = TaskVariants(run.tasks.source, profile_of(run.evaluator.arch))
             teachers.append(BundledTeacher(run.seed, variants))
-        elif _is_file(name):
-            teachers.append(FileTeacher(name))
+        elif name in config.endpoints:
+            teachers.append(_named(name, config.endpoints[name], book))
+        elif _is_file(name, config):
+            teachers += FileTeacher.read(name)
         else:
-            book = Book(answers, phase, index) if answers is not None else None
             teachers.append(EndpointTeacher(name, config.teacher_model, config.endpoint, book))
     return teachers
+
+
+def _named(name: str, config: TeacherConfig, book: Book | None) -> EndpointTeacher:
+    key = f"sft.endpoints.{name}"
+    limit = f"a larger {key}.max_tokens" if config.max_tokens else "another limit of the endpoint"
+    keys = EndpointKeys(
+        f"{key}.url",
+        f"{key}.model",
+        f"{key}.asking.timeout",
+        config.temperature,
+        config.key,
+        limit,
+    )
+    teacher = EndpointTeacher(config.url, config.model, config.asking, book, keys, config.max_tokens)
+    teacher.name = name
+    return teacher

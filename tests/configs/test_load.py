@@ -20,7 +20,7 @@ from configs.load import (
     may_change,
     parse_config,
 )
-from configs.schema import BASELINES, ONLY_ON_GPUS, ArchConfig, EvaluationConfig, RunConfig
+from configs.schema import BASELINES, ONLY_ON_GPUS, ArchConfig, EvaluationConfig, RunConfig, SftConfig, TeacherConfig
 from evaluators.stored.baselines import existing_baselines
 
 REPOSITORY = Path(__file__).parents[2]
@@ -115,7 +115,7 @@ BAD_VALUES = [
     ("learner: 3", "bad.yaml: learner must be a section with keys such as ranks, zero_stage, micro_"),
     ("schedule: {phases: [sft, sft]}", "bad.yaml: schedule.phases names sft more than once: name it once"),
     ("schedule: {phases: []}", "bad.yaml: schedule.phases must not be empty: name at least one of "),
-    ("schedule: {phases: [stf]}", "bad.yaml: schedule.phases must be a list of sft, self_supervised, "),
+    ("schedule: {phases: [stf]}", "bad.yaml: schedule.phases must be a list of collect, sft, "),
     ("sft: {teachers: []}", "bad.yaml: sft.teachers must not be empty while schedule.phases has sft: try [bundled]"),
     ("sft: {teachers: ['http://h/v1']}", "bad.yaml: sft.teacher_model must name the model to ask of http://h/v1, got"),
     ("evaluator: {baselines: [torch_compile]}", "bad.yaml: evaluator.baselines must contain eager, "),
@@ -247,8 +247,8 @@ def test_changed_keys_are_named_and_those_that_may_change_are_known(write):
 
 
 def test_every_changeable_key_exists():
-    several = EvaluationConfig(archs={"ARCH": ArchConfig()})
-    keys = {key for key, _, _ in leaves(RunConfig(name="x", evaluation=several))}
+    several, teachers = EvaluationConfig(archs={"ARCH": ArchConfig()}), SftConfig(endpoints={"NAME": TeacherConfig()})
+    keys = {key for key, _, _ in leaves(RunConfig(name="x", evaluation=several, sft=teachers))}
     known = {key[: end.start()] for key in keys for end in re.finditer(r"\.|$", key)}
     assert set(CHANGEABLE) <= known
 

@@ -9,7 +9,7 @@ import pytest
 
 from configs import reference, schema
 from configs.checks import leaves
-from configs.schema import ArchConfig, EvaluationConfig, RunConfig
+from configs.schema import ArchConfig, EvaluationConfig, RunConfig, SftConfig, TeacherConfig
 
 
 def sections(section: Any) -> list[Any]:
@@ -19,7 +19,11 @@ def sections(section: Any) -> list[Any]:
     return [section, *(below for one in inner for below in sections(one))]
 
 
-WHOLE = RunConfig(name="x", evaluation=EvaluationConfig(archs={"NAME": ArchConfig()}))
+WHOLE = RunConfig(
+    name="x",
+    evaluation=EvaluationConfig(archs={"NAME": ArchConfig()}),
+    sft=SftConfig(endpoints={"NAME": TeacherConfig()}),
+)
 SECTIONS = sections(WHOLE)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from configs.checks import leaves
-from configs.schema import ArchConfig, EvaluationConfig, RunConfig
+from configs.schema import ArchConfig, EvaluationConfig, RunConfig, SftConfig, TeacherConfig
 from orchestration.commands.main import app
 
 ROOT = Path(__file__).parents[2]
@@ -26,7 +26,8 @@ HEADING = re.compile(r"^#{1,6} +(.*?) *$", re.MULTILINE)
 FENCE = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
 TARGET = re.compile(r"`make ([a-z-]+)")
 SEVERAL = EvaluationConfig({"NAME": ArchConfig()})
-KEYS = {key for key, _, _ in leaves(RunConfig(name="any", evaluation=SEVERAL))}
+TEACHERS = SftConfig(endpoints={"NAME": TeacherConfig()})
+KEYS = {key for key, _, _ in leaves(RunConfig(name="any", evaluation=SEVERAL, sft=TEACHERS))}
 SECTIONS = {key[: end.start()] for key in KEYS for end in re.finditer(r"\.", key)}
 KEY = re.compile(rf"(?<![\w/.-])((?:{'|'.join(SECTIONS)})\.(?!(?:md|py|jsonl)\b)[a-z_.]*[a-z])(?![\w/(])")
 FORMER_KEYS = {  # of earlier runs; the pages say what does the same today

@@ -10,6 +10,8 @@ from rich.console import Console
 
 from configs.schema import RunConfig, ScheduleConfig
 from orchestration.report import build_report, print_report, render_html
+from orchestration.run.directory import RunDirectory
+from orchestration.run.state import RunState
 from tests.orchestration.report.samples import terminal_text, write_step
 
 
@@ -40,6 +42,28 @@ def test_what_endpoints_of_teachers_gave_is_summed_over_all_phases(run):
     report = build_report(run)
     assert f"{expected}; they cost 12.50." in " ".join(terminal_text(report).split())
     assert f"{expected}; they cost 12.50." in render_html(report)
+
+
+def test_a_run_that_only_collects_shows_what_each_teacher_gave(tmp_path):
+    run = RunDirectory(tmp_path, "demo")
+    run.write_config(RunConfig(name="demo", schedule=ScheduleConfig(phases=["collect"])))
+    run.metrics.write("1-collect", 0, {"examples": 34.0})
+    run.write_state(RunState(phase="collect", step=1))
+    assert "No stage has been assessed yet." in terminal_text(build_report(run))
+    given = {"tasks": 24, "solved": 17, "tries": 1480, "right": 51, "faster": 40, "lost": 3}
+    large = {"name": "large", **given, "prompt_tokens": 1_234_567, "completion_tokens": 98_765, "cost": 5.25}
+    bundled = {"name": "bundled", **given, "lost": 0, "prompt_tokens": 0, "completion_tokens": 0, "cost": None}
+    run.write_state(RunState(phase="collect", step=1, extra={"1-collect": {"teachers": [large, bundled]}}))
+    report = build_report(run)
+    text, words = terminal_text(report), " ".join(terminal_text(report).split())
+    assert "large 24 17 1,480 51 40 3 1,234,567 98,765 5.25" in words
+    assert "bundled 24 17 1,480 51 40 0 - - -" in words
+    assert "No stage" not in text
+    assert max(map(len, text.splitlines())) <= 120
+    page = render_html(report)
+    assert "Teachers" in page
+    assert "1,234,567" in page
+    assert "No stage" not in page
 
 
 @pytest.mark.parametrize("width", [80, 200])

@@ -85,7 +85,13 @@ def test_the_config_of_an_earlier_version_says_what_it_lost(run):
     assert [loss.key for loss in stored.losses] == ["reward.per_task_smoothing"]
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"stage": 1}'])
+def test_a_state_of_another_version_is_an_error_that_says_so(run):
+    run.storage.write("state.json", b'{"stage": 1}')
+    with pytest.raises(RunDirectoryError, match=r"state\.json: another version wrote it \(it has stage\)"):
+        run.read_state()
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]"])
 def test_a_damaged_state_is_an_error_that_names_the_file(text, run):
     run.storage.write("state.json", text.encode())
     with pytest.raises(RunDirectoryError, match=r"state\.json: not a run's state"):

@@ -139,8 +139,8 @@ def test_requests_that_are_withdrawn_are_not_answered() -> None:
         (Reply("no", 401), TeacherError, "set OPENAI_API_KEY"),
         (Reply("no", 404), TeacherError, "rollout.endpoint.url, which usually ends in /v1, and rollout.endpoint.model"),
         (Reply("no", 400), TeacherError, "rollout.endpoint.model takes such a prompt, and temperature 0.7"),
-        (Reply(chat("")), TeacherError, "the first 4 answers are empty"),
-        (Reply(chat(None)), TeacherError, "the first 4 answers are empty"),
+        (Reply(chat("")), TeacherError, "the first 4 answers of http.* are empty"),
+        (Reply(chat(None)), TeacherError, "the first 4 answers of http.* are empty"),
     ],
 )
 def test_what_is_no_answer_ends_with_one_line_that_names_the_endpoint(

@@ -45,7 +45,7 @@ def test_an_endpoint_is_asked_with_the_prompt_and_its_answer_read(
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     with serving(lambda *_: Reply()) as endpoint:
         first, second = ask(EndpointTeacher(endpoint.url, "m"), opened, 2)
-    assert first == second == Proposal(SOFTMAX.id, PROGRAM, "The first is slow.", "One pass.", "teacher:m")
+    assert first == second == Proposal(SOFTMAX.id, PROGRAM, "The first is slow.", "One pass.", "teacher:m", 100, 40)
     assert [request["path"] for request in endpoint.seen] == ["/v1/chat/completions"] * 2
     assert endpoint.seen[0]["model"] == "m"
     assert endpoint.seen[0]["messages"] == [{"role": "user", "content": "make it fast"}]

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from configs.schema import RunConfig, SftConfig
+from configs.schema import RunConfig, SftConfig, TeacherConfig
 from evaluators.records import Task
 from evaluators.tasks.loader import load_tasks, load_variants
 from orchestration.step.lesson_rounds import TeacherRounds
@@ -50,7 +50,8 @@ def test_programs_that_come_with_a_file_of_tasks_are_taught_for_the_device_of_th
 def proposals(tmp_path: Path, line: str) -> list[Proposal]:
     path = tmp_path / "claude.jsonl"
     path.write_text(f"\n{line}\n\n", encoding="utf-8")
-    return list(FileTeacher(str(path)).proposals(SOFTMAX, ""))
+    (teacher,) = FileTeacher.read(str(path))
+    return list(teacher.proposals(SOFTMAX, ""))
 
 
 @pytest.mark.parametrize(
@@ -78,9 +79,28 @@ def test_a_published_file_of_tasks_and_programs_teaches_its_own_tasks(tmp_path: 
         for level, index, code in ((1, 23, PROGRAM), (2, 23, "None"), (2, 7, None), (2, 9, f"{PROGRAM}\n# other"))
     ]
     path.write_text("\n".join(map(json.dumps, rows)))
-    teacher = FileTeacher(str(path))
+    (teacher,) = FileTeacher.read(str(path))
     taught = {task.id: [proposal.source for proposal in teacher.proposals(task, "")] for task in load_tasks(str(path))}
     assert taught == {"level1/23": [PROGRAM], "level2/7": [], "level2/9": [f"{PROGRAM}\n# other"], "level2/23": []}
+
+
+def test_a_file_that_names_teachers_is_one_teacher_for_each(tmp_path: Path) -> None:
+    path = tmp_path / "examples.jsonl"
+    rows = [("a", "x = 1"), ("b", "x = 2"), ("a", "x = 3"), (None, "x = 4"), ("c", None)]
+    path.write_text("\n".join(json.dumps({"task_id": SOFTMAX.id, "source": s, "teacher": t}) for t, s in rows))
+    teachers = FileTeacher.read(str(path))
+    taught = {teacher.name: [one.source for one in teacher.proposals(SOFTMAX, "")] for teacher in teachers}
+    assert taught == {"a": ["x = 1", "x = 3"], "b": ["x = 2"], "examples": ["x = 4"], "c": []}
+
+
+def test_what_is_neither_a_file_nor_a_name_is_refused_with_what_may_stand_there() -> None:
+    config = RunConfig(name="test")
+    config.sft.teachers, config.sft.endpoints = ["gtp"], {"gpt": TeacherConfig("http://127.0.0.1:9/v1", "m")}
+    with pytest.raises(TeacherError, match=r"sft.teachers: gtp cannot be read .* a name of sft.endpoints") as caught:
+        make_teachers(config)
+    assert "\n" not in str(caught.value)
+    config.sft.teachers = ["gpt"]
+    assert [teacher.name for teacher in make_teachers(config)] == ["gpt"]
 
 
 def test_a_line_separator_inside_a_program_does_not_end_the_line(tmp_path: Path) -> None:
