@@ -145,7 +145,7 @@ def _lists(config: RunConfig) -> Violations:
     if not all(name.strip() for name in config.tasks.source.split(",")):
         yield (
             ("tasks.source",),
-            f"tasks.source must be bundled, a folder or a .jsonl file, or several with commas between them, "
+            f"tasks.source must be bundled, a folder, a .jsonl or .parquet file, or several with commas between them, "
             f"got {config.tasks.source!r}",
         )
     if config.tasks.held_out.share and config.tasks.held_out.tasks:

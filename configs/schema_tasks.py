@@ -17,13 +17,17 @@ class HeldOutConfig:
     # Further tasks, all of them held out: a folder, a JSONL file, or several. `tasks` then chooses among these alone. A
     # run is refused if one of them has the structure of a task that it trains on.
     source: str = ""
+    # What a share or names hold out: single tasks, or with each all of the run's tasks of its structure, whatever their
+    # names and sizes. To find structures takes some milliseconds a task.
+    unit: str = one_of("task", "task", "structure")
 
 
 @dataclass
 class TasksConfig:
     """Which tasks a run has."""
 
-    # `bundled`, a folder in KernelBench's layout, a JSONL file, or several of them: `bundled,tasks.jsonl`
+    # `bundled`, a folder in KernelBench's layout, a JSONL file, a Parquet file of KernelBench's data set or a folder of
+    # them, `hf://datasets/OWNER/NAME`, or several of them: `bundled,tasks.jsonl`
     source: str = "bundled"
     # Sizes of tasks that have them by device (bundled and generated ones); `source` leaves them as written.
     profile: str = one_of("cpu", "cpu", "cuda", "source")

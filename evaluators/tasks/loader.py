@@ -1,4 +1,4 @@
-"""Reads tasks: the bundled ones, KernelBench's folder layout, CUDA-L1's JSONL, or one file.
+"""Reads tasks: the bundled ones, KernelBench's folder layout or data set, CUDA-L1's JSONL, or one file.
 
 Reads and checks text only. No part of a task is executed here.
 """
@@ -11,7 +11,9 @@ from pathlib import Path
 import yaml
 
 from evaluators.records import Task
+from evaluators.tasks import hub
 from evaluators.tasks.lines import load_line_variants, load_lines
+from evaluators.tasks.parquet import load_parquet, parquet_files
 from evaluators.tasks.records import TaskError, Variant, checked
 
 BUNDLED = Path(__file__).parent / "bundled"
@@ -20,9 +22,10 @@ BUNDLED = Path(__file__).parent / "bundled"
 def load_tasks(source: str = "bundled", profile: str = "source") -> list[Task]:
     """The tasks of one or several sources, sorted by level and number.
 
-    `source`: `bundled`, a folder in KernelBench's layout (`level1/1_Name.py`), or a JSONL file with `level_id`,
-    `task_id`, `ref_code`; several of these are separated by commas. `profile` (`cpu`, `cuda`) names the sizes of tasks
-    that have them by profile: the bundled ones, and lines with `profiles`. Other tasks keep their own. Raises
+    `source`: `bundled`, a folder in KernelBench's layout (`level1/1_Name.py`), a JSONL file with `level_id`, `task_id`,
+    `ref_code`, a Parquet file of KernelBench's data set or a folder of them, or the data set's name on the hub
+    (`hf://datasets/OWNER/NAME`); several of these are separated by commas. `profile` (`cpu`, `cuda`) names the sizes of
+    tasks that have them by profile: the bundled ones, and lines with `profiles`. Other tasks keep their own. Raises
     TaskError, also for an id that two sources have.
     """
     names = _names_of(source)
@@ -43,17 +46,24 @@ def _names_of(source: str) -> list[str]:
 
 
 def _load_path(source: str, profile: str) -> list[Task]:
-    path = Path(source)
+    path = hub.fetch_dataset(source) if source.startswith(hub.PREFIX) else Path(source)
     if path.is_dir():
-        tasks = _load_folder(path)
+        tasks = _load_folder(path) or load_parquet(parquet_files(path))
+    elif path.suffix == ".parquet" and path.is_file():
+        tasks = load_parquet([path])
     elif path.suffix == ".jsonl" and path.is_file():
         tasks = load_lines(path, profile)
     elif path.is_file():
         tasks = [_load_file(path)]
     else:
-        raise TaskError(f"{source}: no such file or folder (use `bundled`, a KernelBench folder or a .jsonl file)")
+        hint = (
+            f"; is it a data set on the hub? hf://datasets/{source}" if re.fullmatch(r"[\w.-]+/[\w.-]+", source) else ""
+        )
+        raise TaskError(
+            f"{source}: no such file or folder (use `bundled`, a KernelBench folder, a .jsonl or a .parquet file{hint})"
+        )
     if not tasks:
-        raise TaskError(f"{source}: holds no tasks (expected level1/1_Name.py, ... or lines with ref_code)")
+        raise TaskError(f"{source}: holds no tasks (expected level1/1_Name.py, ..., lines with ref_code, or Parquet)")
     return tasks
 
 

@@ -17,7 +17,7 @@ def baseline(
         str,
         typer.Argument(
             metavar="TASKS",
-            help="`bundled`, a KernelBench folder, a JSONL file, one task's file, or a run's configuration (.yaml).",
+            help="`bundled`, a KernelBench folder or data set, a JSONL file, one task's file, or a run's .yaml.",
         ),
     ],
     arch: Arch = "auto",

@@ -69,7 +69,10 @@ def gauntlet(
 
 def audit(
     source: Annotated[
-        str, typer.Argument(metavar="TASKS", help="`bundled`, a KernelBench folder, a JSONL file or one task's file.")
+        str,
+        typer.Argument(
+            metavar="TASKS", help="`bundled`, a KernelBench folder or data set, a JSONL file or one task's file."
+        ),
     ],
     levels: Levels = "",
     output: Annotated[

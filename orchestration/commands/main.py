@@ -22,6 +22,8 @@ from orchestration.commands.compare import compare
 from orchestration.commands.evaluate import evaluate
 from orchestration.commands.evolve import evolve
 from orchestration.commands.guard import audit, gauntlet, hacks
+from orchestration.commands.kernelbench import kernelbench
+from orchestration.commands.leaderboard import leaderboard
 from orchestration.commands.plan import plan
 from orchestration.commands.refusal import INTERRUPTED, is_refusal, refuse
 from orchestration.commands.report import report
@@ -57,11 +59,12 @@ app = typer.Typer(
 )
 for command in (
     run, collect, evolve, sweep, plan, submit, logs, status, stop, bundle, evaluate, serve, baseline, tasks, report,
-    compare, track, gauntlet, audit,
+    compare, leaderboard, track, gauntlet, audit,
 ):  # fmt: skip
     app.command()(command)
 app.add_typer(hacks, name="hacks")
 app.add_typer(cluster, name="cluster")
+app.add_typer(kernelbench, name="kernelbench")
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -28,25 +29,34 @@ def report(
         Path | None,
         typer.Option(metavar="FILE", help="Where to write the HTML page instead.", show_default=False),
     ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the stages' figures as one line of JSON instead.")
+    ] = False,
 ) -> None:
     """Show a run's tables and write report/index.html (of a bundle or published rows only with --html)."""
     from contextlib import ExitStack
 
     from rich.console import Console
 
-    from orchestration.report import print_report, render_html
+    from orchestration.report import print_report, render_html, report_as_json
     from orchestration.report.publish import publish as publish_page
 
+    written: list[object] = []
     with ExitStack() as stack:
         source, built = read_report(place, stack)
-        print_report(built, Console())
+        if as_json:
+            print(json.dumps(report_as_json(built), allow_nan=False))
+        else:
+            print_report(built, Console())
         if html is not None:
             write_page(html, render_html(built))
-            print(html)
+            written.append(html)
         elif source.is_original:
-            print(source.run.write_report(render_html(built)))
+            written.append(source.run.write_report(render_html(built)))
         if publish is not None:
             try:
-                print(publish_page(built, source.run, publish))
+                written.append(publish_page(built, source.run, publish))
             except OSError as error:
                 raise refuse(f"--publish {publish}: {error}", STOPPED) from None
+    for page in () if as_json else written:
+        print(page)

@@ -15,7 +15,7 @@ def tasks(
     path: Annotated[
         str,
         typer.Argument(
-            help="`bundled`, a KernelBench folder or a JSONL file, or several of these, separated by commas."
+            help="`bundled`, a KernelBench folder, a .parquet or .jsonl file, hf://datasets/OWNER/NAME, or several."
         ),
     ] = "bundled",
     generate: Annotated[int, typer.Option(min=0, help="Generate so many tasks in place of listing some.")] = 0,

@@ -2,7 +2,7 @@
 
 from orchestration.report.assemble import Report, Stage, build_report
 from orchestration.report.html import render_comparison, render_html
-from orchestration.report.side_by_side import SideBySide, side_by_side
+from orchestration.report.side_by_side import SideBySide, report_as_json, side_by_side
 from orchestration.report.terminal import print_comparison, print_report
 
 __all__ = [
@@ -14,5 +14,6 @@ __all__ = [
     "print_report",
     "render_comparison",
     "render_html",
+    "report_as_json",
     "side_by_side",
 ]

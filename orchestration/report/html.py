@@ -23,6 +23,7 @@ from orchestration.report.assemble import Group, Report
 from orchestration.report.charts import busy_curve, curves, strips_of
 from orchestration.report.code import highlighted
 from orchestration.report.effort import ROLES
+from orchestration.report.fast_p_tables import compared_fast_p, fast_p_tables
 from orchestration.report.heat import HeatMap, TaskSpeeds, heat_map, task_speeds
 from orchestration.report.paper_tables import compared_tables, differences_table, gains_table, statistics_tables
 from orchestration.report.programs import ProgramView, programs_of
@@ -58,13 +59,15 @@ _LINK = re.compile(r'<a href="#(\w+)">[^<]*</a>')
 def render_html(report: Report) -> str:
     """The report as the text of an HTML page."""
     distributions = [(group.title, made) for group in report.groups if (made := strips_of(group)) is not None]
-    return _render(
+    return render_page(
         "report.html",
         report=report,
         stages=report.stages,
         outcome_names=_outcome_names([report]),
         outcomes=[(group.title, [(stage.label, stage.outcomes) for stage in group.stages]) for group in report.groups],
-        tables=[(group, stage_tables(group), statistics_tables(group)) for group in report.groups],
+        tables=[
+            (group, stage_tables(group), [*statistics_tables(group), *fast_p_tables(group)]) for group in report.groups
+        ],
         intervals=intervals_note(report.groups[0]),
         further_tables=further_tables(report),
         heat_maps=[(group.title, _heat(group)) for group in report.groups],
@@ -84,13 +87,16 @@ def render_html(report: Report) -> str:
 
 def render_comparison(compared: SideBySide) -> str:
     """Several runs side by side as the text of an HTML page."""
-    return _render(
+    return render_page(
         "comparison.html",
         compared=compared,
         outcome_names=_outcome_names(compared.reports),
         intervals=INTERVALS,
         differences=differences_table(compared, width=400),
-        tables=[(group, compared_tables(compared, group), gains_table(group)) for group in compared.groups],
+        tables=[
+            (group, [*compared_tables(compared, group), *compared_fast_p(compared, group)], gains_table(group))
+            for group in compared.groups
+        ],
         curves=curves(compared.reports),
         outcomes=[(group.title, _last_outcomes(compared.names, group)) for group in compared.groups],
         heat_maps=[(group.title, _heat_of_runs(compared.names, group)) for group in compared.groups],
@@ -121,7 +127,9 @@ def _by_kind(columns: Sequence[Mapping[str, int]]) -> list[tuple[str, list[int]]
     return sorted(rows, key=lambda row: (-sum(row[1]), row[0]))
 
 
-def _render(name: str, **content: Any) -> str:
+def render_page(name: str, **content: Any) -> str:
+    """A template of this folder with its content, as a page that loads nothing. A link of its navigation to a section
+    that it does not have is left out."""
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,

@@ -54,6 +54,28 @@ def programs_of(report: Report) -> list[ProgramView]:
     return [_view(kernel, report) for kernel in ranked]
 
 
+def judged_view(title: str, soft: str, best: Estimate | None, verdict: Verdict, source: str) -> ProgramView:
+    """A program of which nothing is known but its text and its verdict."""
+    trace = verdict.trace
+    return ProgramView(
+        title=title,
+        soft=soft,
+        best=best,
+        speedups=tuple(sorted(verdict.speedups.items())),
+        facts=facts_of(verdict),
+        findings=verdict.guard,
+        digest=verdict.candidate,
+        kernels=trace.kernels if trace else (),
+        kernels_soft=f"{fmt.seconds(trace.gpu_seconds)} on the GPU" if trace else "",
+        lineage=None,
+        born="",
+        analysis="",
+        design="",
+        diffs=(),
+        code=highlighted(source) if source else (),
+    )
+
+
 def _rank(kernel: Kernel, marks: Container[str]) -> tuple[bool, float, str]:
     """Kernels of marked tasks come last, because their speed means nothing."""
     best = kernel.verdict.best_baseline

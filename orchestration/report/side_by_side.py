@@ -16,6 +16,7 @@ from configs.schema import RunConfig
 from evaluators.records import Estimate
 from orchestration.report.assemble import Group, Report, Stage
 from orchestration.report.comparison import Comparison, compare, overall, overall_gain
+from orchestration.report.fast_p import fast_p_as_json
 from orchestration.report.statistics import SpeedSummary
 
 UNSAID = ("name", "root")
@@ -159,6 +160,17 @@ def as_json(compared: SideBySide) -> dict[str, Any]:
     }
 
 
+def report_as_json(report: Report) -> dict[str, Any]:
+    """The stages of one run as plain data, as those of `as_json`."""
+    return {
+        "name": report.name,
+        "place": report.place,
+        "status": report.status,
+        "seed": report.config.seed,
+        "groups": [{"title": group.title or "Tasks", **_group_as_json(group)} for group in report.groups],
+    }
+
+
 def _group_as_json(group: Group) -> dict[str, Any]:
     return {
         "stages": {stage.key: stage_as_json(stage) for stage in group.stages},
@@ -167,7 +179,8 @@ def _group_as_json(group: Group) -> dict[str, Any]:
 
 
 def stage_as_json(stage: Stage) -> dict[str, Any]:
-    """The figures of a stage that CUDA-L1's tables have, under the names that MLflow has them by."""
+    """The figures of a stage that CUDA-L1's tables have, under the names that MLflow has them by, and KernelBench's
+    `fast_p` by baseline, level and p."""
     s = stage.summary
     return {
         "tasks": s.tasks,
@@ -178,6 +191,7 @@ def stage_as_json(stage: Stage) -> dict[str, Any]:
         "speedup_eager": _speeds(s.over_eager),
         "speedup_best": _speeds(s.over_best),
         "overall": _estimate(overall(stage.rows)),
+        "fast_p": fast_p_as_json(stage.rows),
     }
 
 

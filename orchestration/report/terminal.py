@@ -14,6 +14,7 @@ from rich.text import Text
 
 from orchestration.report import format as fmt
 from orchestration.report.assemble import Group, Report, Stage
+from orchestration.report.fast_p_tables import compared_fast_p, fast_p_tables
 from orchestration.report.paper_tables import (
     SectionedTable,
     compared_tables,
@@ -55,7 +56,7 @@ def print_report(report: Report, console: Console) -> None:
         return
     for group in report.groups:
         _print_title(group, console)
-        for table in stage_tables(group):
+        for table in (*stage_tables(group), *fast_p_tables(group, short=True)):
             print_table(table, console, has_note=group is report.groups[0])
     for table in further_tables(report):
         print_table(table, console)
@@ -82,7 +83,7 @@ def print_comparison(compared: SideBySide, console: Console) -> None:
     for group in compared.groups:
         if group.title:
             console.print(f"\n[bold]{group.title}[/bold]", highlight=False)
-        for table in compared_tables(compared, group):
+        for table in (*compared_tables(compared, group), *compared_fast_p(compared, group, short=True)):
             _print_sections(table, console, has_note=group is compared.groups[0])
         if gains := gains_table(group):
             print_table(gains, console)

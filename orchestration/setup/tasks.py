@@ -158,17 +158,45 @@ def match_names(names: Sequence[str], tasks: Sequence[Task], key: str, place: st
 def draw_held_out(tasks: Sequence[Task], config: HeldOutConfig, seed: int) -> list[str]:
     """The ids of the tasks that a run holds out, in the tasks' order: the same share of each level.
 
-    A larger share adds tasks and takes none back. Raises TaskError if nothing is left to train on, or to hold out.
+    With `unit=structure`, tasks of one structure stay together, so that a share is as near as their groups allow. A
+    larger share adds tasks and takes none back. Raises TaskError if nothing is left to train on, or to hold out.
     """
+    groups = _groups_by_structure(tasks) if config.unit == "structure" and (config.tasks or config.share) else {}
     if config.tasks:
-        chosen = match_names(config.tasks, tasks, "tasks.held_out.tasks", "the run")
+        named = match_names(config.tasks, tasks, "tasks.held_out.tasks", "the run")
+        chosen = {member for name in named for member in groups.get(name, [name])}
     else:
-        chosen = set(_order_of_holding_out(tasks, seed)[: round(config.share * len(tasks))])
+        chosen = _nearest_share(_order_of_holding_out(tasks, seed), groups, config.share * len(tasks))
     if chosen and len(chosen) == len(tasks):
         raise TaskError(f"tasks.held_out: all of the {len(tasks)} tasks are held out; leave some to train on")
     if config.share and not chosen:
         raise TaskError(f"tasks.held_out.share: {config.share:g} of {len(tasks)} tasks is none; raise it or add tasks")
     return [task.id for task in tasks if task.id in chosen]
+
+
+def _nearest_share(order: Sequence[str], groups: Mapping[str, Sequence[str]], wanted: float) -> set[str]:
+    """The first tasks of an order, each with its group, as many as come nearest to the `wanted` number."""
+    chosen: set[str] = set()
+    for name in order:
+        if name in chosen:
+            continue
+        more = chosen | set(groups.get(name, [name]))
+        if abs(len(more) - round(wanted)) > abs(len(chosen) - round(wanted)):
+            break
+        chosen = more
+    return chosen
+
+
+def _groups_by_structure(tasks: Sequence[Task]) -> dict[str, list[str]]:
+    """By task, the ids of all that have its structure, itself included. A task that cannot be traced is alone."""
+    members: dict[str, list[str]] = {}
+    for task in tasks:
+        try:
+            members.setdefault(structure_digest(task), []).append(task.id)
+        except UntraceableError as error:
+            _log.warning("tasks.held_out.unit: the structure of %s: it counts as the only one of its kind", error)
+            members[task.id] = [task.id]
+    return {name: names for names in members.values() for name in names}
 
 
 def _order_of_holding_out(tasks: Sequence[Task], seed: int) -> list[str]:

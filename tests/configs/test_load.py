@@ -94,7 +94,7 @@ BAD_VALUES = [
     ),
     ("name: ../x", "bad.yaml: name must be usable as a folder's name (letters, digits, '-', '_', '.'), got '../x'"),
     ("tasks: {levels: all}", "bad.yaml: tasks.levels must be a list of whole numbers, got all"),
-    ("tasks: {source: 'bundled,'}", "bad.yaml: tasks.source must be bundled, a folder or a .jsonl file, or several"),
+    ("tasks: {source: 'bundled,'}", "bad.yaml: tasks.source must be bundled, a folder, a .jsonl or .parquet file"),
     (
         "tasks: {held_out: 0.2}",
         "bad.yaml: tasks.held_out must be a section with keys such as share, tasks, source, got",

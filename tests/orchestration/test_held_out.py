@@ -94,6 +94,56 @@ def test_tasks_are_named_by_id_or_pattern() -> None:
     assert chosen == ["level1/3", *(f"level2/{index}" for index in range(10, 20))]
 
 
+def program(operation: str, n: int) -> str:
+    return f"""
+import torch
+
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return {operation}
+
+
+def get_inputs():
+    return [torch.randn({n}, 8)]
+
+
+def get_init_inputs():
+    return []
+"""
+
+
+def alike(count: int, of_each: int) -> list[Task]:
+    """So many structures, each as so many tasks of other sizes, and one that cannot be traced."""
+    made = [
+        Task(f"level1/{10 * kind + size}", 1, "n", program("torch.relu(" * kind + "x + x" + ")" * kind, size + 1))
+        for kind in range(count)
+        for size in range(of_each)
+    ]
+    return [*made, Task("level1/999", 1, "n", PROGRAM)]
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_tasks_of_one_structure_stay_on_one_side_if_that_is_asked(seed: int) -> None:
+    # relu of relu is another operator tree, so that each kind has a structure of its own
+    tasks, before = alike(5, 4), set[str]()
+    for share in (0.2, 0.4, 0.6, 0.8):
+        chosen = set(draw_held_out(tasks, HeldOutConfig(share=share, unit="structure"), seed))
+        assert abs(len(chosen) - share * len(tasks)) <= 2.5, "as near as groups of four and a single one allow"
+        by_kind = Counter(int(name.partition("/")[2]) // 10 for name in chosen - {"level1/999"})
+        assert set(by_kind.values()) == {4}
+        assert before <= chosen
+        before = chosen
+    single = draw_held_out(tasks, HeldOutConfig(share=0.4), seed)
+    assert set(Counter(int(name.partition("/")[2]) // 10 for name in single).values()) != {4}
+
+
+def test_a_task_that_is_named_brings_those_of_its_structure() -> None:
+    named = HeldOutConfig(tasks=["level1/21"], unit="structure")
+    assert draw_held_out(alike(5, 4), named, 0) == ["level1/20", "level1/21", "level1/22", "level1/23"]
+    assert draw_held_out(alike(5, 4), HeldOutConfig(tasks=["level1/21"]), 0) == ["level1/21"]
+
+
 def test_without_a_share_nothing_is_held_out() -> None:
     assert drawn(0.0) == []
 

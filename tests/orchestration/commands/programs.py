@@ -19,3 +19,12 @@ def get_inputs():
 def get_init_inputs():
     return []
 """
+
+SHIFTED_IN_PLACE = """
+import torch
+
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        return torch.tanh(x).add_(1)
+"""

@@ -129,7 +129,7 @@ def judge_everywhere(store: str) -> dict[str, Any]:
 
 def confirm(arch: str, pools: ArchPools, store: str) -> dict[str, Any]:
     """What a run of these pools says of a program that jumps, as any does that is faster than the reference."""
-    task = replace(SOFTMAX, id="test/again", source=AGAIN)
+    task = replace(SOFTMAX, id="test/again", source=AGAIN, sizes={})
     reviewer = Reviewer(GuardConfig(jump=1.0), HackCases(Path(store) / f"hacks-{arch}.parquet"), {})
     judging = Judging(
         [task], pools.builders, pools.evaluators, reviewer, builders_look=False,

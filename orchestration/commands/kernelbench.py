@@ -1,0 +1,148 @@
+"""`warpsmith kernelbench`: a run in KernelBench's layout, and KernelBench's runs under our judge."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from configs.cache_folder import cache_folder
+from orchestration.commands.options import (
+    Arch,
+    Baselines,
+    Containment,
+    Levels,
+    Marks,
+    Preset,
+    Store,
+    Strict,
+    parse_baselines,
+    parse_words,
+    select_levels,
+)
+from orchestration.commands.refusal import STOPPED, refuse, with_remedy
+from orchestration.commands.store import open_to_runners, warn_if_closed
+
+kernelbench = typer.Typer(help="Runs in KernelBench's layout: ours for its scripts, its own under our judge.",
+                          no_args_is_help=True)  # fmt: skip
+
+
+@kernelbench.command()
+def export(
+    place: Annotated[str, typer.Argument(metavar="RUN", help="A run's directory (a path or a URI) or a bundle.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="A checkout of KernelBench, or any folder to write into.")
+    ],
+    samples: Annotated[
+        str, typer.Option(help="best: the best program of each task. all: the samples of the last stage.")
+    ] = "best",
+) -> None:
+    """Write a run as KernelBench's runs, one a level, so that its own scripts score it."""
+    from configs.load import ConfigError
+    from orchestration.kernelbench.export import ALL, BEST, export_run
+    from orchestration.kernelbench.layout import LayoutError
+    from orchestration.report.sources import opened
+    from orchestration.run.errors import BundleError, RunDirectoryError
+
+    if samples not in (BEST, ALL):
+        raise refuse(f"--samples must be {BEST} or {ALL}, got {samples!r}")
+    try:
+        with opened(place) as source:
+            written = export_run(source.run, folder, samples)
+    except (LayoutError, RunDirectoryError, ConfigError, BundleError) as error:
+        raise refuse(error) from None
+    except OSError as error:
+        raise refuse(error, STOPPED) from None
+    for level, run in written.runs.items():
+        print(f"level {level}: {run}")
+    print(f"times of baselines: {written.timing}")
+    if written.left_out:
+        print(f"left out, since KernelBench has no number of them: {', '.join(written.left_out)}")
+    print(f"{written.kernels} programs of {written.problems} problems, {written.correct} right")
+
+
+@kernelbench.command()
+def judge(
+    place: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RUN", help="A run's folder in KernelBench's layout, or a .jsonl file with custom_code (CUDA-L1)."
+        ),
+    ],
+    tasks: Annotated[
+        str,
+        typer.Option(
+            help="Where its tasks are: a checkout, Parquet files, a .jsonl file, hf://datasets/... Default: the "
+            "checkout that the run lies in, or the .jsonl file itself.",
+            show_default=False,
+        ),
+    ] = "",
+    arch: Arch = "auto",
+    preset: Preset = "fast",
+    baselines: Baselines = "eager",
+    levels: Levels = "",
+    strict: Strict = "drop_in",
+    require_containment: Containment = "",
+    audit: Marks = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.parquet",
+            help="Where each verdict is written at once. The same command again judges only what is missing there.",
+            show_default=False,
+        ),
+    ] = None,
+    store: Store = None,
+    builders: Annotated[int, typer.Option(min=0, help="How many programs to compile at once. 0: one per core.")] = 0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of the table.")] = False,
+) -> None:
+    """Judge every program of a run again: our verdict beside KernelBench's. Exit code 1 if none is right."""
+    from evaluators.audit.marks import read_marks
+    from evaluators.compile.ahead import most_builders
+    from evaluators.evaluator import Evaluator
+    from evaluators.failures import ContainmentError
+    from evaluators.host.open_device import open_device
+    from evaluators.tasks import TaskError, load_tasks, profile_of
+    from orchestration.commands.judged import print_judged, progress
+    from orchestration.commands.second_opinion import make_confirm
+    from orchestration.kernelbench.judge import Work, build_ahead, judge_all, read_samples, summary, tasks_beside
+    from orchestration.kernelbench.layout import LayoutError
+
+    folder = store or cache_folder()
+    with open_to_runners():
+        try:
+            device = open_device(arch)
+            samples = read_samples(place)
+            if not (source := tasks or tasks_beside(place)):
+                raise LayoutError(f"{place}: --tasks must name its tasks, since the run lies in no checkout")
+            listed = select_levels(load_tasks(source, profile_of(device.arch)), levels)
+            work = Work.of(place, samples, listed, [task.level for task in listed] if levels else [])
+            evaluator = Evaluator(
+                device.arch,
+                preset=preset,
+                baselines=parse_baselines(baselines, device.arch),
+                strict=strict,
+                require_containment=parse_words(require_containment),
+                confirm=make_confirm(device, folder, strict),
+                store=folder,
+                marks=read_marks(audit) if audit else (),
+            )
+        except (LayoutError, TaskError, ValueError, OSError, ImportError) as error:
+            raise refuse(with_remedy(error)) from None
+        with evaluator:
+            warn_if_closed(folder)
+            try:
+                build_ahead(evaluator, work, builders or most_builders())
+                rows = list(progress(judge_all(evaluator, work, strict, output), len(work.pairs)))
+            except (LayoutError, ContainmentError) as error:
+                raise refuse(error) from None
+            except OSError as error:
+                raise refuse(f"--output {output}: {error}", STOPPED) from None
+    made = summary(rows, work, listed)
+    if as_json:
+        print(json.dumps(made, allow_nan=False))
+    else:
+        print_judged(rows, made)
+    raise typer.Exit(0 if any(row.verdict.succeeded for row in rows) else STOPPED)
