@@ -10,7 +10,6 @@ import logging
 import time
 
 from actors.learner import LearnerLost
-from actors.log_fields import put_log_fields
 from configs.schema import RunConfig
 from orchestration.phases import Phase, schedule
 from orchestration.report import build_report, render_html
@@ -106,7 +105,7 @@ def take_steps(session: Session, phase: Phase) -> None:
     if done == 0:
         phase.begin()
     for step in phase.remaining(done):
-        put_log_fields(phase=phase.key, step=step)
+        session.mark(phase.key, step)
         started = time.monotonic()
         result = phase.gather(step)
         result.rollouts = phase.credit(result)
@@ -135,7 +134,7 @@ def assess(session: Session, stage: str) -> None:
     if session.commits.has_assessed(stage) or session.drain.requested:
         return
     settings = session.config.assessment
-    put_log_fields(phase=f"assess/{stage}", step=0)
+    session.mark(f"assess/{stage}", 0)
     session.progress.stage(stage)
     wanted = Gathering(
         [session.prompts.one_shot(task.id) for task in session.tasks.measured(settings.training_tasks)],
@@ -160,7 +159,7 @@ def assess_constant_policies(session: Session) -> None:
     tasks, preset = [task.id for task in session.tasks.measured(settings.training_tasks)], settings.preset
     for stage, candidates in constant_policies(tasks, references, session.taught()).items():
         if not (session.commits.has_assessed(stage) or session.drain.requested):
-            put_log_fields(phase=stage, step=0)
+            session.mark(stage, 0)
             session.progress.stage(stage)
             verdicts = session.pipeline.evaluate(candidates, preset)
             session.archive.keep(stage, as_step(candidates, verdicts, references))

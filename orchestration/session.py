@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from actors.log_fields import put_log_fields
 from configs.frozen import asks_endpoint, asks_teachers, has_engines
 from configs.load import ConfigError
 from configs.schema import FROZEN, RunConfig
@@ -26,6 +27,7 @@ from learners.policy import load_tokenizer
 from learners.policy_files import fetch_policy
 from learners.records import Rollout, table_of_steps
 from learners.room import DiskFull
+from orchestration.fleet.heart import Heart
 from orchestration.fleet.ray_metrics import RayMetrics
 from orchestration.fleet.roles import Roles
 from orchestration.phases.context import PhaseContext
@@ -142,6 +144,7 @@ class Session:
             self.known_elsewhere = {arch: RunVerdicts(self.run.verdicts, arch=arch) for arch in further}
             limit, elsewhere = store_seconds(self.config), self.known_elsewhere
             self.archive = Archive(self.config, self.run, cases, self.prompts, self.known, limit, elsewhere)
+            self.heart = stack.enter_context(self._heart())
             stack.enter_context(Watchdog(60.0 * self.config.stall_minutes, self._moves, self._waits))
             stack.callback(self.roles.stop)
             self.roles.start()
@@ -190,6 +193,21 @@ class Session:
     ) -> None:
         self.tracker.was_stopped = self.drain.requested and not self.commits.state.finished
         self._opened.__exit__(kind, error, trace)
+
+    def _heart(self) -> Heart:
+        """Tells those outside what the run does, from before its roles start to after they have ended."""
+        return Heart(
+            self.run.storage,
+            lambda: self.roles.figures(),
+            lambda: self.pipeline.judging.counts.copy(),
+            self._moves,
+            lambda: self.commits.state.finished,
+        )
+
+    def mark(self, phase: str, step: int) -> None:
+        """From here on, log lines and the run's pulse say that this step is under way."""
+        put_log_fields(phase=phase, step=step)
+        self.heart.mark(phase, step)
 
     def _moves(self) -> tuple[object, ...]:
         """Something that differs from before whenever anything in the run has moved. For any thread."""

@@ -34,6 +34,7 @@ from orchestration.commands.submit import logs, submit
 from orchestration.commands.sweep import sweep
 from orchestration.commands.tasks import tasks
 from orchestration.commands.track import track
+from orchestration.commands.watch import watch
 from orchestration.run.watchdog import STALLED
 
 
@@ -58,8 +59,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 for command in (
-    run, collect, evolve, sweep, plan, submit, logs, status, stop, bundle, evaluate, serve, baseline, tasks, report,
-    compare, leaderboard, track, gauntlet, audit,
+    run, collect, evolve, sweep, plan, submit, logs, status, watch, stop, bundle, evaluate, serve, baseline, tasks,
+    report, compare, leaderboard, track, gauntlet, audit,
 ):  # fmt: skip
     app.command()(command)
 app.add_typer(hacks, name="hacks")

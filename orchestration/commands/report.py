@@ -1,4 +1,4 @@
-"""`warpsmith report`: shows a run's tables and writes its pages."""
+"""`warpsmith report`: shows a run's tables and writes its pages, once or as long as the run goes on."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from orchestration.commands.pages import read_report, write_page
-from orchestration.commands.refusal import STOPPED, refuse
+from orchestration.commands.refusal import BAD_INPUT, STOPPED, refuse
 
 
 def report(
@@ -32,6 +32,15 @@ def report(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the stages' figures as one line of JSON instead.")
     ] = False,
+    follow: Annotated[
+        bool,
+        typer.Option(
+            "--follow", help="Write the HTML page anew while the run goes on. An open page follows by itself."
+        ),
+    ] = False,
+    interval: Annotated[
+        float, typer.Option(metavar="SECONDS", help="With --follow: the shortest time between two pages.", min=1.0)
+    ] = 30.0,
 ) -> None:
     """Show a run's tables and write report/index.html (of a bundle or published rows only with --html)."""
     from contextlib import ExitStack
@@ -41,6 +50,12 @@ def report(
     from orchestration.report import print_report, render_html, report_as_json
     from orchestration.report.publish import publish as publish_page
 
+    if follow:
+        from orchestration.commands.follow import follow_run
+
+        if publish is not None or as_json:
+            raise refuse("--publish and --json are of a run as it stands; give them without --follow", BAD_INPUT)
+        follow_run(place, html, interval)
     written: list[object] = []
     with ExitStack() as stack:
         source, built = read_report(place, stack)

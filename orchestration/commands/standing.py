@@ -36,17 +36,10 @@ def shown(directory: str) -> str:
 
 def standing(run: RunDirectory) -> dict[str, Any]:
     """What the directory says: the process, the last commit, the latest figures."""
+    from orchestration.run.outside import most_steps
     from orchestration.run.state import RunState, phase_key
 
     config, state, holder = run.read_config(), run.read_state() or RunState(), run.holder()
-    steps = {
-        "collect": 1,
-        "sft": 1 + config.sft.epochs,
-        "self_supervised": config.self_supervised.max_rounds,
-        "contrastive_rl": config.contrastive_rl.steps,
-        "vanilla": config.vanilla.rounds,
-        "evolve": config.evolve.rounds,
-    }
     key = phase_key(state.cycle, state.phase) if state.phase else ""
     return {
         "run": str(run),
@@ -55,7 +48,7 @@ def standing(run: RunDirectory) -> dict[str, Any]:
         "finished": state.finished,
         "phase": key,
         "step": state.step,
-        "steps": steps.get(state.phase, 0),
+        "steps": most_steps(config).get(state.phase, 0),
         "policy_version": state.policy_version,
         "seconds_since_commit": max(0.0, time.time() - run.committed_at()),
         "assessed": list(state.extra.get("assessed", ())),

@@ -32,7 +32,7 @@ Counts = Mapping[tuple[str, ...], int]
 class RoleFigures:
     """One role now. `queued`: items that no actor has been given. `in_work`: those that actors have; the learner has no
     items. `busy_seconds`: for which actors have had work so far, summed over the actors. `is_further`: whether `arch`
-    is one of `evaluation.archs`."""
+    is one of `evaluation.archs`. `lost`: actors that were lost so far."""
 
     role: str
     arch: str
@@ -42,6 +42,7 @@ class RoleFigures:
     actors: int
     busy_seconds: float
     is_further: bool = False
+    lost: int = 0
 
     @property
     def name(self) -> str:
@@ -162,6 +163,5 @@ def figures_of_pool(role: str, arch: str, pool: ActorPool, *, is_further: bool =
     """A pool now (`actors.pool`). For any thread."""
     pending, queued = pool.pending, pool.queued
     members = pool.members
-    return RoleFigures(
-        role, arch, queued, max(pending - queued, 0), members.ready, len(members), pool.load.busy_seconds, is_further
-    )
+    in_work, busy = max(pending - queued, 0), pool.load.busy_seconds
+    return RoleFigures(role, arch, queued, in_work, members.ready, len(members), busy, is_further, members.restarts)

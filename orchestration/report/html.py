@@ -10,7 +10,7 @@ import hashlib
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +56,17 @@ _SECTIONS = (
 _LINK = re.compile(r'<a href="#(\w+)">[^<]*</a>')
 
 
-def render_html(report: Report) -> str:
+@dataclass(frozen=True)
+class Live:
+    """A page that loads itself again every so many `seconds`, since its run goes on. `at`: when it was made, as text.
+    `expected`: when the run ends, as text; empty if that is unknown."""
+
+    seconds: float
+    at: str
+    expected: str = ""
+
+
+def render_html(report: Report, live: Live | None = None) -> str:
     """The report as the text of an HTML page."""
     distributions = [(group.title, made) for group in report.groups if (made := strips_of(group)) is not None]
     return render_page(
@@ -82,6 +92,7 @@ def render_html(report: Report) -> str:
         findings=findings_by_kind(report),
         distributions=distributions,
         busy=busy_curve(report, report.busy),
+        live=live,
     )
 
 
@@ -103,6 +114,7 @@ def render_comparison(compared: SideBySide) -> str:
         speeds=list(_speeds_of_runs(compared)),
         findings=_findings_of_runs(compared.reports),
         programs=_programs_by_task(compared),
+        live=None,
     )
 
 

@@ -43,6 +43,12 @@ def sparks_of(reports: Sequence[Report], width: int) -> list[Spark]:
     return made
 
 
+def trend(values: Sequence[float | None], width: int) -> str:
+    """The curve of one figure, at most `width` characters; empty without any value."""
+    known = [value for value in values if value is not None]
+    return _blocks(_pooled(values, width), min(known), max(known)) if known else ""
+
+
 def _pooled(values: Sequence[float | None], width: int) -> list[float | None]:
     """At most `width` values, each the mean of its share of the steps."""
     size = min(len(values), width)

@@ -71,6 +71,17 @@ class BestKernels:
         """The best program of every task and architecture, ordered by task."""
         return [self._read(path) for path in self._storage.files("kernels", ".json")]
 
+    def written(self) -> dict[str, int]:
+        """When each program was stored, by its path, in nanoseconds of the file system's clock."""
+        return self._storage.times("kernels", ".json")
+
+    def read_at(self, path: str) -> Kernel | None:
+        """The program at a path that `written` named; None if it was removed since."""
+        try:
+            return self._read(path)
+        except FileNotFoundError:
+            return None
+
     def place(self, kernel: Kernel) -> str:
         """The file of a stored program, a path or a URI."""
         return self._storage.uri(f"{_path(kernel.task_id, kernel.arch)}.py")

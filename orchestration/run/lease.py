@@ -93,7 +93,7 @@ class Lease:
         self._seconds = seconds
         self._key = uuid.uuid4().hex
         self._path = f"{FOLDER}/{self._key}.json"
-        self._claim = Claim(os.getpid(), os.uname().nodename, _kernel(), _start_of(os.getpid()), seconds)
+        self._claim = Claim(os.getpid(), os.uname().nodename, _kernel(), start_of(os.getpid()), seconds)
         self._renewed, self._took = 0, 0.0  # the last renewal: when, by the store's clock, and how long it took
         self._is_sure = False
         self._lost: LeaseLost | None = None
@@ -221,6 +221,13 @@ def holder_on(storage: Storage) -> Holder | None:
     return next((seen.claim.holder for seen in holding if not seen.is_dead(now)), None)
 
 
+def claimant(storage: Storage, now: int) -> Holder | None:
+    """As `holder_on`, for one who writes nothing there. `now`: by a clock that may differ from the store's a little, in
+    nanoseconds since 1970."""
+    holding = (seen for seen in _claims(storage, 0.0) if seen.claim.holds)
+    return next((seen.claim.holder for seen in holding if not seen.is_dead(now)), None)
+
+
 def _claims(storage: Storage, seconds: float) -> list[_Seen]:
     """All claims. One that cannot be read, since it is just being written, counts as one of this lease in seconds, of
     process 0: the next look tells whose it is."""
@@ -251,7 +258,7 @@ def _kernel() -> str:
     return ""
 
 
-def _start_of(pid: int) -> str:
+def start_of(pid: int) -> str:
     """When a process of this machine started, in ticks since its boot; empty if it has ended."""
     with suppress(OSError, IndexError):
         state, *rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -261,4 +268,4 @@ def _start_of(pid: int) -> str:
 
 def _is_gone(claim: Claim) -> bool:
     """Whether the process of a claim is known to have ended: it was one of this machine, and is not there."""
-    return bool(claim.kernel) and claim.kernel == _kernel() and _start_of(claim.pid) != claim.started
+    return bool(claim.kernel) and claim.kernel == _kernel() and start_of(claim.pid) != claim.started

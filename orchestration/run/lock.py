@@ -73,6 +73,15 @@ def holder_of(folder: Path) -> Holder | None:
         return None
 
 
+def named_holder(folder: Path) -> Holder | None:
+    """The process whose name the lock's file holds, without a touch of the lock: a killed process leaves its name."""
+    try:
+        with open(folder / _NAME, encoding="utf-8") as file:
+            return _holder_in(file)
+    except FileNotFoundError:
+        return None
+
+
 def _holder_in(file: TextIO) -> Holder | None:
     """Who wrote its name into a lock file; None if nobody has yet."""
     file.seek(0)

@@ -53,6 +53,11 @@ class StepTable(Generic[Records]):
         """Phase and step of every file, ordered by their names."""
         return [_step_of(path) for path in self._storage.files(self._name, f"/{self._name}.parquet")]
 
+    def written(self) -> dict[tuple[str, int], int]:
+        """When each step was written, by phase and step, in nanoseconds of the file system's clock."""
+        times = self._storage.times(self._name, f"/{self._name}.parquet")
+        return {_step_of(path): time for path, time in times.items()}
+
     def read_step(self, phase: str, step: int, columns: Sequence[str] | None = None) -> pa.Table:
         """The rows of one step, as `read` gives those of all. Raises FileNotFoundError."""
         schema = self._schema if columns is None else pa.schema([self._schema.field(name) for name in columns])

@@ -15,6 +15,8 @@ MEANT = {
     "evaluators/host/whole_files.py": (1, "the age of a file, by its time"),
     "evaluators/judge/slot.py": (2, "the times of incidents, which are file times"),
     "orchestration/commands/standing.py": (1, "the age of a commit of another process, by the time of its file"),
+    "orchestration/fleet/heart.py": (1, "a pulse says when it was written, for other processes"),
+    "orchestration/report/watching.py": (1, "the age of a pulse and of files of another process"),
     "orchestration/run/directory.py": (1, "the time of a commit"),
     "orchestration/run/spool.py": (1, "records carry the time of day for MLflow"),
     "orchestration/run/steps.py": (1, "metrics carry the time of day"),

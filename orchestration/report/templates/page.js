@@ -1,5 +1,6 @@
 "use strict";
-// Shows the values under the pointer. Everything else of the page works without it. Text is never taken for markup.
+// Shows the values under the pointer, and loads the page of a run that goes on again. Everything else of the page works
+// without it. Text is never taken for markup.
 (() => {
   const tip = document.createElement("div");
   tip.className = "tip";
@@ -86,4 +87,65 @@
     const [title, ...rest] = cell.dataset.tip.split("\n");
     show([element("b", title), element("div", rest.join("\n"))], event.clientX, event.clientY);
   });
+})();
+
+// The page of a run that goes on is written anew again and again. Loading it again keeps what the reader has done: the
+// place on the page, the parts that are open, and how far wide tables are scrolled.
+(() => {
+  const key = `warpsmith ${location.pathname}`;
+  // Parts by a name that they have on the next page, too: section, headings of the parts around, own heading.
+  function parts() {
+    const found = new Map();
+    let section = "";
+    for (const each of document.querySelectorAll("h2, details, .card")) {
+      if (each.tagName === "H2") { section = each.id; continue; }
+      const names = [section];
+      for (let part = each; part; part = part.parentElement.closest("details")) {
+        names.push(part.tagName, part.querySelector("summary span, th")?.textContent ?? "");
+      }
+      let name = names.join(" "), count = 1;
+      while (found.has(name)) name = `${names.join(" ")} ${++count}`;
+      found.set(name, each);
+    }
+    return found;
+  }
+
+  function keep() {
+    const open = {}, left = {};
+    for (const [name, part] of parts()) {
+      if (part.tagName === "DETAILS") open[name] = part.open;
+      if (part.scrollLeft) left[name] = part.scrollLeft;
+    }
+    // The heading above the top of the window keeps its distance, also if sections before it have grown.
+    const above = [...document.querySelectorAll("h2")].filter((each) => each.getBoundingClientRect().top <= 0).at(-1);
+    const offset = above ? -above.getBoundingClientRect().top : scrollY;
+    sessionStorage.setItem(key, JSON.stringify({ open, left, x: scrollX, above: above?.id, offset }));
+  }
+
+  function restore() {
+    const kept = JSON.parse(sessionStorage.getItem(key) ?? "null");
+    if (!kept) return;
+    sessionStorage.removeItem(key);
+    history.scrollRestoration = "manual";
+    for (const [name, part] of parts()) {
+      if (name in kept.open) part.open = kept.open[name];
+      if (name in kept.left) part.scrollLeft = kept.left[name];
+    }
+    const above = kept.above && document.getElementById(kept.above);
+    const top = above ? above.getBoundingClientRect().top + scrollY : 0;
+    scrollTo({ left: kept.x, top: top + kept.offset, behavior: "instant" });
+  }
+
+  try {
+    restore();
+  } catch { /* a browser that keeps nothing shows the page from its top */ }
+
+  const seconds = Number(document.documentElement.dataset.live ?? 0);
+  if (!seconds) return;
+  const again = () => {
+    if (document.hidden || String(getSelection())) return setTimeout(again, 1000);
+    try { keep(); } catch { /* as above */ }
+    location.reload();
+  };
+  setTimeout(again, 1000 * seconds);
 })();

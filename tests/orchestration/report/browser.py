@@ -50,6 +50,13 @@ class Browser:
         self._call("Page.navigate", url=page.absolute().as_uri())
         self._wait_for("Page.loadEventFired")
 
+    def wait_for_load(self, address: str = "") -> None:
+        """Waits until the page has loaded itself again, or, with an address, until that is there: a web page."""
+        self.events.clear()
+        if address:
+            self._call("Page.navigate", url=address)
+        self._wait_for("Page.loadEventFired")
+
     def resize(self, width: int, height: int, *, touch: bool = False) -> None:
         """Sets the size of the window's content in CSS pixels."""
         self._call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=touch)
