@@ -227,10 +227,8 @@ class LearnerGroup:
         self._ranks = [rank for rank in self._ranks if rank in placed]
         _log.warning(
             "the learner goes on with %d of %d ranks: the others found no place within %g s (learner.place_timeout)",
-            len(placed),
-            config.ranks,
-            config.place_timeout,
-        )
+            len(placed), config.ranks, config.place_timeout,
+        )  # fmt: skip
 
     @property
     def size(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -24,6 +24,12 @@ from orchestration.commands.options import (
 )
 from orchestration.commands.refusal import STOPPED, refuse, with_remedy
 from orchestration.commands.store import open_to_runners, warn_if_closed
+
+if TYPE_CHECKING:
+    from evaluators.evaluator import Evaluator
+    from evaluators.records import Task
+    from orchestration.kernelbench.judge import Work
+    from orchestration.kernelbench.rows import Judged
 
 kernelbench = typer.Typer(help="Runs in KernelBench's layout: ours for its scripts, its own under our judge.",
                           no_args_is_help=True)  # fmt: skip
@@ -99,50 +105,79 @@ def judge(
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of the table.")] = False,
 ) -> None:
     """Judge every program of a run again: our verdict beside KernelBench's. Exit code 1 if none is right."""
-    from evaluators.audit.marks import read_marks
-    from evaluators.compile.ahead import most_builders
-    from evaluators.evaluator import Evaluator
-    from evaluators.failures import ContainmentError
-    from evaluators.host.open_device import open_device
-    from evaluators.tasks import TaskError, load_tasks, profile_of
-    from orchestration.commands.judged import print_judged, progress
-    from orchestration.commands.second_opinion import make_confirm
-    from orchestration.kernelbench.judge import Work, build_ahead, judge_all, read_samples, summary, tasks_beside
-    from orchestration.kernelbench.layout import LayoutError
+    from orchestration.commands.judged import print_judged
+    from orchestration.kernelbench.judge import summary
 
     folder = store or cache_folder()
     with open_to_runners():
-        try:
-            device = open_device(arch)
-            samples = read_samples(place)
-            if not (source := tasks or tasks_beside(place)):
-                raise LayoutError(f"{place}: --tasks must name its tasks, since the run lies in no checkout")
-            listed = select_levels(load_tasks(source, profile_of(device.arch)), levels)
-            work = Work.of(place, samples, listed, [task.level for task in listed] if levels else [])
-            evaluator = Evaluator(
-                device.arch,
-                preset=preset,
-                baselines=parse_baselines(baselines, device.arch),
-                strict=strict,
-                require_containment=parse_words(require_containment),
-                confirm=make_confirm(device, folder, strict),
-                store=folder,
-                marks=read_marks(audit) if audit else (),
-            )
-        except (LayoutError, TaskError, ValueError, OSError, ImportError) as error:
-            raise refuse(with_remedy(error)) from None
+        choices = (preset, baselines, strict, require_containment)
+        evaluator, work, listed = _open(place, tasks, levels, arch, *choices, audit, folder)
         with evaluator:
             warn_if_closed(folder)
-            try:
-                build_ahead(evaluator, work, builders or most_builders())
-                rows = list(progress(judge_all(evaluator, work, strict, output), len(work.pairs)))
-            except (LayoutError, ContainmentError) as error:
-                raise refuse(error) from None
-            except OSError as error:
-                raise refuse(f"--output {output}: {error}", STOPPED) from None
+            rows = _judge_all(evaluator, work, strict, output, builders)
     made = summary(rows, work, listed)
     if as_json:
         print(json.dumps(made, allow_nan=False))
     else:
         print_judged(rows, made)
     raise typer.Exit(0 if any(row.verdict.succeeded for row in rows) else STOPPED)
+
+
+def _open(
+    place: Path,
+    tasks: str,
+    levels: str,
+    arch: str,
+    preset: str,
+    baselines: str,
+    strict: str,
+    require_containment: str,
+    audit: Path | None,
+    store: Path,
+) -> tuple[Evaluator, Work, list[Task]]:
+    """The evaluator, the programs with their tasks, and all tasks of these levels. Refuses what does not fit."""
+    from evaluators.audit.marks import read_marks
+    from evaluators.evaluator import Evaluator
+    from evaluators.host.open_device import open_device
+    from evaluators.tasks import TaskError, load_tasks, profile_of
+    from orchestration.commands.second_opinion import make_confirm
+    from orchestration.kernelbench.judge import Work, read_samples, tasks_beside
+    from orchestration.kernelbench.layout import LayoutError
+
+    try:
+        device = open_device(arch)
+        samples = read_samples(place)
+        if not (source := tasks or tasks_beside(place)):
+            raise LayoutError(f"{place}: --tasks must name its tasks, since the run lies in no checkout")
+        listed = select_levels(load_tasks(source, profile_of(device.arch)), levels)
+        work = Work.of(place, samples, listed, [task.level for task in listed] if levels else [])
+        evaluator = Evaluator(
+            device.arch,
+            preset=preset,
+            baselines=parse_baselines(baselines, device.arch),
+            strict=strict,
+            require_containment=parse_words(require_containment),
+            confirm=make_confirm(device, store, strict),
+            store=store,
+            marks=read_marks(audit) if audit else (),
+        )
+    except (LayoutError, TaskError, ValueError, OSError, ImportError) as error:
+        raise refuse(with_remedy(error)) from None
+    return evaluator, work, listed
+
+
+def _judge_all(evaluator: Evaluator, work: Work, strict: str, output: Path | None, builders: int) -> list[Judged]:
+    """Every program, built ahead and judged one after the other."""
+    from evaluators.compile.ahead import most_builders
+    from evaluators.failures import ContainmentError
+    from orchestration.commands.judged import progress
+    from orchestration.kernelbench.judge import build_ahead, judge_all
+    from orchestration.kernelbench.layout import LayoutError
+
+    try:
+        build_ahead(evaluator, work, builders or most_builders())
+        return list(progress(judge_all(evaluator, work, strict, output), len(work.pairs)))
+    except (LayoutError, ContainmentError) as error:
+        raise refuse(error) from None
+    except OSError as error:
+        raise refuse(f"--output {output}: {error}", STOPPED) from None

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from orchestration.commands.follow import follow_run
 from orchestration.commands.pages import read_report, write_page
 from orchestration.commands.refusal import BAD_INPUT, STOPPED, refuse
 
@@ -43,16 +45,12 @@ def report(
     ] = 30.0,
 ) -> None:
     """Show a run's tables and write report/index.html (of a bundle or published rows only with --html)."""
-    from contextlib import ExitStack
-
     from rich.console import Console
 
     from orchestration.report import print_report, render_html, report_as_json
     from orchestration.report.publish import publish as publish_page
 
     if follow:
-        from orchestration.commands.follow import follow_run
-
         if publish is not None or as_json:
             raise refuse("--publish and --json are of a run as it stands; give them without --follow", BAD_INPUT)
         follow_run(place, html, interval)

@@ -114,7 +114,6 @@ def render_comparison(compared: SideBySide) -> str:
         speeds=list(_speeds_of_runs(compared)),
         findings=_findings_of_runs(compared.reports),
         programs=_programs_by_task(compared),
-        live=None,
     )
 
 
@@ -152,7 +151,7 @@ def render_page(name: str, **content: Any) -> str:
     environment.globals.update(fmt=fmt, highlighted=highlighted)
     script = _read("page.js")
     page = environment.get_template(name)
-    text = page.render(**content, **_frame(script), sections=_SECTIONS)
+    text = page.render(**{"live": None, **content}, **_frame(script), sections=_SECTIONS)
     present = set(re.findall(r'<h2 id="(\w+)"', text))
     return _LINK.sub(lambda link: link[0] if link[1] in present else "", text)
 
