@@ -191,7 +191,7 @@ def test_lines_follow_a_run_to_its_end(growing: GrowingRun, tmp_path: Path) -> N
         assert "contrastive_rl           2/8" in process.stdout.readline()
         growing.finish()
         rest = process.stdout.read()
-        assert process.wait(60) == 0
+        assert process.wait(240) == 0
     assert "growing  finished" in rest
     assert "best programs" in rest
     assert "\x1b" not in rest
@@ -207,7 +207,7 @@ def terminal() -> Any:
     os.close(ours)
 
 
-def read_until(ours: int, text: str, seconds: float = 60.0) -> str:
+def read_until(ours: int, text: str, seconds: float = 240.0) -> str:
     seen, deadline = "", time.monotonic() + seconds
     while text not in seen:
         ready, _, _ = select.select([ours], [], [], max(deadline - time.monotonic(), 0.0))
@@ -236,7 +236,7 @@ def test_a_terminal_is_redrawn_in_place_and_ctrl_c_ends_it_quietly(
     seen = read_until(ours, "2/8")
     assert "\x1b[1A" in seen, "the cursor goes up, over the view before"
     process.send_signal(signal.SIGINT)
-    assert process.wait(60) == 130
+    assert process.wait(240) == 130
     rest = ""
     while select.select([ours], [], [], 0.2)[0]:
         try:

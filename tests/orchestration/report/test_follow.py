@@ -19,7 +19,7 @@ from orchestration.commands.main import app
 from tests.orchestration.report.browser import CHROMIUM, Browser, browser
 from tests.orchestration.report.growing_run import GrowingRun
 
-PATIENCE = 60.0
+PATIENCE = 240.0
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
 _HURRIED = """
 from orchestration.commands import follow
