@@ -353,6 +353,7 @@ def test_a_phase_that_was_completed_but_not_assessed_is_assessed_and_not_repeate
         early_end=EarlyEnd(),
         drain=Drain(60.0),
         taught=lambda: [],
+        mark=lambda *_: None,
     )
     commits.finish = lambda: measured.append("finished")
     driver.train(session)
