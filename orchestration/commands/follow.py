@@ -28,20 +28,22 @@ def follow_run(place: str, html: Path | None, interval: float) -> None:
     The caller then writes the last page, which loads itself no more.
     """
     from orchestration.report.watching import Watch
+    from orchestration.run.interrupt import Interruptible
 
     if not _is_directory(place):
         raise refuse(f"{place}: only a run's own directory can be followed; leave out --follow")
     written, wait, seen = 0.0, interval, None
     try:
-        for view in views_of(Watch(open_run(place), place), min(_LOOKS_EVERY, interval)):
-            now = time.monotonic()
-            if view.ended or (written and now - written < wait) or seen == _state_of(view):
-                continue
-            path = _write(place, html, view, wait)
-            if not written:
-                print(f"{path} follows the run; Ctrl-C ends that", flush=True)
-            written, seen = time.monotonic(), _state_of(view)
-            wait = max(interval, (written - now) / _SHARE)
+        with Interruptible():
+            for view in views_of(Watch(open_run(place), place), min(_LOOKS_EVERY, interval)):
+                now = time.monotonic()
+                if view.ended or (written and now - written < wait) or seen == _state_of(view):
+                    continue
+                path = _write(place, html, view, wait)
+                if not written:
+                    print(f"{path} follows the run; Ctrl-C ends that", flush=True)
+                written, seen = time.monotonic(), _state_of(view)
+                wait = max(interval, (written - now) / _SHARE)
     except KeyboardInterrupt:
         _write_last(place, html)
         raise typer.Exit(INTERRUPTED) from None

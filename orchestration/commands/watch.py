@@ -32,13 +32,15 @@ def watch(
 
     from orchestration.report.watch_view import print_view
     from orchestration.report.watching import Watch
+    from orchestration.run.interrupt import Interruptible
 
     watched, console = Watch(open_run(directory), shown(directory)), Console()
     try:
-        if once:
-            print_view(_look(watched, 1, interval), console)
-            return
-        last = _in_place(watched, console, interval) if console.is_terminal else _by_line(watched, interval)
+        with Interruptible():
+            if once:
+                print_view(_look(watched, 1, interval), console)
+                return
+            last = _in_place(watched, console, interval) if console.is_terminal else _by_line(watched, interval)
     except KeyboardInterrupt:
         raise typer.Exit(INTERRUPTED) from None
     print_view(last, console)

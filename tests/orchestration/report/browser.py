@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 CHROMIUM = Path("/usr/bin/chromium")
-PATIENCE = 60.0
+PATIENCE = 240.0
 _OPTIONS = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run", "--mute-audio",
     "--disable-dev-shm-usage", "--disable-extensions", "--disable-background-networking", "--remote-debugging-pipe",
