@@ -13,6 +13,7 @@ import pytest
 from evaluators.evaluator import Evaluator
 from evaluators.records import Estimate, Outcome, Task
 from evaluators.stored.baselines import BaselineResult, BaselineStore, baseline_source, existing_baselines
+from tests.evaluators.conftest import LIMITS
 
 pytestmark = pytest.mark.measures
 
@@ -53,11 +54,11 @@ HANGING = Task(
     1,
     "hanging",
     MODEL
-    % """
+    % f"""
     def __setattr__(self, name, value):
         if name == "compiled":
             import time
-            time.sleep(5.0)
+            time.sleep({2 * LIMITS.start_seconds})
             raise AttributeError("at last")
         super().__setattr__(name, value)
 """,
