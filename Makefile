@@ -19,7 +19,7 @@ OTHERS := $(filter-out tests/evaluators tests/chaos tests/cluster $(MODELS),$(pa
 export TOKENIZERS_PARALLELISM := false
 
 .DELETE_ON_ERROR:
-.PHONY: install demo test test-all test-evaluators test-hostile test-models test-runs test-others test-chaos test-exact test-long test-cuda chaos exact gauntlet lint format reference report mlflow bench-learning bench-tasks bench-evaluator bench-build bench-scaling clean
+.PHONY: install demo test test-all test-evaluators test-hostile test-models test-runs test-others test-chaos test-exact test-cuda chaos exact gauntlet lint format reference report mlflow bench-learning bench-tasks bench-evaluator bench-build bench-scaling clean
 
 install: $(INSTALLED)
 
@@ -38,20 +38,15 @@ $(GENERATED): | $(INSTALLED)
 	$(BIN)/warpsmith tasks --generate 12 --output $@
 
 # Six parts, five at a time (PARTS=1: one by one), each printed when it is done: most tests wait for processes.
-# `make test` leaves out those marked slow, a whole run among them; `make test-all` runs them, too.
+# `make test` leaves out those marked slow, a whole run among them; `make test-all`, like `pytest` alone, runs them, too.
 test: $(INSTALLED)
 	$(MAKE) -j$(PARTS) --output-sync=target test-evaluators test-others test-models test-hostile test-runs test-chaos
 
-# All but those marked long, which take minutes each, see few changes, and have a target of their own.
 # Runs with faults or kills are tested alone, since they are compared with ones without: a program that is doubted on a
 # busy machine is judged anew. Then come whole runs beside models, evaluators and hostile programs.
 test-all: $(INSTALLED)
 	$(MAKE) test-chaos test-exact SELECTED=
-	$(MAKE) -j3 --output-sync=target test-others test-models test-runs test-evaluators test-hostile \
-		SELECTED='-m "not long"'
-
-test-long: $(INSTALLED)
-	$(BIN)/python -m pytest -m long
+	$(MAKE) -j3 --output-sync=target test-others test-models test-runs test-evaluators test-hostile SELECTED=
 
 test-evaluators: $(INSTALLED)
 	$(BIN)/python -m pytest $(SELECTED) tests/evaluators $(addprefix --ignore=,$(HOSTILE))

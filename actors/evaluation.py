@@ -39,8 +39,8 @@ class EvaluationRequest:
     `artifact`: a builder's result (None: it compiles nothing). `extensions`: those that it asked for while it ran, and
     that were not built yet. `passed_look`: whether a builder's look (`Evaluator.look`) found no failure. `evictions`:
     how often its artifact was evicted before it was judged. `again`: whether it is to be judged although it has been.
-    `log_fields`: of the step that asked for it (`actors.log_fields`). `elsewhere_than`: the devices that must not judge
-    it (`Verdict.evaluator["device"]`). `avoid`: the evaluators known to have them, by their places in the pool.
+    `log_fields`: of the step that asked for it (`actors.log_fields`). `not_on`: a device that must not judge it
+    (`Verdict.evaluator["device"]`), empty for none. `avoid`: the places in the pool of evaluators that have it.
     """
 
     task: Task
@@ -52,7 +52,7 @@ class EvaluationRequest:
     evictions: int = 0
     again: bool = False
     log_fields: Fields = field(default_factory=dict)
-    elsewhere_than: tuple[str, ...] = ()
+    not_on: str = ""
     avoid: tuple[int, ...] = ()
 
     @property
@@ -63,7 +63,7 @@ class EvaluationRequest:
 
 @dataclass(frozen=True)
 class SameDevice:
-    """An evaluator's answer instead of a verdict: it has a device that must not judge the candidate. `place`: its own
+    """An evaluator's answer instead of a verdict: it has the device that must not judge the candidate. `place`: its own
     in the pool."""
 
     place: int

@@ -74,7 +74,7 @@ class EvaluatorActor(FaultAwareApply):
         """Judges one candidate, or returns what it lacks: an extension, its artifact, or another device. Never raises
         for anything a candidate does."""
         candidate = request.candidate
-        if self._device in request.elsewhere_than:
+        if self._device == request.not_on:
             return SameDevice(self._place)
         with log_fields(candidate=candidate.digest, task=request.task.id, **request.log_fields):
             try:

@@ -12,12 +12,12 @@ _SUFFIX = ".partial"
 _ABANDONED_SECONDS = 86400.0
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Makes or replaces a text file, durably. Of several writers the last one counts. Raises OSError."""
+def write_whole(path: Path, content: str | bytes) -> None:
+    """Makes or replaces a file, durably; text in UTF-8. Of several writers the last one counts. Raises OSError."""
     descriptor, name = tempfile.mkstemp(_SUFFIX, f"{path.name}.", path.parent)
     try:
-        with open(descriptor, "w") as file:
-            file.write(text)
+        with open(descriptor, "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
         os.chmod(name, 0o644)

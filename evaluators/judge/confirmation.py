@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from evaluators.judge.judgement import Judgement
-from evaluators.records import HINT, SUSPECT, Finding, Task
-from evaluators.timing.paper import agree, needs_confirmation
+from evaluators.records import Task
+from evaluators.timing.paper import needs_confirmation, second_opinion
 
 Confirm = Callable[[Task, str], float | None]
 """Gives the speed-up of a task's program on another device of this kind, or None without one."""
@@ -31,12 +31,8 @@ class Confirmation:
         if not needs_confirmation(speedup, best):
             self._best[task.digest] = max(speedup, best or 0.0)
             return judgement
-        confirmed = self._confirm(task, source) if self._confirm else None
-        if confirmed is None:
-            severity, message = HINT, f"{speedup:.2f}x is not confirmed: no verdict of a second {self._arch}"
-        elif agree(speedup, confirmed):
+        finding = second_opinion(self._arch, speedup, self._confirm(task, source) if self._confirm else None)
+        if finding is None:
             self._best[task.digest] = speedup
             return judgement
-        else:
-            severity, message = SUSPECT, f"a second {self._arch} measured {confirmed:.2f}x, not {speedup:.2f}x"
-        return replace(judgement, findings=(*judgement.findings, Finding("confirmation", severity, message)))
+        return replace(judgement, findings=(*judgement.findings, finding))

@@ -11,12 +11,14 @@ from collections.abc import Sequence
 from itertools import pairwise
 from statistics import mean, median, pvariance
 
-from evaluators.records import Estimate, Finding
+from evaluators.records import HINT, SUSPECT, Estimate, Finding
 
 BUCKETS = 7
 MAX_VARIANCE = 0.005  # between bucket means
 CONFIRM_ABOVE = 3.0
 CONFIRM_FACTOR = 2.0  # times the best so far
+CONFIRMATION = "confirmation"
+"""The kind of finding on a speed-up that another GPU did not confirm."""
 MAX_DIFFERENCE = 0.10  # between two GPUs, relative to the larger speed-up
 
 
@@ -56,3 +58,13 @@ def needs_confirmation(speedup: float, best_so_far: float | None = None) -> bool
 def agree(one: float, other: float) -> bool:
     """Whether two GPUs' speed-ups confirm each other."""
     return abs(one - other) <= MAX_DIFFERENCE * max(one, other)
+
+
+def second_opinion(arch: str, speedup: float, second: float | None) -> Finding | None:
+    """What another GPU's speed-up says of one that needs it: nothing if the two agree, doubt if they do not, and a hint
+    if there is none."""
+    if second is None:
+        return Finding(CONFIRMATION, HINT, f"{speedup:.2f}x is not confirmed: no verdict of a second {arch}")
+    if agree(speedup, second):
+        return None
+    return Finding(CONFIRMATION, SUSPECT, f"a second {arch} measured {second:.2f}x, not {speedup:.2f}x")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -35,13 +34,10 @@ def read_report(place: str, stack: ExitStack) -> tuple[Source, Report]:
 def write_page(path: Path, text: str) -> None:
     """Writes a page, and the folders above it: whoever reads it sees the old one or the new one. Ends the command with
     one line if it cannot be written."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    from evaluators.host.whole_files import write_whole
+
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            partial.write_text(text, "utf-8")
-            partial.replace(path)
-        finally:
-            partial.unlink(missing_ok=True)
+        write_whole(path, text)
     except OSError as error:
         raise refuse(f"--html {path}: {error}", STOPPED) from None

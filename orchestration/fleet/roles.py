@@ -50,8 +50,8 @@ class Roles:
 
     `store`: the folder that all builders and evaluators share. `version`: the policy version that the engines have; of
     a run that learns nothing, how many steps it has taken. `further`: the builders and evaluators of each of
-    `evaluation.archs`. `learns`: whether there is a learner. `engines`: None if the run
-    has no policy of its own.
+    `evaluation.archs`. `learns`: whether there is a learner. `engines`: None if the run has
+    no policy of its own.
     """
 
     def __init__(self, config: RunConfig, policy: str, run: RunDirectory) -> None:

@@ -3,7 +3,6 @@ read. A row is a verdict's, with the program, where it is from, and what KernelB
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from evaluators.host.whole_files import write_whole
 from evaluators.records import VERDICT_SCHEMA, Verdict
 from orchestration.kernelbench.layout import LayoutError, Result
 from orchestration.run.storage import parquet_bytes
@@ -58,9 +58,7 @@ def write_judged(path: Path, rows: Iterable[Judged]) -> None:
         schema=JUDGED_SCHEMA,
     )
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.write_bytes(parquet_bytes(table))
-    beside.replace(path)
+    write_whole(path, parquet_bytes(table))
 
 
 def read_judged(path: Path) -> list[Judged]:

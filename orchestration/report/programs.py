@@ -4,7 +4,7 @@ differ from the reference and from what their prompts showed."""
 from __future__ import annotations
 
 from collections.abc import Container, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
 from markupsafe import Markup
@@ -86,23 +86,14 @@ def _view(kernel: Kernel, report: Report) -> ProgramView:
     verdict, candidate = kernel.verdict, kernel.candidate
     origin = report.origins.get(candidate.digest)
     reference = (origin.reference if origin else None) or report.references.get(kernel.task_id)
-    trace = verdict.trace
-    return ProgramView(
-        title=kernel.task_id,
-        soft=f"{kernel.arch} · {candidate.author}",
-        best=verdict.speedups[verdict.best_baseline] if verdict.best_baseline else None,
-        speedups=tuple(sorted(verdict.speedups.items())),
-        facts=facts_of(verdict),
-        findings=verdict.guard,
-        digest=candidate.digest,
-        kernels=trace.kernels if trace else (),
-        kernels_soft=f"{fmt.seconds(trace.gpu_seconds)} on the GPU" if trace else "",
+    best, soft = verdict.estimate_over("best"), f"{kernel.arch} · {candidate.author}"
+    return replace(
+        judged_view(kernel.task_id, soft, best, verdict, candidate.source),
         lineage=_root(candidate.author, candidate.digest, origin, verdict.speedup) if origin else None,
         born=_born(origin, dict(report.phases)) if origin else "",
         analysis=origin.analysis if origin else "",
         design=origin.design if origin else "",
         diffs=tuple(_diffs(candidate.source, reference, origin)),
-        code=highlighted(candidate.source),
     )
 
 

@@ -21,7 +21,7 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -218,13 +218,16 @@ def holder_on(storage: Storage) -> Holder | None:
         storage.write(probe, b"")
         now = storage.written_at(probe)
         storage.delete(probe)
-    return next((seen.claim.holder for seen in holding if not seen.is_dead(now)), None)
+    return _living(holding, now)
 
 
 def claimant(storage: Storage, now: int) -> Holder | None:
     """As `holder_on`, for one who writes nothing there. `now`: by a clock that may differ from the store's a little, in
     nanoseconds since 1970."""
-    holding = (seen for seen in _claims(storage, 0.0) if seen.claim.holds)
+    return _living([seen for seen in _claims(storage, 0.0) if seen.claim.holds], now)
+
+
+def _living(holding: Iterable[_Seen], now: int) -> Holder | None:
     return next((seen.claim.holder for seen in holding if not seen.is_dead(now)), None)
 
 

@@ -268,8 +268,8 @@ class Judging:
         if isinstance(request, BuildRequest):
             self.builders.submit(replace(request, again=True), "prepare", priority=-1)
             return
-        elsewhere_than, avoid = self._second_device.what_to_avoid(request.key)
-        again = replace(request, again=True, elsewhere_than=elsewhere_than, avoid=avoid)
+        not_on, avoid = self._second_device.what_to_avoid(request.key)
+        again = replace(request, again=True, not_on=not_on, avoid=avoid)
         self.evaluators.submit(again, "evaluate", priority=-1)
 
     def _confirm(self, request: BuildRequest | EvaluationRequest, second: Verdict | None) -> bool:

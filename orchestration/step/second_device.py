@@ -1,19 +1,16 @@
 """Another device of the same kind confirms a speed-up that jumps, before it is believed (CUDA-L1 section 2.4.4).
 
-The evaluators of a pool do not know of each other. So a candidate goes back to the pool with the devices that must not
-judge it again, and an evaluator that has one of them says so at once.
+The evaluators of a pool do not know of each other. So a candidate goes back to the pool with the device that must not
+judge it again, and an evaluator that has it says so at once.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from evaluators.records import HINT, SUSPECT, Finding, Outcome, Verdict
+from evaluators.records import HINT, Finding, Outcome, Verdict
 from evaluators.stored.verdicts import CONFIRMED_BY, DEVICE, REUSED_FROM
-from evaluators.timing.paper import agree
-
-CONFIRMATION = "confirmation"
-"""The kind of finding that the lack of a confirmation adds to a verdict."""
+from evaluators.timing.paper import CONFIRMATION, second_opinion
 
 Key = tuple[str, str]
 
@@ -39,10 +36,10 @@ class SecondDevice:
         self._asked[key] = _Asked(verdict)
         return True
 
-    def what_to_avoid(self, key: Key) -> tuple[tuple[str, ...], tuple[int, ...]]:
-        """The devices that must not judge a candidate, and the places of evaluators that are known to have them."""
+    def what_to_avoid(self, key: Key) -> tuple[str, tuple[int, ...]]:
+        """The device that must not judge a candidate, empty for none, and the places of evaluators that have it."""
         asked = self._asked.get(key)
-        return ((asked.verdict.evaluator[DEVICE],), asked.places) if asked else ((), ())
+        return (asked.verdict.evaluator[DEVICE], asked.places) if asked else ("", ())
 
     def is_refused(self, key: Key, place: int) -> bool:
         """Notes that the evaluator in a place has the device that must not judge a candidate. True if it was the last
@@ -66,22 +63,23 @@ class SecondDevice:
         if asked is None:
             return None
         first = asked.verdict
+        assert first.speedup is not None, "only a speed-up jumps"
         if second is None or second.outcome is Outcome.INFRA:
-            why = f"no second {first.arch} is there" if second is None else f"a second {first.arch} gave no verdict"
-            finding = Finding(CONFIRMATION, HINT, f"{first.speedup:.2f}x is not confirmed: {why}")
-            return replace(first, guard=(*_other_findings(first), finding))
+            return _with(first, second_opinion(first.arch, first.speedup, None))
         cost = {**first.cost, "total": first.cost.get("total", 0.0) + second.cost.get("total", 0.0)}
         if second.speedup is None:
             return replace(second, cost=cost)
-        assert first.speedup is not None, "only a speed-up jumps"
         by = {**first.evaluator, CONFIRMED_BY: second.evaluator.get(DEVICE, "")}
-        both = replace(first, evaluator=by, cost=cost, guard=_other_findings(first))
-        if agree(first.speedup, second.speedup):
-            return both
-        message = f"a second {first.arch} measured {second.speedup:.2f}x, not {first.speedup:.2f}x"
-        return both.doubted_by(Finding(CONFIRMATION, SUSPECT, message))
+        opinion = second_opinion(first.arch, first.speedup, second.speedup)
+        return _with(replace(first, evaluator=by, cost=cost), opinion)
 
 
-def _other_findings(verdict: Verdict) -> tuple[Finding, ...]:
-    """Without the hint of an evaluator that has nobody to ask (preset `paper`)."""
-    return tuple(finding for finding in verdict.guard if finding.kind != CONFIRMATION)
+def _with(verdict: Verdict, opinion: Finding | None) -> Verdict:
+    """The verdict with what another device says of it, and without the hint of an evaluator that has nobody to ask
+    (preset `paper`)."""
+    findings = tuple(finding for finding in verdict.guard if finding.kind != CONFIRMATION)
+    if opinion is None:
+        return replace(verdict, guard=findings)
+    if opinion.severity == HINT:
+        return replace(verdict, guard=(*findings, opinion))
+    return replace(verdict, guard=findings).doubted_by(opinion)

@@ -31,7 +31,6 @@ TINY = [
 
 
 @pytest.mark.slow
-@pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_branches_share_their_start_and_nothing_else(tmp_path: Path) -> None:
     branches = ["--branch", "plain", "--branch", "other contrastive_rl.negative_weight=0.25"]

@@ -42,7 +42,6 @@ def is_locked(run: RunDirectory) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.long
 @pytest.mark.timeout(3600)
 def test_a_run_in_windows_of_which_one_is_killed(tmp_path: Path) -> None:
     run = RunDirectory(str(tmp_path / "first"), "small")

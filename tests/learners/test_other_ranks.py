@@ -36,7 +36,6 @@ def output(policy_folder: Path, samples: Sequence[Sample], tmp_path_factory: pyt
 
 
 @pytest.mark.slow
-@pytest.mark.long
 @pytest.mark.parametrize("mode", [*MODES])
 def test_any_number_of_ranks_goes_on_from_a_checkpoint_to_the_last_bit(output: Path, mode: str) -> None:
     losses = []

@@ -57,8 +57,8 @@ class Stand:
         return gathering.result.verdicts[candidate.digest]
 
     @property
-    def asked(self) -> list[tuple[bool, tuple[str, ...], tuple[int, ...]]]:
-        return [(one.again, one.elsewhere_than, one.avoid) for one in self.evaluators.requests]
+    def asked(self) -> list[tuple[bool, str, tuple[int, ...]]]:
+        return [(one.again, one.not_on, one.avoid) for one in self.evaluators.requests]
 
 
 def test_a_jump_that_another_device_confirms_is_believed(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_a_jump_that_another_device_confirms_is_believed(tmp_path: Path) -> None
     assert (verdict.outcome, verdict.speedup, verdict.guard) == (Outcome.OK, 3.5, ())
     assert (verdict.evaluator[DEVICE], verdict.evaluator[CONFIRMED_BY]) == ("a", "b")
     assert verdict.cost["total"] == 4.0
-    assert stand.asked == [(False, (), ()), (True, ("a",), ())]
+    assert stand.asked == [(False, "", ()), (True, "a", ())]
     assert stand.reviewer.best_of(SOFTMAX.id) == 3.5
 
 
@@ -95,14 +95,14 @@ def test_evaluators_with_the_same_device_are_passed_over_until_all_have_been_ask
 def test_without_another_device_a_jump_stands_and_says_that_it_is_not_confirmed(tmp_path: Path) -> None:
     verdict = Stand(tmp_path, [(4.0, "a"), SameDevice(0), SameDevice(0)]).judge()
     assert (verdict.outcome, verdict.speedup) == (Outcome.OK, 4.0)
-    assert verdict.guard == (Finding("confirmation", HINT, "4.00x is not confirmed: no second H200 is there"),)
+    assert verdict.guard == (Finding("confirmation", HINT, "4.00x is not confirmed: no verdict of a second H200"),)
 
 
 def test_a_second_verdict_that_fails_decides_unless_the_failure_is_ours(tmp_path: Path) -> None:
     assert Stand(tmp_path, [(4.0, "a"), (Outcome.WRONG, "b")]).judge().outcome is Outcome.WRONG
     ours = Stand(tmp_path, [(4.0, "a"), (Outcome.INFRA, "b")]).judge()
     assert (ours.outcome, ours.guard[-1].severity) == (Outcome.OK, HINT)
-    assert "a second H200 gave no verdict" in ours.guard[-1].message
+    assert "no verdict of a second H200" in ours.guard[-1].message
 
 
 def test_what_seems_the_fastest_is_measured_again_first_and_its_median_is_confirmed(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_a_second_device_may_ask_for_what_has_to_be_built(tmp_path: Path) -> Non
     stand = Stand(tmp_path, [(4.0, "a"), SameDevice(1), missing, (4.0, "b")])
     verdict = stand.judge(Candidate.propose(SOFTMAX.id, compiling(1), "test"))
     assert verdict.evaluator[CONFIRMED_BY] == "b"
-    assert stand.asked[-1] == (True, ("a",), (1,))
+    assert stand.asked[-1] == (True, "a", (1,))
     assert len(stand.builders.requests) == 2
 
 
@@ -128,7 +128,7 @@ def test_what_is_given_up_meanwhile_is_judged_from_the_beginning(tmp_path: Path)
     stand.judging.advance()
     stand.judging.give_up([CANDIDATE.digest], gathering)
     assert stand.judge().speedup == 1.1
-    assert stand.asked[-1] == (False, (), ())
+    assert stand.asked[-1] == (False, "", ())
 
 
 @pytest.mark.parametrize("settings", [{DEVICE: "a", REUSED_FROM: "earlier"}, {}], ids=["reused", "unknown device"])
