@@ -26,12 +26,9 @@ def bundle(
     """Bundle a run's last commit. `warpsmith run --from-bundle FOLDER` goes on from it, on any machine."""
     from rich.console import Console
 
-    from configs.load import ConfigError
-    from evaluators.tasks import TaskError
     from orchestration.run.bundle import Limits, write_bundle
     from orchestration.run.bundle_folder import MIB
     from orchestration.run.directory import RunDirectory
-    from orchestration.run.errors import BundleError, RunDirectoryError
     from orchestration.setup.requirements import requirements_of
 
     run = RunDirectory(str(directory.parent), directory.name)
@@ -39,8 +36,6 @@ def bundle(
     try:
         config = run.read_config()
         written = write_bundle(run, config, output, limits, requirements_of(run, config))
-    except (RunDirectoryError, ConfigError, TaskError, BundleError) as error:
-        raise refuse(error) from None
     except OSError as error:
         raise refuse(f"--output {output}: {error}", STOPPED) from None
     console = Console()

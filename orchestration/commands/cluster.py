@@ -25,13 +25,9 @@ def render(
     ] = "raycluster",
 ) -> None:
     """Print the manifest of a cluster, from the section `cluster` of the configuration."""
-    from cluster.errors import ClusterError
     from cluster.render import FORMATS
-    from configs.load import ConfigError, load_config
+    from configs.load import load_config
 
     if form not in FORMATS:
         raise refuse(f"--format must be one of {', '.join(FORMATS)}, got {form!r}")
-    try:
-        print(FORMATS[form](load_config(config, overrides or [])), end="")
-    except (ConfigError, ClusterError) as error:
-        raise refuse(error) from None
+    print(FORMATS[form](load_config(config, overrides or [])), end="")

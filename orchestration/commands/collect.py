@@ -62,13 +62,9 @@ def collect(
 def _checked(config: str, overrides: list[str], *, dry_run: bool) -> tuple[RunConfig, RunDirectory]:
     """The configuration of a run that only collects, and its folder. Everything is checked that can be before actors
     start; a dry run also prints the plan. Refuses bad input."""
-    from configs.load import ConfigError, load_config
-    from evaluators.tasks import TaskError
-    from learners.policy import PolicyError
+    from configs.load import load_config
     from orchestration.commands.machine import machine_arch
     from orchestration.run.directory import RunDirectory
-    from orchestration.run.errors import RunDirectoryError
-    from orchestration.step.proposals import TeacherError
     from orchestration.step.teachers import endpoints_of, make_teachers
 
     try:
@@ -89,8 +85,6 @@ def _checked(config: str, overrides: list[str], *, dry_run: bool) -> tuple[RunCo
             from orchestration.commands.dry_run import print_plan
 
             print_plan(settings, Console())
-    except (ConfigError, TaskError, PolicyError, TeacherError, RunDirectoryError) as error:
-        raise refuse(error) from None
     except OSError as error:
         raise refuse(f"{error}; the same command tries again", STOPPED) from None
     return settings, run

@@ -48,7 +48,6 @@ def evaluate(
     """Judge one program against a task's reference. Exit code 0 if it is correct, 1 if it is not."""
     from evaluators.audit.marks import read_marks
     from evaluators.evaluator import Evaluator
-    from evaluators.failures import ContainmentError
     from evaluators.host.open_device import open_device
     from evaluators.tasks import TaskError, find_task, profile_of
     from orchestration.commands.second_opinion import make_confirm
@@ -76,10 +75,7 @@ def evaluate(
             raise refuse(with_remedy(error)) from None
         with evaluator:
             warn_if_closed(folder)
-            try:
-                verdict = evaluator.evaluate(reference, source, author=f"file:{file.name}")
-            except ContainmentError as error:
-                raise refuse(error) from None
+            verdict = evaluator.evaluate(reference, source, author=f"file:{file.name}")
     verdict = _with_audit(verdict, reference)
     if as_json:
         print(json.dumps(verdict.to_row(), default=dict))

@@ -92,32 +92,28 @@ def evolve(
 def _checked(settings: dict[str, object], overrides: list[str], *, dry_run: bool) -> RunConfig:
     """The configuration that the options mean. Everything is checked that can be before actors start; a dry run also
     prints the plan. Refuses bad input."""
-    from configs.load import ConfigError, load_config
-    from evaluators.tasks import TaskError, load_tasks
-    from learners.policy import PolicyError
+    from configs.load import load_config
+    from evaluators.tasks import load_tasks
     from orchestration.commands.machine import machine_arch
     from orchestration.setup.tasks import refuse_broken, select_tasks
 
-    try:
-        arch = machine_arch() if settings["evaluator.arch"] == "auto" else settings["evaluator.arch"]
-        levels = sorted({task.level for task in load_tasks(str(settings["tasks.source"]), "source")})
-        profile = "cpu" if arch == "cpu" else "cuda"
-        settings |= {"evaluator.arch": arch, "tasks.profile": profile, "tasks.levels": levels}
-        if arch != "cpu" and not settings["rollout.endpoint.url"]:
-            settings["placement.share"] = "all"  # engine and evaluator take turns, so one GPU is enough
-        words = [f"{key}={json.dumps(value)}" for key, value in settings.items()]
-        config = load_config(_CONFIG, [*words, *overrides])
-        refuse_broken(select_tasks(config.tasks))
-        if config.rollout.endpoint.url:
-            refuse_silent("--endpoint", config.rollout.endpoint.url)
-        if dry_run:
-            from rich.console import Console
+    arch = machine_arch() if settings["evaluator.arch"] == "auto" else settings["evaluator.arch"]
+    levels = sorted({task.level for task in load_tasks(str(settings["tasks.source"]), "source")})
+    profile = "cpu" if arch == "cpu" else "cuda"
+    settings |= {"evaluator.arch": arch, "tasks.profile": profile, "tasks.levels": levels}
+    if arch != "cpu" and not settings["rollout.endpoint.url"]:
+        settings["placement.share"] = "all"  # engine and evaluator take turns, so one GPU is enough
+    words = [f"{key}={json.dumps(value)}" for key, value in settings.items()]
+    config = load_config(_CONFIG, [*words, *overrides])
+    refuse_broken(select_tasks(config.tasks))
+    if config.rollout.endpoint.url:
+        refuse_silent("--endpoint", config.rollout.endpoint.url)
+    if dry_run:
+        from rich.console import Console
 
-            from orchestration.commands.dry_run import print_plan
+        from orchestration.commands.dry_run import print_plan
 
-            print_plan(config, Console())
-    except (ConfigError, TaskError, PolicyError) as error:
-        raise refuse(error) from None
+        print_plan(config, Console())
     return config
 
 

@@ -46,19 +46,14 @@ def export(
     ] = "best",
 ) -> None:
     """Write a run as KernelBench's runs, one a level, so that its own scripts score it."""
-    from configs.load import ConfigError
     from orchestration.kernelbench.export import ALL, BEST, export_run
-    from orchestration.kernelbench.layout import LayoutError
     from orchestration.report.sources import opened
-    from orchestration.run.errors import BundleError, RunDirectoryError
 
     if samples not in (BEST, ALL):
         raise refuse(f"--samples must be {BEST} or {ALL}, got {samples!r}")
     try:
         with opened(place) as source:
             written = export_run(source.run, folder, samples)
-    except (LayoutError, RunDirectoryError, ConfigError, BundleError) as error:
-        raise refuse(error) from None
     except OSError as error:
         raise refuse(error, STOPPED) from None
     for level, run in written.runs.items():
@@ -169,15 +164,11 @@ def _open(
 def _judge_all(evaluator: Evaluator, work: Work, strict: str, output: Path | None, builders: int) -> list[Judged]:
     """Every program, built ahead and judged one after the other."""
     from evaluators.compile.ahead import most_builders
-    from evaluators.failures import ContainmentError
     from orchestration.commands.judged import progress
     from orchestration.kernelbench.judge import build_ahead, judge_all
-    from orchestration.kernelbench.layout import LayoutError
 
     try:
         build_ahead(evaluator, work, builders or most_builders())
         return list(progress(judge_all(evaluator, work, strict, output), len(work.pairs)))
-    except (LayoutError, ContainmentError) as error:
-        raise refuse(error) from None
     except OSError as error:
         raise refuse(f"--output {output}: {error}", STOPPED) from None

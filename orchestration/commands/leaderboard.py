@@ -37,7 +37,6 @@ def leaderboard(
     from rich.console import Console
 
     from orchestration.kernelbench.entrants import read_entrants, split_source
-    from orchestration.kernelbench.layout import LayoutError
     from orchestration.report.leaderboard import board_as_json, boards_of
     from orchestration.report.leaderboard_page import print_leaderboard, render_leaderboard
 
@@ -47,10 +46,7 @@ def leaderboard(
     names = [name for name, _ in origins]
     if twice := [name for name in names if names.count(name) > 1]:
         raise refuse(f"two sources are named {twice[0]}: name them apart, as {twice[0]}-2=PLACE")
-    try:
-        entrants = [entrant for name, place in origins for entrant in read_entrants(name, place)]
-    except LayoutError as error:
-        raise refuse(error) from None
+    entrants = [entrant for name, place in origins for entrant in read_entrants(name, place)]
     if not entrants:
         raise refuse(f"{', '.join(place for _, place in origins)}: no program was judged there")
     boards = boards_of(entrants, over, top, common=common)

@@ -17,16 +17,12 @@ if TYPE_CHECKING:
 def read_report(place: str, stack: ExitStack) -> tuple[Source, Report]:
     """The run at a place (see `orchestration.report.sources`), open as long as the stack, and its report. Ends the
     command with one line if there is none."""
-    from configs.load import ConfigError
     from orchestration.report import build_report
     from orchestration.report.sources import opened
-    from orchestration.run.errors import BundleError, RunDirectoryError
 
     try:
         source = stack.enter_context(opened(place))
         return source, replace(build_report(source.run), place=source.place)
-    except (RunDirectoryError, ConfigError, BundleError) as error:
-        raise refuse(error) from None
     except OSError as error:
         raise refuse(f"{place}: {error}") from None
 

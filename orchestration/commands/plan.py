@@ -68,12 +68,9 @@ def plan(
     """Print which GPUs a run needs, how long its steps take and what it costs, from what earlier runs measured."""
     from cluster.cost.prices import SHIPPED_PRICES, read_prices
     from cluster.cost.rates import SHIPPED_RATES, read_rates
-    from cluster.errors import ClusterError
-    from configs.load import ConfigError, load_config
-    from evaluators.tasks import TaskError
+    from configs.load import load_config
     from orchestration.commands.machine import machine_arch
     from orchestration.plan.earlier import read_earlier
-    from orchestration.run.errors import RunDirectoryError
 
     try:
         settings = load_config(config, overrides or [])
@@ -84,8 +81,6 @@ def plan(
         looks = settings.placement.share == "all"
         runs = [read_earlier(place, builders_look=looks) for place in like or ()]
         made = _make(settings, wanted, runs, found_prices, found_rates)
-    except (ConfigError, ClusterError, TaskError, RunDirectoryError) as error:
-        raise refuse(error) from None
     except OSError as error:
         raise refuse(f"--like: {error}") from None
     if as_json:

@@ -20,12 +20,17 @@ def refuse(error: object, code: int = BAD_INPUT) -> typer.Exit:
 
 def is_refusal(error: Exception) -> bool:
     """Whether an error's message is one line that names the thing and the remedy, since bad input causes it."""
+    from cluster.errors import ClusterError
     from configs.load import ConfigError
+    from evaluators.failures import ContainmentError
     from evaluators.tasks import TaskError
     from learners.policy import PolicyError
+    from orchestration.kernelbench.layout import LayoutError
     from orchestration.run.errors import BundleError, RunDirectoryError
+    from orchestration.step.proposals import TeacherError
 
-    return isinstance(error, ConfigError | TaskError | PolicyError | BundleError | RunDirectoryError)
+    of_input = (ConfigError, TaskError, PolicyError, LayoutError, TeacherError)
+    return isinstance(error, (*of_input, BundleError, RunDirectoryError, ClusterError, ContainmentError))
 
 
 def with_remedy(error: Exception) -> str:

@@ -28,14 +28,12 @@ RunName = Annotated[str, typer.Argument(metavar="NAME", help="A run's name, or o
 def opened(address: str) -> Iterator[Jobs]:
     """The jobs of a cluster. What goes wrong with it within the block is refused in one line."""
     from cluster.client import Jobs
-    from cluster.errors import ClusterError, NoAnswer
+    from cluster.errors import NoAnswer
 
     try:
         yield Jobs(address)
     except NoAnswer as error:
         raise refuse(f"{address}: the cluster does not answer: {error}", STOPPED) from None
-    except ClusterError as error:
-        raise refuse(error) from None
 
 
 def show_jobs(name: str, address: str, as_json: bool) -> None:

@@ -43,10 +43,7 @@ def run(
 ) -> None:
     """Train: SFT, self-supervised learning and contrastive RL, as configured. The same command again resumes it."""
     from configs.load import ConfigError, load_config
-    from evaluators.tasks import TaskError
-    from learners.policy import PolicyError
     from orchestration.commands.machine import machine_arch
-    from orchestration.run.errors import BundleError, RunDirectoryError
 
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
     continuation = None
@@ -71,8 +68,6 @@ def run(
             return
         if continuation is not None:
             continuation.unpack()
-    except (ConfigError, TaskError, PolicyError, BundleError, RunDirectoryError) as error:
-        raise refuse(error) from None
     except OSError as error:
         raise refuse(f"{error}; the same command tries again", STOPPED) from None
     carry_out(settings)
@@ -96,17 +91,14 @@ def carry_out(config: RunConfig) -> None:
     from actors.log_fields import JsonLogs
     from actors.pool_records import PoolExhausted
     from cluster.attempts import finished_line
-    from configs.load import ConfigError
-    from evaluators.tasks import TaskError
     from learners.errors import LearnerError
-    from learners.policy import PolicyError
     from learners.room import disk_full, is_full
     from orchestration import driver
     from orchestration.report.progress import Progress
-    from orchestration.run.errors import LeaseLost, RunDirectoryError
+    from orchestration.run.errors import LeaseLost
     from orchestration.run.interrupt import Interruptible
     from orchestration.run.watchdog import STALLED, Stalled
-    from orchestration.step.proposals import TeacherDown, TeacherError
+    from orchestration.step.proposals import TeacherDown
 
     if logs := JsonLogs.of(config):
         logs.begin()
@@ -120,8 +112,6 @@ def carry_out(config: RunConfig) -> None:
         raise refuse(f"{error}; {_RESUME}", STOPPED) from None
     except LeaseLost as error:
         raise refuse(error, STOPPED) from None
-    except (ConfigError, TaskError, PolicyError, TeacherError, RunDirectoryError) as error:
-        raise refuse(error) from None
     except Stalled as error:
         raise refuse(f"{error}; {_RESUME}", STALLED) from None
     except KeyboardInterrupt:

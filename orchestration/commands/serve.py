@@ -42,10 +42,7 @@ def serve(
 ) -> None:
     """Serve verdicts over HTTP: a task and a program in, a verdict out. See docs/guides/other-trainers.md."""
     from actors.pool_records import PoolExhausted
-    from configs.load import ConfigError
-    from evaluators.tasks import TaskError
     from learners.room import disk_full, is_full
-    from orchestration.run.errors import RunDirectoryError
     from orchestration.serving.clients import Clients, Limits, process_tokens
     from orchestration.serving.service import ServiceFailed
     from orchestration.serving.start import Address
@@ -59,8 +56,6 @@ def serve(
             folder.mkdir(parents=True, exist_ok=True)
             warn_if_closed(folder)
             start(settings, Address(host, port), folder, clients, lambda url: _announce(url, settings))
-    except (ConfigError, TaskError, RunDirectoryError) as error:
-        raise refuse(error) from None
     except (PoolExhausted, TimeoutError, ServiceFailed) as error:
         raise refuse(f"{error}; {_AGAIN}", STOPPED) from None
     except OSError as error:

@@ -37,14 +37,9 @@ def submit(
     ] = False,
 ) -> None:
     """Train as a job of a Ray cluster. The same command again attaches to the job, or resumes the run."""
-    from cluster.errors import ClusterError
     from cluster.job import training_job
-    from configs.load import ConfigError
 
-    try:
-        job = training_job(config, overrides or [], variables=env or [], dry_run=dry_run, installed=installed)
-    except (ConfigError, ClusterError) as error:
-        raise refuse(error) from None
+    job = training_job(config, overrides or [], variables=env or [], dry_run=dry_run, installed=installed)
     with opened(address) as jobs:
         identity = _begin(jobs, job)
         if wait or dry_run:

@@ -31,13 +31,9 @@ def sweep(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check everything, list the runs, start nothing.")] = False,
 ) -> None:
     """Run several configurations and seeds in turn, and compare them. The same command again resumes."""
-    from configs.load import ConfigError
     from orchestration.experiments.sweep import read_sweep
 
-    try:
-        found = read_sweep(file, overrides or [])
-    except ConfigError as error:
-        raise refuse(error) from None
+    found = read_sweep(file, overrides or [])
     if dry_run:
         for trial in found.trials:
             print(f"{trial.name:<32} {'finished' if trial.is_finished() else ' '.join(trial.words)}")
@@ -71,15 +67,10 @@ def print_tables(found: Sweep) -> None:
     """Prints the table of each group of tasks, of what the runs have measured so far."""
     from rich.console import Console
 
-    from configs.load import ConfigError
     from orchestration.experiments.table import compare_arms, read_reports, table_of
     from orchestration.report.terminal import WIDTH, print_table
-    from orchestration.run.errors import RunDirectoryError
 
-    try:
-        compared = compare_arms(read_reports(found))
-    except (RunDirectoryError, ConfigError) as error:
-        raise refuse(error) from None
+    compared = compare_arms(read_reports(found))
     console = Console() if sys.stdout.isatty() else Console(width=WIDTH, no_color=True)
     if not compared:
         print(f"{found.name}: nothing has been measured yet")

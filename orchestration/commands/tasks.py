@@ -51,13 +51,10 @@ def _list(path: str) -> None:
     from rich.table import Table
 
     from evaluators.audit.marks import marked_among, shipped_marks
-    from evaluators.tasks import TaskError, load_tasks
+    from evaluators.tasks import load_tasks
     from evaluators.tasks.loader import TaskVariants
 
-    try:
-        listed, variants = load_tasks(path), TaskVariants(path)
-    except TaskError as error:
-        raise refuse(error) from None
+    listed, variants = load_tasks(path), TaskVariants(path)
     marks = marked_among(listed, shipped_marks())
     table = Table("id", "level", "name", "tags", "variants", *(["cannot tell"] if marks else []), box=None)
     for task in listed:

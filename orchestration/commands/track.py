@@ -21,10 +21,8 @@ def track(
     from contextlib import ExitStack
     from dataclasses import replace
 
-    from configs.load import ConfigError
     from learners.patience import Patience
     from orchestration.run.directory import RunDirectory, root_and_name
-    from orchestration.run.errors import RunDirectoryError
     from orchestration.run.tracking import send_rest
 
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)
@@ -35,8 +33,6 @@ def track(
             config = replace(run.read_config(), root=root, name=name)
             stack.enter_context(run.lock(config.storage.lease))
             waited, left = send_rest(config, run, seconds)
-        except (RunDirectoryError, ConfigError) as error:
-            raise refuse(error) from None
         except OSError as error:
             raise refuse(f"{run}: {error}", STOPPED) from None
     if left:

@@ -87,14 +87,10 @@ def views_of(watched: Watch, interval: float) -> Iterator[View]:
 
 def _look(watched: Watch, tries: int, interval: float) -> View:
     """One look. Ends the command with one line if the run cannot be read."""
-    from configs.load import ConfigError
-    from orchestration.run.errors import RunDirectoryError
 
     while True:
         try:
             return watched.look()
-        except (RunDirectoryError, ConfigError) as error:
-            raise refuse(error) from None
         except OSError as error:
             tries -= 1
             if tries <= 0:
