@@ -11,7 +11,7 @@ import typer
 
 from orchestration.commands.follow import follow_run
 from orchestration.commands.pages import read_report, write_page
-from orchestration.commands.refusal import BAD_INPUT, STOPPED, refuse
+from orchestration.commands.refusal import STOPPED, refuse
 
 
 def report(
@@ -52,7 +52,7 @@ def report(
 
     if follow:
         if publish is not None or as_json:
-            raise refuse("--publish and --json are of a run as it stands; give them without --follow", BAD_INPUT)
+            raise refuse("--publish and --json are of a run as it stands; give them without --follow")
         follow_run(place, html, interval)
     written: list[object] = []
     with ExitStack() as stack:
@@ -71,5 +71,5 @@ def report(
                 written.append(publish_page(built, source.run, publish))
             except OSError as error:
                 raise refuse(f"--publish {publish}: {error}", STOPPED) from None
-    for page in () if as_json else written:
-        print(page)
+    if not as_json:
+        print(*written, sep="\n")

@@ -60,7 +60,8 @@ class PoolSettings:
 @dataclass(frozen=True)
 class ArchPools:
     """The pools of an architecture. `grows`: evaluators start and end with their queue. `workers`: how many there can
-    be. `confirms`: see `confirms_jumps`."""
+    be. `confirms`: a second device has to
+    confirm speed-ups that jump (`confirms_jumps`), which nobody asks for without the guard."""
 
     builders: ActorPool
     evaluators: ActorPool
@@ -131,4 +132,5 @@ def make_arch_pools(
         idle_seconds=60.0 * idle_minutes,
         shortage=(lambda _: "") if config.arch == "cpu" else lacking,
     )
-    return ArchPools(builders, evaluators, idle_minutes > 0, config.workers, confirms_jumps(config))
+    confirms = settings.guarded and confirms_jumps(config)
+    return ArchPools(builders, evaluators, idle_minutes > 0, config.workers, confirms)

@@ -109,6 +109,7 @@ class Roles:
                 self.engines.wait_ready()
         first = self._make_pools()
         self.builders, self.evaluators = first.builders, first.evaluators
+        self.confirms_jumps = first.confirms
         for name in further:
             self.further[name] = self._make_pools(name)
         if config.evaluator.require_containment:  # a host that cannot give it ends the run before any work

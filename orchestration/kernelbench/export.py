@@ -38,7 +38,6 @@ _NOT_COMPILED = {Outcome.BUILD_ERROR, Outcome.INFRA}
 class Entry:
     """A sample to export. `source` and `verdict`: None for a response without a program, or one that nobody judged."""
 
-    problem: Problem
     source: str | None
     verdict: Verdict | None
     author: str = ""
@@ -72,7 +71,7 @@ def export_run(run: RunDirectory, folder: Path, samples: str = BEST) -> Exported
         if (problem := Problem.of_task(task_id)) is None:
             left_out.append(task_id)
         else:
-            numbered[problem] += [Entry(problem, each.source, each.verdict, each.author) for each in entries]
+            numbered[problem] += entries
     if not numbered:
         known = f"its tasks are {', '.join(sorted(left_out)[:3])}, ..." if left_out else "it has no sample of a stage"
         raise LayoutError(f"{run}: no task of it has a number of KernelBench (level1/23); {known}")
@@ -96,7 +95,6 @@ def export_run(run: RunDirectory, folder: Path, samples: str = BEST) -> Exported
 
 
 _ByTask = Mapping[str, Sequence[Entry]]
-_ANY = Problem(0, 0)
 
 
 def _judged(run: RunDirectory, config: RunConfig) -> tuple[dict[str, Verdict], dict[str, tuple[str, str]]]:
@@ -115,9 +113,9 @@ def _best(run: RunDirectory, config: RunConfig) -> _ByTask:
     kernels = {each.task_id: each for each in run.kernels.read() if each.arch == config.evaluator.arch}
     sampled = set(run.samples.read(columns=["task_id"])["task_id"].to_pylist())
     return {
-        task_id: [Entry(_ANY, kernel.candidate.source, kernel.verdict, kernel.candidate.author)]
+        task_id: [Entry(kernel.candidate.source, kernel.verdict, kernel.candidate.author)]
         if (kernel := kernels.get(task_id))
-        else [Entry(_ANY, None, None)]
+        else [Entry(None, None)]
         for task_id in sorted(sampled | kernels.keys())
     }
 
@@ -139,7 +137,7 @@ def _last_stage(
             if digest and digest not in sources:
                 raise LayoutError(f"{run}: has no program {digest} (a published run keeps none); export the run itself")
             source, author = sources.get(digest, (None, ""))
-            by_task[row["task_id"]].append(Entry(_ANY, source, judged.get(digest), author))
+            by_task[row["task_id"]].append(Entry(source, judged.get(digest), author))
     return by_task
 
 
@@ -175,7 +173,7 @@ def _write_level(
     results = {}
     for number in names:  # KernelBench's analysis pairs results and baselines by their order
         problem = Problem(level, number)
-        entries = numbered.get(problem, [Entry(problem, None, None)])
+        entries = numbered.get(problem, [Entry(None, None)])
         results[str(number)] = [
             result_of(entry, sample, eager.get(problem.task_id)) for sample, entry in enumerate(entries)
         ]

@@ -115,7 +115,7 @@ def summary(rows: Sequence[Judged], work: Work, tasks: Sequence[Task]) -> dict[s
     all tasks of the levels that the run has, where a task without a program counts as failed."""
     levels = {task.level for task, _ in work.pairs}
     judged = {row.verdict.task for row in rows}
-    assessed = [_assessed(row) for row in rows]
+    assessed = [AssessmentRow.of(row.verdict) for row in rows]
     absent = [AssessmentRow(task.id, NO_CODE) for task in tasks if task.level in levels and task.id not in judged]
     return {
         "origin": work.origin,
@@ -126,11 +126,6 @@ def summary(rows: Sequence[Judged], work: Work, tasks: Sequence[Task]) -> dict[s
         "without_program": len(absent),
         "fast_p": fast_p_as_json([*assessed, *absent]),
     }
-
-
-def _assessed(row: Judged) -> AssessmentRow:
-    speedups = {name: estimate.value for name, estimate in row.verdict.speedups.items()}
-    return AssessmentRow(row.verdict.task, str(row.verdict.outcome), speedups)
 
 
 def _as_json(row: Judged) -> Mapping[str, Any]:

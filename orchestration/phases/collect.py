@@ -33,7 +33,7 @@ class Collect(Phase):
         examples = list(
             collected.examples(lambda task_id: prompts.one_shot(task_id).text, lambda row: prompts.response_of(row))
         )
-        self.context.archive.write_examples(lines_of(iter(examples)))
+        self.context.archive.write_examples(lines_of(examples))
         if not examples:
             _log.warning("%s: none of the %d programs of teachers was right", self.key, len(collected.proposed))
         self.memory |= {"teachers": collected.summaries(), "examples": len(examples)}

@@ -6,8 +6,8 @@ The one place for this: SFT begins with it, and a run that only collects ends wi
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from evaluators.records import Candidate, Verdict
@@ -53,17 +53,18 @@ class Collected:
 
     result: StepResult
     is_success: Callable[[Verdict], bool]
-    proposed: list[Proposed] = field(default_factory=list)
-    by_teacher: list[tuple[Teacher, list[Proposed]]] = field(default_factory=list)
-    asked: dict[str, float] = field(default_factory=dict)
+    proposed: list[Proposed]
+    by_teacher: list[tuple[Teacher, list[Proposed]]]
+    asked: dict[str, float]
 
     def summaries(self) -> list[dict[str, Any]]:
         """A `TeacherSummary` of each teacher, as plain JSON."""
+        return [asdict(self._summary(name, teacher, proposed)) for name, teacher, proposed in self._named()]
+
+    def _named(self) -> Iterator[tuple[str, Teacher, list[Proposed]]]:
+        """Every teacher under a name of its own."""
         names = distinct_names([teacher.name for teacher, _ in self.by_teacher])
-        return [
-            asdict(self._summary(name, teacher, proposed))
-            for name, (teacher, proposed) in zip(names, self.by_teacher, strict=True)
-        ]
+        return ((name, *each) for name, each in zip(names, self.by_teacher, strict=True))
 
     def _summary(self, name: str, teacher: Teacher, proposed: Sequence[Proposed]) -> TeacherSummary:
         verdicts = [self.result.verdicts[candidate.digest] for candidate, _ in proposed]
@@ -103,11 +104,12 @@ class Collected:
 
         `prompt_of`: the text of a task's one-shot prompt. `response_of`: what SFT learns a program as.
         """
-        names = distinct_names([teacher.name for teacher, _ in self.by_teacher])
-        for name, (teacher, proposed) in zip(names, self.by_teacher, strict=True):
-            once = {candidate.digest: (candidate, proposal) for candidate, proposal in reversed(proposed)}
-            for candidate, proposal in reversed(once.values()):
-                verdict = self.result.verdicts[candidate.digest]
+        for name, teacher, proposed in self._named():
+            once: dict[str, Proposal] = {}
+            for candidate, proposal in proposed:
+                once.setdefault(candidate.digest, proposal)
+            for digest, proposal in once.items():
+                verdict = self.result.verdicts[digest]
                 if verdict.succeeded:
                     cost = teacher.cost_of(proposal) if isinstance(teacher, EndpointTeacher) else None
                     yield _example(name, proposal, verdict, cost, prompt_of, response_of)
@@ -169,7 +171,7 @@ def distinct_names(names: Sequence[str]) -> list[str]:
     return [name if names.count(name) == 1 else f"{name} ({place})" for place, name in enumerate(names, start=1)]
 
 
-def lines_of(examples: Iterator[dict[str, Any]]) -> bytes:
+def lines_of(examples: Iterable[dict[str, Any]]) -> bytes:
     """A JSON Lines file of examples."""
     return b"".join(json.dumps(example, default=dict).encode() + b"\n" for example in examples)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 
 from evaluators.records import Estimate
 from orchestration.report.shares import mean_share
@@ -59,10 +60,7 @@ def fast_p_as_json(rows: Sequence[AssessmentRow]) -> dict[str, dict[str, dict[st
     """By baseline, level and p (as text: `1.5`), each an estimate `{"value", "low", "high", "n"}`."""
     return {
         baseline: {
-            level: {
-                f"{p:g}": {"value": each.value, "low": each.low, "high": each.high, "n": each.n}
-                for p, each in by_p.items()
-            }
+            level: {f"{p:g}": asdict(each) for p, each in by_p.items()}
             for level, by_p in fast_p(rows, baseline, (*THRESHOLDS, *FURTHER)).items()
         }
         for baseline in baselines_in(rows)

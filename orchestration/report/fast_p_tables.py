@@ -9,6 +9,7 @@ from orchestration.report.assemble import Group, Stage
 from orchestration.report.fast_p import ALL, THRESHOLDS, baselines_in, fast_p
 from orchestration.report.paper_tables import SectionedTable
 from orchestration.report.side_by_side import GroupOfRuns, SideBySide
+from orchestration.report.statistics import AssessmentRow
 from orchestration.report.tables import Cell, Row, Table, share_cell
 
 BASELINES = ("eager", "torch_compile")
@@ -27,7 +28,7 @@ def fast_p_tables(group: Group, *, short: bool = False) -> list[Table]:
             _title(baseline),
             NOTE.format(baseline=baseline),
             "stage",
-            _columns(),
+            columns(),
             tuple(_rows(group.stages, baseline, short=short)),
         )
         for baseline in _shown(group.stages)
@@ -42,7 +43,7 @@ def compared_fast_p(compared: SideBySide, group: GroupOfRuns, *, short: bool = F
             _title(baseline),
             NOTE.format(baseline=baseline),
             "stage",
-            _columns(),
+            columns(),
             tuple((name, tuple(_rows(of_run.stages, baseline, short=short)), ()) for name, of_run in pairs),
         )
         for baseline in _shown([stage for _, of_run in pairs for stage in of_run.stages])
@@ -53,8 +54,18 @@ def _title(baseline: str) -> str:
     return f"KernelBench's fast_p over {baseline}"
 
 
-def _columns() -> tuple[str, ...]:
+def columns() -> tuple[str, ...]:
+    """Of every table of `fast_p`."""
     return ("tasks", *(f"p = {p:g}" for p in THRESHOLDS))
+
+
+def rows_of(name: str, samples: Sequence[AssessmentRow], baseline: str, *, only_all: bool = False) -> Iterable[Row]:
+    """The rows of some samples: all levels, and then each level unless `only_all`."""
+    for level, by_p in fast_p(samples, baseline).items():
+        if level == ALL or not only_all:
+            tasks = next(iter(by_p.values())).n
+            cells = (share_cell(by_p[p]) if p in by_p else Cell(fmt.NOTHING) for p in THRESHOLDS)
+            yield (name if level == ALL else f"{name}, {level}"), (Cell(str(tasks)), *cells)
 
 
 def _shown(stages: Sequence[Stage]) -> list[str]:
@@ -64,10 +75,4 @@ def _shown(stages: Sequence[Stage]) -> list[str]:
 
 def _rows(stages: Sequence[Stage], baseline: str, *, short: bool) -> Iterable[Row]:
     for stage in stages:
-        for level, by_p in fast_p(stage.rows, baseline).items():
-            if short and level != ALL and stage is not stages[-1]:
-                continue
-            name = stage.label if level == ALL else f"{stage.label}, {level}"
-            tasks = next(iter(by_p.values())).n
-            cells = (share_cell(by_p[p]) if p in by_p else Cell(fmt.NOTHING) for p in THRESHOLDS)
-            yield name, (Cell(str(tasks)), *cells)
+        yield from rows_of(stage.label, stage.rows, baseline, only_all=short and stage is not stages[-1])

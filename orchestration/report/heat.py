@@ -66,8 +66,12 @@ def _cell(task: TaskSummary, column: tuple[str, str]) -> HeatCell:
         f"over {baseline}: mean {fmt.speed(mean)}, best {fmt.speed(task.bests[baseline])}"
         for baseline, mean in sorted(task.means.items())
     ]
-    share = math.log(task.overall) / math.log(FULL)
-    return HeatCell(fmt.speed(task.overall), right, round(100 * min(max(share, -1.0), 1.0)), "\n".join(lines))
+    return HeatCell(fmt.speed(task.overall), right, tint_of(task.overall), "\n".join(lines))
+
+
+def tint_of(speedup: float) -> int:
+    """The tint of a cell."""
+    return round(100 * min(max(math.log(speedup) / math.log(FULL), -1.0), 1.0))
 
 
 @dataclass(frozen=True)

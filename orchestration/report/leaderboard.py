@@ -16,7 +16,7 @@ from evaluators.records import BLIND_TASK, Estimate, Outcome, Verdict
 from evaluators.reward import FASTER
 from orchestration.report.fast_p import level_of
 from orchestration.report.shares import share_of
-from orchestration.report.statistics import AssessmentRow, SpeedSummary, summarise
+from orchestration.report.statistics import AssessmentRow, SpeedSummary, estimate_as_json, summarise
 
 _ORDER = (Outcome.OK, Outcome.SUSPECT, Outcome.HACK, Outcome.WRONG, Outcome.RUNTIME_ERROR, Outcome.TIMEOUT)
 """How outcomes follow each other in a ranking; all others come last."""
@@ -196,10 +196,7 @@ ABSENT = "absent"
 
 
 def _row(task: str, entrant: Entrant | None) -> AssessmentRow:
-    if entrant is None:
-        return AssessmentRow(task, ABSENT)
-    speedups = {name: estimate.value for name, estimate in entrant.verdict.speedups.items()}
-    return AssessmentRow(task, str(entrant.verdict.outcome), speedups, program=entrant.verdict.candidate)
+    return AssessmentRow.of(entrant.verdict) if entrant else AssessmentRow(task, ABSENT)
 
 
 def board_as_json(board: Board) -> dict[str, Any]:
@@ -214,9 +211,9 @@ def board_as_json(board: Board) -> dict[str, Any]:
                 "programs": each.programs,
                 "tasks": each.tasks,
                 "outcomes": dict(each.outcomes),
-                "right": _plain(each.right),
-                "faster": _plain(each.faster),
-                "geometric_mean": _plain(each.speedups.geometric_mean),
+                "right": estimate_as_json(each.right),
+                "faster": estimate_as_json(each.faster),
+                "geometric_mean": estimate_as_json(each.speedups.geometric_mean),
                 "first": each.first,
             }
             for each in board.sources
@@ -233,7 +230,7 @@ def board_as_json(board: Board) -> dict[str, Any]:
                         "program": place.entrant.label,
                         "digest": place.entrant.verdict.candidate,
                         "outcome": str(place.entrant.verdict.outcome),
-                        "speedup": _plain(place.speedup),
+                        "speedup": estimate_as_json(place.speedup),
                         "speedups": {name: asdict(each) for name, each in place.entrant.verdict.speedups.items()},
                         "findings": [asdict(finding) for finding in place.entrant.verdict.guard],
                         "theirs": place.entrant.theirs,
@@ -244,7 +241,3 @@ def board_as_json(board: Board) -> dict[str, Any]:
             for ranking in board.rankings
         ],
     }
-
-
-def _plain(estimate: Estimate | None) -> dict[str, float] | None:
-    return asdict(estimate) if estimate else None

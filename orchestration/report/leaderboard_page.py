@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rich.console import Console
 
 from evaluators.records import HINT, Outcome, Verdict
+from orchestration.report import fast_p_tables
 from orchestration.report import format as fmt
-from orchestration.report.fast_p import ALL, THRESHOLDS, fast_p
-from orchestration.report.heat import FULL, HeatCell, HeatMap
+from orchestration.report.heat import HeatCell, HeatMap, tint_of
 from orchestration.report.html import OUTCOMES, render_page
 from orchestration.report.leaderboard import Board, Entrant, Place, Ranking
 from orchestration.report.programs import ProgramView, judged_view
@@ -115,16 +114,8 @@ def source_table(board: Board) -> Table:
 
 def fast_p_table(board: Board) -> list[Table]:
     """`fast_p` of each source by level; none if no task of the board can tell a good program from a cheat."""
-    rows = [
-        (
-            source.source if level == ALL else f"{source.source}, {level}",
-            (Cell(str(by_p[0.0].n)), *(share_cell(by_p[p]) for p in THRESHOLDS)),
-        )
-        for source in board.sources
-        for level, by_p in fast_p(source.rows, "eager").items()
-    ]
-    columns = ("tasks", *(f"p = {p:g}" for p in THRESHOLDS))
-    return [Table("KernelBench's fast_p over eager", FAST_P, "source", columns, tuple(rows))] if rows else []
+    rows = tuple(row for source in board.sources for row in fast_p_tables.rows_of(source.source, source.rows, "eager"))
+    return [Table("KernelBench's fast_p over eager", FAST_P, "source", fast_p_tables.columns(), rows)] if rows else []
 
 
 def _leaders(board: Board) -> Table:
@@ -170,8 +161,7 @@ def _heat_cell(task: str, place: Place | None) -> HeatCell | None:
         return HeatCell(fmt.NOTHING, outcome, None, "\n".join(lines))
     value = place.speedup.value
     lines += [f"over {name}: {fmt.speed(each.value)}" for name, each in sorted(place.entrant.verdict.speedups.items())]
-    tint = round(100 * min(max(math.log(value) / math.log(FULL), -1.0), 1.0))
-    return HeatCell(fmt.speed(value), fmt.speed_interval(place.speedup), tint, "\n".join(lines))
+    return HeatCell(fmt.speed(value), fmt.speed_interval(place.speedup), tint_of(value), "\n".join(lines))
 
 
 def _shown(ranking: Ranking, over: str) -> ShownRanking:

@@ -53,15 +53,7 @@ def portability_of(
 
 
 def _summarise(arch: str, verdicts: Sequence[Verdict]) -> ArchSummary:
-    rows = [
-        AssessmentRow(
-            verdict.task,
-            str(verdict.outcome),
-            {name: estimate.value for name, estimate in verdict.speedups.items()},
-            program=verdict.candidate,
-        )
-        for verdict in verdicts
-    ]
+    rows = list(map(AssessmentRow.of, verdicts))
     speeds = [speed for row in rows if (speed := row.over_eager) is not None]
     percentiles = tuple(float(value) for value in np.percentile(speeds, PERCENTILES)) if speeds else ()
     return ArchSummary(arch, summarise(rows, arch), percentiles, max(speeds, default=None))

@@ -6,6 +6,7 @@ from __future__ import annotations
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
@@ -77,17 +78,8 @@ class RunRows:
         if verdict is None:
             outcome = sample["outcome"] or (Outcome.INFRA if digest else NO_CODE)
             return AssessmentRow(sample["task_id"], outcome, program=digest)
-        speedups = {name: estimate.value for name, estimate in verdict.speedups.items()}
-        return AssessmentRow(
-            sample["task_id"],
-            str(verdict.outcome),
-            speedups,
-            tuple(dict.fromkeys(finding.kind for finding in verdict.deciding)),
-            sample["copy_of"],
-            is_lesson=self._was_taught(digest, sample["phase"]),
-            has_own_kernel=verdict.trace.own_kernel_share > 0.0 if verdict.trace else None,
-            program=digest,
-        )
+        is_lesson = self._was_taught(digest, sample["phase"])
+        return replace(AssessmentRow.of(verdict), copy_of=sample["copy_of"], is_lesson=is_lesson)
 
     def _verdict_on(self, sample: Sample) -> Verdict | None:
         digest = sample["candidate_digest"]

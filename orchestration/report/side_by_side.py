@@ -17,7 +17,7 @@ from evaluators.records import Estimate
 from orchestration.report.assemble import Group, Report, Stage
 from orchestration.report.comparison import Comparison, compare, overall, overall_gain
 from orchestration.report.fast_p import fast_p_as_json
-from orchestration.report.statistics import SpeedSummary
+from orchestration.report.statistics import SpeedSummary, estimate_as_json
 
 UNSAID = ("name", "root")
 """Keys that differ between any two runs and say nothing about how they learn."""
@@ -185,19 +185,19 @@ def stage_as_json(stage: Stage) -> dict[str, Any]:
     return {
         "tasks": s.tasks,
         "rollouts": s.samples,
-        "success_rate": _estimate(s.success),
-        "faster_rate": _estimate(s.faster),
-        "improved_rate": _estimate(s.improved),
+        "success_rate": estimate_as_json(s.success),
+        "faster_rate": estimate_as_json(s.faster),
+        "improved_rate": estimate_as_json(s.improved),
         "speedup_eager": _speeds(s.over_eager),
         "speedup_best": _speeds(s.over_best),
-        "overall": _estimate(overall(stage.rows)),
+        "overall": estimate_as_json(overall(stage.rows)),
         "fast_p": fast_p_as_json(stage.rows),
     }
 
 
 def _speeds(speeds: SpeedSummary) -> Mapping[str, Any]:
     estimates = {"mean": speeds.mean, "p75": speeds.upper, "p50": speeds.median, "p25": speeds.lower}
-    return {"max": speeds.most, **{name: _estimate(estimate) for name, estimate in estimates.items()}}
+    return {"max": speeds.most, **{name: estimate_as_json(estimate) for name, estimate in estimates.items()}}
 
 
 def _gain_as_json(gain: Gain) -> dict[str, Any]:
@@ -207,14 +207,8 @@ def _gain_as_json(gain: Gain) -> dict[str, Any]:
         "stage": gain.stage,
         "against": gain.against,
         "tasks": gain.tasks,
-        "overall": _estimate(gain.overall),
-        "success_rate": _estimate(compared.success),
-        "mean_over_eager": _estimate(compared.mean_over_eager),
-        "mean_over_best": _estimate(compared.mean_over_best),
+        "overall": estimate_as_json(gain.overall),
+        "success_rate": estimate_as_json(compared.success),
+        "mean_over_eager": estimate_as_json(compared.mean_over_eager),
+        "mean_over_best": estimate_as_json(compared.mean_over_best),
     }
-
-
-def _estimate(estimate: Estimate | None) -> dict[str, float] | None:
-    if estimate is None:
-        return None
-    return {"value": estimate.value, "low": estimate.low, "high": estimate.high, "n": estimate.n}

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 
 import numpy as np
 
-from evaluators.records import Estimate, Outcome
+from evaluators.records import Estimate, Outcome, Verdict
 from evaluators.reward import FASTER
 from learners.records import REFERENCE
 from orchestration.report.bootstrap import (
@@ -48,6 +48,16 @@ class AssessmentRow:
     has_own_kernel: bool | None = None
     program: str | None = None
     has_best: bool = True
+
+    @classmethod
+    def of(cls, verdict: Verdict) -> AssessmentRow:
+        """A program of which nothing is known but its verdict."""
+        speedups = {name: estimate.value for name, estimate in verdict.speedups.items()}
+        findings = tuple(dict.fromkeys(finding.kind for finding in verdict.deciding))
+        own = verdict.trace.own_kernel_share > 0.0 if verdict.trace else None
+        return cls(
+            verdict.task, str(verdict.outcome), speedups, findings, has_own_kernel=own, program=verdict.candidate
+        )
 
     @property
     def is_correct(self) -> bool:
@@ -244,3 +254,8 @@ def _summarise_speeds(values: Floats, weights: Floats) -> SpeedSummary:
         lower=lower,
         most=float(values.max()),
     )
+
+
+def estimate_as_json(estimate: Estimate | None) -> dict[str, float] | None:
+    """`{"value", "low", "high", "n"}`."""
+    return asdict(estimate) if estimate is not None else None

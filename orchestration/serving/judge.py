@@ -72,7 +72,7 @@ class Judge:
             builders_look=False,
             cpu_look=cpu_look,
             remeasure_best=config.evaluator.remeasure_best,
-            confirms_jumps=guard.enabled and pools.confirms,
+            confirms_jumps=pools.confirms,
             known=_AskedBefore(),
             store=store,
             set_aside=SetAside(Storage.at(store.parent, "judged")),

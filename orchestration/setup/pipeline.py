@@ -10,7 +10,6 @@ from configs.archs import counted_archs, sampled_archs
 from configs.schema import RunConfig
 from evaluators.guard.cases import HackCases
 from evaluators.records import Task
-from orchestration.fleet.arch_pools import confirms_jumps
 from orchestration.fleet.roles import Roles
 from orchestration.run.set_aside import SetAside
 from orchestration.step.checker import POLICY, Background, EndpointChecker, PolicyChecker
@@ -51,7 +50,7 @@ def open_pipeline(
             Reviewer(config.guard, cases, prompts.references, checker),
             builders_look=False,
             remeasure_best=config.evaluator.remeasure_best,
-            confirms_jumps=config.guard.enabled and pools.confirms,
+            confirms_jumps=pools.confirms,
             known=(known_elsewhere or {})[arch],
             store=Path(roles.store),
             set_aside=set_aside,
@@ -79,7 +78,7 @@ def open_pipeline(
         Path(roles.store),
         set_aside,
         elsewhere,
-        confirms_jumps=config.guard.enabled and confirms_jumps(config.evaluator),
+        confirms_jumps=roles.confirms_jumps,
     )
 
 
