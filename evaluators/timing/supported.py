@@ -48,7 +48,8 @@ def supported_speedup(pairs: Sequence[BurstPair]) -> Estimate | None:
     without enough pairs of two lengths.
 
     Neighbours in `pairs` of which one is long and one is short form a block, so that load which lasts longer than a
-    block drops out. `high` is infinite if the candidate's calls cannot be told from none.
+    block drops out. Noise can hide the reference's calls, if they are short; they take no less than by their own clock,
+    which can be believed. `high` is infinite if the candidate's calls cannot be told from none.
     """
     blocks = [
         sorted(block, key=lambda pair: len(pair[0].own))
@@ -57,16 +58,20 @@ def supported_speedup(pairs: Sequence[BurstPair]) -> Estimate | None:
     ]
     if len(blocks) < _LEAST_BLOCKS:
         return None
-    differences = np.array([_seconds_a_call(*block) for block in blocks])
+    seconds = np.array([[*_seconds_a_call(*block), block[1][0].typical] for block in blocks])
     random = np.random.default_rng(_SEED)
-    drawn = differences[random.integers(0, len(blocks), (_RESAMPLES, len(blocks)))]
-    reference, candidate = np.median(drawn, axis=1).T
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratios = np.where(candidate > 0, np.maximum(reference, 0.0) / np.maximum(candidate, 0.0), math.inf)
+    drawn = np.median(seconds[random.integers(0, len(blocks), (_RESAMPLES, len(blocks)))], axis=1)
+    ratios = _ratios(drawn)
     low, high = np.quantile(ratios, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2], method="nearest")
-    middle = np.median(differences, axis=0)
-    value = float(middle[0] / middle[1]) if middle[1] > 0 else math.inf
-    return Estimate(value, float(low), float(high), len(blocks))
+    value = _ratios(np.median(seconds, axis=0, keepdims=True))[0]
+    return Estimate(float(value), float(low), float(high), len(blocks))
+
+
+def _ratios(seconds: np.ndarray) -> np.ndarray:
+    """Of rows of seconds per call: the reference's and the candidate's by differences, the reference's by its clock."""
+    by_difference, candidate, by_own_clock = seconds.T
+    reference = np.maximum(by_difference, by_own_clock)
+    return np.divide(reference, candidate, out=np.full(len(seconds), math.inf), where=candidate > 0)
 
 
 def _seconds_a_call(short: BurstPair, long: BurstPair) -> list[float]:

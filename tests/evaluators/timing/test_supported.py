@@ -88,6 +88,21 @@ def test_a_program_that_takes_no_time_is_not_bounded_by_noise() -> None:
     assert estimate.high == math.inf
 
 
+@pytest.mark.parametrize("seed", range(8))
+def test_a_reference_hidden_by_noise_is_as_long_as_its_own_clock_says(seed) -> None:
+    """As on a busy machine: what a burst costs once varies by more than the reference's calls take."""
+    random = np.random.default_rng(seed)
+
+    def noisy(burst: Burst) -> Burst:
+        late = 6 * CALL * SHORT * random.random() if len(burst.own) == SHORT else 0.0
+        return replace(burst, judged=burst.judged + late)
+
+    bursts = [(noisy(reference), candidate) for reference, candidate in pairs(candidate=500 * CALL, seed=seed)]
+    estimate = supported_speedup(bursts)
+    assert 0 < estimate.low <= estimate.value <= estimate.high
+    assert paid(bursts) == pytest.approx(1 / 500, rel=0.1)
+
+
 def test_too_few_bursts_or_bursts_of_one_length_support_nothing() -> None:
     assert supported_speedup(pairs(6)) is None
     assert supported_speedup([pair for pair in pairs() if len(pair[0].own) == SHORT]) is None
