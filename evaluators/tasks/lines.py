@@ -18,7 +18,7 @@ def load_lines(path: Path, profile: str) -> list[Task]:
     """The tasks of a file, at the sizes of a device profile if a line has `profiles`. Raises TaskError, which names the
     line."""
     tasks = []
-    for number, row in _rows(path):
+    for number, row in numbered_rows(path):
         place = f"{path}:{number}"
         try:
             level, index, source = int(row["level_id"]), int(row["task_id"]), str(row["ref_code"])
@@ -34,7 +34,7 @@ def load_lines(path: Path, profile: str) -> list[Task]:
 def load_line_variants(path: Path) -> dict[str, list[Variant]]:
     """The programs that come with the tasks of a file, by task id. Raises TaskError, which names the line."""
     found: dict[str, list[Variant]] = {}
-    for number, row in _rows(path):
+    for number, row in numbered_rows(path):
         try:
             task_id = f"level{int(row['level_id'])}/{int(row['task_id'])}"
             found[task_id] = [_variant(task_id, each) for each in row.get("variants") or ()]
@@ -44,7 +44,9 @@ def load_line_variants(path: Path) -> dict[str, list[Variant]]:
     return found
 
 
-def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def numbered_rows(path: Path, expected: str = "level_id, task_id and ref_code") -> Iterator[tuple[int, dict[str, Any]]]:
+    """The lines of a JSON Lines file that are not empty, with their numbers from 1. Raises TaskError, which names the
+    line; `expected`: what one ought to hold."""
     try:
         lines = path.read_text(encoding="utf-8").split("\n")  # splitlines() also splits inside JSON strings
     except (OSError, UnicodeDecodeError) as error:
@@ -55,7 +57,7 @@ def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         try:
             row = json.loads(line)
         except ValueError as error:
-            raise TaskError(f"{path}:{number}: expected level_id, task_id and ref_code ({error!r})") from error
+            raise TaskError(f"{path}:{number}: expected {expected} ({error!r})") from error
         yield number, row
 
 

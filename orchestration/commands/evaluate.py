@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from configs.cache_folder import cache_folder
+from orchestration.commands.open_evaluator import opened_evaluator
 from orchestration.commands.options import (
     Arch,
     Baselines,
@@ -18,11 +19,9 @@ from orchestration.commands.options import (
     Preset,
     Store,
     Strict,
-    parse_baselines,
-    parse_words,
 )
-from orchestration.commands.refusal import refuse, with_remedy
-from orchestration.commands.store import open_to_runners, warn_if_closed
+from orchestration.commands.refusal import refuse
+from orchestration.commands.store import warn_if_closed
 
 if TYPE_CHECKING:
     from evaluators.records import Task, Verdict
@@ -46,36 +45,19 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Print only the verdict record.")] = False,
 ) -> None:
     """Judge one program against a task's reference. Exit code 0 if it is correct, 1 if it is not."""
-    from evaluators.audit.marks import read_marks
-    from evaluators.evaluator import Evaluator
-    from evaluators.host.open_device import open_device
-    from evaluators.tasks import TaskError, find_task, profile_of
-    from orchestration.commands.second_opinion import make_confirm
+    from evaluators.tasks import find_task, profile_of
     from orchestration.setup.tasks import refuse_broken
 
-    folder = store or cache_folder()
-    with open_to_runners():
+    choices = (arch, preset, baselines, strict, require_containment, audit, store)
+    with opened_evaluator(*choices, require_shapes=require_shapes) as evaluator:
+        reference = find_task(task, profile_of(evaluator.device.arch))
+        refuse_broken([reference], "correct it")
         try:
-            device = open_device(arch)
-            reference = find_task(task, profile_of(device.arch))
-            refuse_broken([reference], "correct it")
             source = file.read_text()
-            evaluator = Evaluator(
-                device.arch,
-                preset=preset,
-                baselines=parse_baselines(baselines, device.arch),
-                require_shapes=require_shapes,
-                strict=strict,
-                require_containment=parse_words(require_containment),
-                confirm=make_confirm(device, folder, strict),
-                store=folder,
-                marks=read_marks(audit) if audit else (),
-            )
-        except (TaskError, ValueError, OSError, ImportError) as error:
-            raise refuse(with_remedy(error)) from None
-        with evaluator:
-            warn_if_closed(folder)
-            verdict = evaluator.evaluate(reference, source, author=f"file:{file.name}")
+        except (OSError, ValueError) as error:
+            raise refuse(error) from None
+        warn_if_closed(store or cache_folder())
+        verdict = evaluator.evaluate(reference, source, author=f"file:{file.name}")
     verdict = _with_audit(verdict, reference)
     if as_json:
         print(json.dumps(verdict.to_row(), default=dict))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from configs.cache_folder import cache_folder
+from orchestration.commands.open_evaluator import opened_evaluator
 from orchestration.commands.options import (
     Arch,
     Baselines,
@@ -18,12 +19,10 @@ from orchestration.commands.options import (
     Preset,
     Store,
     Strict,
-    parse_baselines,
-    parse_words,
     select_levels,
 )
-from orchestration.commands.refusal import STOPPED, refuse, with_remedy
-from orchestration.commands.store import open_to_runners, warn_if_closed
+from orchestration.commands.refusal import STOPPED, refuse
+from orchestration.commands.store import warn_if_closed
 
 if TYPE_CHECKING:
     from evaluators.evaluator import Evaluator
@@ -100,16 +99,15 @@ def judge(
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of the table.")] = False,
 ) -> None:
     """Judge every program of a run again: our verdict beside KernelBench's. Exit code 1 if none is right."""
+    from evaluators.tasks import profile_of
     from orchestration.commands.judged import print_judged
     from orchestration.kernelbench.judge import summary
 
-    folder = store or cache_folder()
-    with open_to_runners():
-        choices = (preset, baselines, strict, require_containment)
-        evaluator, work, listed = _open(place, tasks, levels, arch, *choices, audit, folder)
-        with evaluator:
-            warn_if_closed(folder)
-            rows = _judge_all(evaluator, work, strict, output, builders)
+    choices = (arch, preset, baselines, strict, require_containment, audit, store)
+    with opened_evaluator(*choices) as evaluator:
+        work, listed = _work_of(place, tasks, levels, profile_of(evaluator.device.arch))
+        warn_if_closed(store or cache_folder())
+        rows = _judge_all(evaluator, work, strict, output, builders)
     made = summary(rows, work, listed)
     if as_json:
         print(json.dumps(made, allow_nan=False))
@@ -118,47 +116,17 @@ def judge(
     raise typer.Exit(0 if any(row.verdict.succeeded for row in rows) else STOPPED)
 
 
-def _open(
-    place: Path,
-    tasks: str,
-    levels: str,
-    arch: str,
-    preset: str,
-    baselines: str,
-    strict: str,
-    require_containment: str,
-    audit: Path | None,
-    store: Path,
-) -> tuple[Evaluator, Work, list[Task]]:
-    """The evaluator, the programs with their tasks, and all tasks of these levels. Refuses what does not fit."""
-    from evaluators.audit.marks import read_marks
-    from evaluators.evaluator import Evaluator
-    from evaluators.host.open_device import open_device
-    from evaluators.tasks import TaskError, load_tasks, profile_of
-    from orchestration.commands.second_opinion import make_confirm
+def _work_of(place: Path, tasks: str, levels: str, profile: str) -> tuple[Work, list[Task]]:
+    """The programs with their tasks, and all tasks of these levels."""
+    from evaluators.tasks import load_tasks
     from orchestration.kernelbench.judge import Work, read_samples, tasks_beside
     from orchestration.kernelbench.layout import LayoutError
 
-    try:
-        device = open_device(arch)
-        samples = read_samples(place)
-        if not (source := tasks or tasks_beside(place)):
-            raise LayoutError(f"{place}: --tasks must name its tasks, since the run lies in no checkout")
-        listed = select_levels(load_tasks(source, profile_of(device.arch)), levels)
-        work = Work.of(place, samples, listed, [task.level for task in listed] if levels else [])
-        evaluator = Evaluator(
-            device.arch,
-            preset=preset,
-            baselines=parse_baselines(baselines, device.arch),
-            strict=strict,
-            require_containment=parse_words(require_containment),
-            confirm=make_confirm(device, store, strict),
-            store=store,
-            marks=read_marks(audit) if audit else (),
-        )
-    except (LayoutError, TaskError, ValueError, OSError, ImportError) as error:
-        raise refuse(with_remedy(error)) from None
-    return evaluator, work, listed
+    samples = read_samples(place)
+    if not (source := tasks or tasks_beside(place)):
+        raise LayoutError(f"{place}: --tasks must name its tasks, since the run lies in no checkout")
+    listed = select_levels(load_tasks(source, profile), levels)
+    return Work.of(place, samples, listed, [task.level for task in listed] if levels else []), listed
 
 
 def _judge_all(evaluator: Evaluator, work: Work, strict: str, output: Path | None, builders: int) -> list[Judged]:

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from evaluators.tasks.lines import numbered_rows
+
 RESULTS = "eval_results.json"
 NO_TIME = -1.0
 """The run time of a program without one."""
@@ -130,20 +132,15 @@ def _result(row: Mapping[str, Any]) -> Result:
 
 def read_published(path: Path) -> list[Sample]:
     """The programs of a JSON Lines file as CUDA-L1's authors published theirs: `level_id`, `task_id`, `custom_code`. A
-    line without a program is left out. Raises LayoutError, which names the line."""
+    line without a program is left out. Raises LayoutError, and TaskError for a line that is no JSON.
+    Both name the line."""
+    expected = "level_id, task_id and custom_code"
     samples, seen = [], dict[Problem, int]()
-    try:
-        lines = path.read_text(encoding="utf-8").split("\n")  # splitlines() also splits inside JSON strings
-    except (OSError, UnicodeDecodeError) as error:
-        raise LayoutError(f"{path}: cannot be read ({error})") from error
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
+    for number, row in numbered_rows(path, expected):
         try:
-            row = json.loads(line)
             problem, source = Problem(int(row["level_id"]), int(row["task_id"])), row.get("custom_code")
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise LayoutError(f"{path}:{number}: expected level_id, task_id and custom_code ({error!r})") from error
+            raise LayoutError(f"{path}:{number}: expected {expected} ({error!r})") from error
         if isinstance(source, str) and source.strip() not in ("", "None"):
             seen[problem] = seen.get(problem, -1) + 1
             samples.append(Sample(problem, seen[problem], source))
