@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import ray
-from ray.rllib.utils.actor_manager import FaultAwareApply
 
 from actors.evaluation import BuildRequest
 from actors.evaluator import make_evaluator
 from actors.log_fields import log_fields, name_role
+from actors.managed import Managed
 from configs.schema import EvaluatorConfig
 from evaluators.compile.builder import Builder
 from evaluators.compile.cache import BuildCache
@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 
 @ray.remote(num_cpus=1)
-class BuilderActor(FaultAwareApply):
+class BuilderActor(Managed):
     """Holds one `Builder` over the store that all builders and evaluators of the run share."""
 
     def __init__(

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import ray
 import torch
-from ray.rllib.utils.actor_manager import FaultAwareApply
 
 from actors.evaluation import EvaluationRequest, SameDevice
 from actors.log_fields import log_fields, name_role
+from actors.managed import Managed
 from configs.schema import EvaluatorConfig
 from evaluators.compile.cache import BuildCache
 from evaluators.evaluator import Evaluator
@@ -55,7 +55,7 @@ def device_id(device: Device) -> str:
 
 
 @ray.remote(num_cpus=1)
-class EvaluatorActor(FaultAwareApply):
+class EvaluatorActor(Managed):
     """Holds one `Evaluator`, whose processes end with this actor."""
 
     def __init__(self, config: EvaluatorConfig, store: str, guarded: bool = True, place: int = 0) -> None:

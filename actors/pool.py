@@ -36,7 +36,7 @@ WITNESS_SECONDS = 0.05
 
 
 class ActorPool:
-    """`size` actors made by `factory(index)`, each with `ping` and `apply` (RLlib's FaultAwareApply).
+    """`size` actors made by `factory(index)`, each with `ping` and `apply` (`Managed`).
 
     An item whose actor dies, is unavailable or takes longer than `timeout` seconds is given to another actor, up to
     `max_retries` times, or a few times more if its losses are not its fault (`actors.pool_losses`); if the method

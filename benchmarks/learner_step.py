@@ -22,12 +22,12 @@ from typing import Any
 import numpy as np
 import ray
 import torch
-from ray.rllib.utils.actor_manager import FaultAwareApply
 from rich.console import Console
 
 import orchestration.step.gathering
 from actors.evaluation import EvaluationRequest
 from actors.generation import GenerationRequest
+from actors.managed import Managed
 from actors.pool import ActorPool
 from benchmarks.learner_trl import device_name, print_summary, versions
 from configs.load import load_config
@@ -73,7 +73,7 @@ SMALL = (300, 4000)  # likewise for the demo's tokenizer
 
 
 @ray.remote(num_cpus=0)
-class ConstantEvaluator(FaultAwareApply):
+class ConstantEvaluator(Managed):
     """Takes the same time for every program. The program's digest gives its speed-up, between 1 and 2."""
 
     def __init__(self, seconds: float) -> None:
