@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from configs.cache_folder import cache_folder
 from orchestration.commands.open_evaluator import opened_evaluator
 from orchestration.commands.options import (
     Arch,
@@ -20,10 +19,9 @@ from orchestration.commands.options import (
     Store,
     Strict,
 )
-from orchestration.commands.refusal import refuse
-from orchestration.commands.store import warn_if_closed
 
 if TYPE_CHECKING:
+    from evaluators.host.device import Device
     from evaluators.records import Task, Verdict
 
 _AUDIT_SECONDS = 60.0  # of one task, whose speed-up jumps; most audits take a few seconds
@@ -45,18 +43,11 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Print only the verdict record.")] = False,
 ) -> None:
     """Judge one program against a task's reference. Exit code 0 if it is correct, 1 if it is not."""
-    from evaluators.tasks import find_task, profile_of
-    from orchestration.setup.tasks import refuse_broken
-
     choices = (arch, preset, baselines, strict, require_containment, audit, store)
-    with opened_evaluator(*choices, require_shapes=require_shapes) as evaluator:
-        reference = find_task(task, profile_of(evaluator.device.arch))
-        refuse_broken([reference], "correct it")
-        try:
-            source = file.read_text()
-        except (OSError, ValueError) as error:
-            raise refuse(error) from None
-        warn_if_closed(store or cache_folder())
+    with opened_evaluator(*choices, lambda device: _read(task, file, device), require_shapes=require_shapes) as (
+        evaluator,
+        (reference, source),
+    ):
         verdict = evaluator.evaluate(reference, source, author=f"file:{file.name}")
     verdict = _with_audit(verdict, reference)
     if as_json:
@@ -68,6 +59,16 @@ def evaluate(
 
         print_verdict(verdict, Console())
     raise typer.Exit(0 if verdict.succeeded else 1)
+
+
+def _read(task: str, file: Path, device: Device) -> tuple[Task, str]:
+    """The task at the sizes of this device, and the program."""
+    from evaluators.tasks import find_task, profile_of
+    from orchestration.setup.tasks import refuse_broken
+
+    reference = find_task(task, profile_of(device.arch))
+    refuse_broken([reference], "correct it")
+    return reference, file.read_text()
 
 
 def _with_audit(verdict: Verdict, task: Task) -> Verdict:

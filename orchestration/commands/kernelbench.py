@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from configs.cache_folder import cache_folder
 from orchestration.commands.open_evaluator import opened_evaluator
 from orchestration.commands.options import (
     Arch,
@@ -22,7 +21,6 @@ from orchestration.commands.options import (
     select_levels,
 )
 from orchestration.commands.refusal import STOPPED, refuse
-from orchestration.commands.store import warn_if_closed
 
 if TYPE_CHECKING:
     from evaluators.evaluator import Evaluator
@@ -104,9 +102,10 @@ def judge(
     from orchestration.kernelbench.judge import summary
 
     choices = (arch, preset, baselines, strict, require_containment, audit, store)
-    with opened_evaluator(*choices) as evaluator:
-        work, listed = _work_of(place, tasks, levels, profile_of(evaluator.device.arch))
-        warn_if_closed(store or cache_folder())
+    with opened_evaluator(*choices, lambda device: _work_of(place, tasks, levels, profile_of(device.arch))) as (
+        evaluator,
+        (work, listed),
+    ):
         rows = _judge_all(evaluator, work, strict, output, builders)
     made = summary(rows, work, listed)
     if as_json:
