@@ -294,6 +294,7 @@ class TrackingConfig:
     uri: str = ""  # MLflow's tracking URI; empty takes MLFLOW_TRACKING_URI, or SQLite in `root`
     experiment: str = "warpsmith"  # MLflow's experiment
     system_metrics: bool = True  # record use of CPU, memory and GPU
+    rollouts: int = bounded(2, 0)  # rollouts of each step that become traces: the best one, and others at random
 
 
 @dataclass

@@ -47,7 +47,7 @@ from orchestration.run.state import (
     split_phase_key,
 )
 from orchestration.run.sweep import sweep
-from orchestration.run.tracking import Tracker, has_rest, send_rest
+from orchestration.run.tracking import TaskSet, Tracker, has_rest, send_rest
 from orchestration.run.watchdog import Watchdog
 from orchestration.setup.earlier_verdicts import check_verdicts_of
 from orchestration.setup.pipeline import open_pipeline
@@ -127,6 +127,7 @@ class Session:
             self._begin_directory()
             completed = state.extra.get("completed", ())
             self.tracker = stack.enter_context(Tracker(self.config, self.run, state.tracking, completed))
+            self.tracker.log_tasks(self._task_sets())
             keep = Retention(self.config.keep_last, self.config.keep_best)
             self.commits = Commits(self.run, state, keep, lambda: self.tracker.ids)
             self.commits.write()  # before the config: a longer schedule is recognised by comparing with the old one
@@ -168,6 +169,11 @@ class Session:
         folder, storage = self.run.local_folder / "policy", self.run.storage
         policy = prepare_policy(self.config, self.tasks.training, folder, storage)
         return policy, load_tokenizer(fetch_policy(policy, weights=False, patience=storage.patience))
+
+    def _task_sets(self) -> list[TaskSet]:
+        source, tasks = self.config.tasks.source, self.tasks
+        named = {"training": tasks.training, "held_out": tasks.held_out}
+        return [TaskSet.of(f"{context} tasks", context, source, of_it) for context, of_it in named.items()]
 
     def _open_endpoint(self, stack: ExitStack) -> EndpointEngines | None:
         if not asks_endpoint(self.config):
@@ -273,6 +279,7 @@ class Session:
         """Writes and shows the metrics of a step, one of at most `steps` of its phase."""
         self.run.metrics.write(key, step, metrics)
         self.tracker.log_metrics(key, metrics, step)
+        self.tracker.log_rollouts(key, step)
         self.progress.step(key, step, steps, metrics)
         self.ray_metrics.step(key, step + 1, metrics.get("step_seconds", 0.0))
         _log.info("the step took %.1f s", metrics.get("step_seconds", 0.0))
@@ -290,13 +297,16 @@ class Session:
         """Closes a phase after `steps` steps. The policy of one that learns is also exported, as a Hugging Face
         folder."""
         name = f"step-{self.roles.version:06d}-{split_phase_key(key)[1]}"
-        self.commits.complete(key, steps, memory, self._snapshot(key, name, export=True))
+        snapshot = self._snapshot(key, name, export=True)
+        self.commits.complete(key, steps, memory, snapshot)
+        if split_phase_key(key)[1] not in FROZEN:
+            self.tracker.log_policy(key, snapshot.policy_version, snapshot.checkpoint or "")
         self.tracker.end_phase(key)
 
     def commit_assessment(self, stage: str, metrics: dict[str, float]) -> None:
         """Writes and shows the metrics of a stage, and records that it was measured."""
         self.run.metrics.write(f"assess/{stage}", 0, metrics)
-        self.tracker.log_assessment(metrics, self.roles.version)
+        self.tracker.log_assessment(stage, metrics, self.roles.version)
         self.commits.record_assessment(stage, metrics)
         self.progress.assessed(stage, metrics)
 

@@ -11,18 +11,23 @@ import os
 import re
 import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from configs.checks import leaves
 from configs.schema import RunConfig
 from orchestration.run.directory import RunDirectory
+from orchestration.run.judged_rollouts import drawn, read_judged
+from orchestration.run.mlflow_details import log_samples, log_tasks, run_tags
+from orchestration.run.mlflow_traces import Step, log_traces
 
 METRICS_PER_CALL = 1000
 _ITEMS_PER_CALL, _VALUE_CHARACTERS = 100, 6000
 """MLflow's limits: metrics in one call, parameters or tags in one call, characters of a parameter's value."""
 
 _KEY, _PHASE = "warpsmith.key", "warpsmith.phase"  # tags: the training run, and the phase of a nested run
+_STAGE = "warpsmith.stage"  # tag of a policy: the phase that it comes from, or `base`
 
 Ids = dict[str, Any]
 
@@ -62,8 +67,8 @@ class MlflowRuns:
     def __init__(self, config: RunConfig, ids: Mapping[str, Any] | None = None) -> None:
         """`ids` is `RunState.tracking` of a run to continue. Empty or None starts a new run."""
         self.uri = tracking_uri(config)
-        self.ids: Ids = {"key": uuid.uuid4().hex, "parent": None, "phases": {}, **(ids or {})}
-        self.ids["phases"] = dict(self.ids["phases"])
+        self.ids: Ids = {"key": uuid.uuid4().hex, "parent": None, "phases": {}, "policies": {}, **(ids or {})}
+        self.ids.update({name: dict(self.ids[name]) for name in ("phases", "policies")})
         self._config = config
         self._client: Any = None
         self._running: set[str] = set()
@@ -86,6 +91,7 @@ class MlflowRuns:
                 if run.info.status == "RUNNING" and run.data.tags.get(_PHASE) in completed:
                     self._client.set_terminated(run.info.run_id, "FINISHED", milliseconds)
         self._send_parameters(self._client, parameters)
+        self._set_tags(self._client, run_tags(self._config))
 
     def log_metrics(self, phase: str | None, points: Sequence[Point], *, in_doubt: bool) -> None:
         """Logs metrics on the run of `phase` (None: the parent).
@@ -112,6 +118,61 @@ class MlflowRuns:
         if run.storage.is_folder("kernels"):
             folder = run.storage.fetch_folder("kernels")
             self._client.log_artifacts(run_id, str(folder), "kernels")
+
+    def log_tasks(self, sets: Sequence[Mapping[str, Any]], milliseconds: int) -> None:
+        """Logs sets of tasks as inputs of the parent run (`mlflow_details.log_tasks`)."""
+        log_tasks(self._client_of(milliseconds), self.ids["parent"], sets)
+
+    def log_samples(self, run: RunDirectory, phase: str, step: int, milliseconds: int) -> None:
+        """Logs the samples of a step as a table of the parent run."""
+        with suppress(FileNotFoundError):
+            rollouts = read_judged(run, phase, step, self._config.evaluator.arch)
+            log_samples(self._client_of(milliseconds), self.ids["parent"], phase, rollouts)
+
+    def log_rollouts(self, run: RunDirectory, phase: str, step: int, milliseconds: int) -> None:
+        """Logs some rollouts of a step as traces of the phase's run: the best one, and others at random."""
+        with suppress(FileNotFoundError):
+            rollouts = read_judged(run, phase, step, self._config.evaluator.arch)
+            chosen = drawn(rollouts, self._config.tracking.rollouts, f"{phase}/{step}")
+            run_id, key = self._run_id(phase, milliseconds), self.ids["key"]
+            log_traces(self.uri, Step(key, self.ids["experiment"], run_id, phase, step, milliseconds), chosen)
+
+    def log_policy(self, stage: str, about: Mapping[str, str], milliseconds: int) -> None:
+        """Registers the policy of a stage as a model of MLflow's, without its weights, unless there is one.
+
+        `about`: its parameters, as where its weights are."""
+        client = self._client_of(milliseconds)
+        if stage not in self.ids["policies"]:
+            wanted = f"tags.`{_KEY}` = '{self.ids['key']}' AND tags.`{_STAGE}` = '{stage}'"
+            found = client.search_logged_models([self.ids["experiment"]], wanted)
+            made = (
+                found[0]
+                if found
+                else client.create_logged_model(
+                    self.ids["experiment"],
+                    metric_name(f"{self._config.name}-{stage}").replace("/", "-"),
+                    self.ids["phases"].get(stage, self.ids["parent"]),
+                    {_KEY: self.ids["key"], _STAGE: stage},
+                    dict(about),
+                    "policy",
+                )
+            )
+            client.finalize_logged_model(made.model_id, "READY")
+            self.ids["policies"][stage] = made.model_id
+
+    def log_scores(
+        self, stage: str, about: Mapping[str, str], values: Mapping[str, float], step: int, milliseconds: int
+    ) -> None:
+        """Logs the figures of an assessment on the policy of its stage, and on the run of the phase that it follows."""
+        from mlflow.entities import Metric
+
+        self.log_policy(stage, about, milliseconds)
+        run_id, model = self.ids["phases"].get(stage, self.ids["parent"]), self.ids["policies"][stage]
+        metrics = [
+            Metric(metric_name(name), value, milliseconds, step, model_id=model) for name, value in values.items()
+        ]
+        for chunk in _chunks(metrics, METRICS_PER_CALL):
+            self._client.log_batch(run_id, metrics=chunk)
 
     def end_phase(self, phase: str, milliseconds: int) -> None:
         """Ends the nested run of a phase, if there is one, as FINISHED."""
@@ -143,6 +204,10 @@ class MlflowRuns:
                 return str(run_id)
         return ""
 
+    def _client_of(self, milliseconds: int) -> Any:
+        self._open(None, milliseconds)
+        return self._client
+
     def _open(self, parameters: Mapping[str, str] | None, milliseconds: int | None) -> None:
         """Connects, if necessary, and finds the parent run, or makes it.
 
@@ -161,7 +226,7 @@ class MlflowRuns:
         self.ids["experiment"] = self._experiment(client)
         if self.ids["parent"] is not None and not _has_run(client, self.ids["parent"]):
             self._earlier = {"warpsmith.continues": self.ids["parent"]}
-            self.ids.update(parent=None, phases={})
+            self.ids.update(parent=None, phases={}, policies={})
         if self.ids["parent"] is None:
             self._find_runs(client)
         if self.ids["parent"] is None:
@@ -204,7 +269,7 @@ class MlflowRuns:
 
     def _send_parameters(self, client: Any, values: Mapping[str, str], *, first: bool = False) -> None:
         """Logs parameters, and tags for changed values. `first`: only on a run that has no parameters yet."""
-        from mlflow.entities import Param, RunTag
+        from mlflow.entities import Param
 
         run_id = self.ids["parent"]
         logged = client.get_run(run_id).data.params
@@ -213,9 +278,14 @@ class MlflowRuns:
         new = [Param(key, value) for key, value in values.items() if key not in logged]
         for chunk in _chunks(new):
             client.log_batch(run_id, params=chunk)
-        changed = [RunTag(f"resumed.{key}", value) for key, value in values.items() if logged.get(key, value) != value]
-        for chunk in _chunks(changed):
-            client.log_batch(run_id, tags=chunk)
+        changed = {f"resumed.{key}": value for key, value in values.items() if logged.get(key, value) != value}
+        self._set_tags(client, changed)
+
+    def _set_tags(self, client: Any, tags: Mapping[str, str]) -> None:
+        from mlflow.entities import RunTag
+
+        for chunk in _chunks([RunTag(name, value) for name, value in tags.items()]):
+            client.log_batch(self.ids["parent"], tags=chunk)
 
     def _run_id(self, phase: str | None, milliseconds: int) -> str:
         """The run of a phase (None: the parent). Makes it, or opens it again, if necessary."""

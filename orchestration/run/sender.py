@@ -23,6 +23,7 @@ from orchestration.run.spool import Record, Spool
 _log = logging.getLogger(__name__)
 
 BEGIN, METRICS, PHASE_END, ARTIFACTS, END = "begin", "metrics", "phase_end", "artifacts", "end"
+TASKS, POLICY, SCORES, SAMPLES, ROLLOUTS = "tasks", "policy", "scores", "samples", "rollouts"
 """Kinds of records."""
 
 KNOWN = "tracking/runs.json"
@@ -36,6 +37,8 @@ LAST_ATTEMPTS = 3
 
 _WARN_AGAIN_SECONDS = 600.0
 _REFUSALS = ("INVALID_PARAMETER_VALUE", "BAD_REQUEST", "MALFORMED_REQUEST")
+_ABSENT = ("ENDPOINT_NOT_FOUND", "NOT_IMPLEMENTED", "FEATURE_DISABLED")  # an older server, or a store of files
+_WITH_FILES = (ARTIFACTS, SAMPLES)
 
 
 class Sender:
@@ -162,15 +165,29 @@ class Sender:
             ]
             self._runs.log_metrics(body["phase"], points, in_doubt=self._in_doubt)
             self._in_doubt = self._alone > 1
-        elif first.kind == BEGIN:
-            self._runs.begin(body["parameters"], body["completed"], first.time)
-        elif first.kind == PHASE_END:
-            self._runs.end_phase(body["phase"], first.time)
-        elif first.kind == ARTIFACTS:
-            self._runs.log_run_directory(self._run, first.time)
         elif first.kind == END:
             only_running = body.get("only_running", False)
             self._runs.finish(body["status"], body.get("time", first.time), only_running=only_running)
+        else:
+            self._send_other(first.kind, body, first.time)
+
+    def _send_other(self, kind: str, body: Mapping[str, Any], time: int) -> None:
+        if kind == BEGIN:
+            self._runs.begin(body["parameters"], body["completed"], time)
+        elif kind == PHASE_END:
+            self._runs.end_phase(body["phase"], time)
+        elif kind == ARTIFACTS:
+            self._runs.log_run_directory(self._run, time)
+        elif kind == TASKS:
+            self._runs.log_tasks(body["sets"], time)
+        elif kind == POLICY:
+            self._runs.log_policy(body["stage"], body["about"], time)
+        elif kind == SCORES:
+            self._runs.log_scores(body["stage"], body["about"], body["values"], body["step"], time)
+        elif kind == SAMPLES:
+            self._runs.log_samples(self._run, body["phase"], body["step"], time)
+        elif kind == ROLLOUTS:
+            self._runs.log_rollouts(self._run, body["phase"], body["step"], time)
 
     def _goes_on_after(self, batch: list[Record], error: Exception) -> bool:
         """Whether the failure is of these records alone, which are now out of the way of the others.
@@ -179,10 +196,11 @@ class Sender:
         its content would be refused for ever.
         """
         record = batch[0]
-        if record.kind == ARTIFACTS and any(kind != ARTIFACTS for kind in self._spool.kinds()):
+        if record.kind in _WITH_FILES and any(kind not in _WITH_FILES for kind in self._spool.kinds()):
             self._spool.postpone(record)
             return True
-        if getattr(error, "error_code", "") not in _REFUSALS:
+        is_absent = isinstance(error, NotImplementedError) or getattr(error, "error_code", "") in _ABSENT
+        if not is_absent and getattr(error, "error_code", "") not in _REFUSALS:
             return False
         if deleted := self._runs.deleted(record.body.get("phase")):
             raise RuntimeError(

@@ -10,16 +10,32 @@ import logging
 import math
 import os
 import time
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from types import TracebackType
 from typing import Any
 
 from configs.schema import RunConfig
+from evaluators.records import Task, digest_of
 from learners.room import DiskFull
 from orchestration.run.directory import RunDirectory
 from orchestration.run.errors import LeaseLost
 from orchestration.run.mlflow_runs import Ids, MlflowRuns, run_parameters
-from orchestration.run.sender import ARTIFACTS, BEGIN, END, METRICS, PHASE_END, Sender, known_runs
+from orchestration.run.sender import (
+    ARTIFACTS,
+    BEGIN,
+    END,
+    METRICS,
+    PHASE_END,
+    POLICY,
+    ROLLOUTS,
+    SAMPLES,
+    SCORES,
+    TASKS,
+    Sender,
+    known_runs,
+)
 from orchestration.run.spool import Spool
 from orchestration.run.state import RunState
 from orchestration.run.system_metrics import SystemMetrics
@@ -46,6 +62,25 @@ _SPARED = 0.5  # the part of the spool that system metrics may fill
 _ALWAYS = math.inf
 
 
+@dataclass(frozen=True)
+class TaskSet:
+    """Tasks that a run works with. `context`: `training` or `held_out`. `source`: `tasks.source`. `digest`: of all of
+    them. `profile`: how many there are, in all and by level."""
+
+    name: str
+    context: str
+    source: str
+    digest: str
+    profile: Mapping[str, int]
+
+    @classmethod
+    def of(cls, name: str, context: str, source: str, tasks: Sequence[Task]) -> TaskSet:
+        """The set of these tasks."""
+        levels = Counter(f"level {task.level}" for task in tasks)
+        digest = digest_of("".join(sorted(task.id + task.digest for task in tasks)))
+        return cls(name, context, source, digest, {"tasks": len(tasks), **levels})
+
+
 class Tracker:
     """Reports a run to MLflow. Every method returns at once, except `close`, which waits within its time limit.
 
@@ -63,6 +98,7 @@ class Tracker:
     ) -> None:
         """`ids` is `RunState.tracking` of a run to continue. Empty or None starts a new run. `completed`: the phases
         that are over. The caller holds the run's lock."""
+        self._config = config
         self._runs: MlflowRuns | None = None
         self._sender: Sender | None = None
         self._is_full = False
@@ -85,7 +121,10 @@ class Tracker:
 
         Complete from the start: runs that are not made yet are found again by the key.
         """
-        return {**self._runs.ids, "phases": dict(self._runs.ids["phases"])} if self._runs is not None else {}
+        if self._runs is None:
+            return {}
+        ids = self._runs.ids
+        return {**ids, "phases": dict(ids["phases"]), "policies": dict(ids["policies"])}
 
     def log_metrics(self, phase: str | None, metrics: Mapping[str, float], step: int) -> None:
         """Logs metrics of a step on the nested run of `phase` (None: on the parent run). Raises DiskFull.
@@ -94,9 +133,28 @@ class Tracker:
         """
         self._add_metrics(phase, metrics, step, ends_the_run=True)
 
-    def log_assessment(self, metrics: Mapping[str, float], version: int) -> None:
-        """Logs the figures of an assessment on the parent run as `assess/...`, at the step of its policy's version."""
+    def log_tasks(self, sets: Sequence[TaskSet]) -> None:
+        """Logs which tasks the run has, as MLflow's inputs of the parent run."""
+        self._add(TASKS, {"sets": [asdict(one) for one in sets if one.profile["tasks"]]})
+
+    def log_rollouts(self, phase: str, step: int) -> None:
+        """Logs some rollouts of a step that is stored in the run's directory, as traces of the phase's run."""
+        if self._config.tracking.rollouts:
+            self._add(ROLLOUTS, {"phase": phase, "step": step}, _SPARED)
+
+    def log_policy(self, stage: str, version: int, checkpoint: str) -> None:
+        """Registers the policy of a phase as a model, without its weights, which are in the run's `checkpoint`."""
+        self._add(POLICY, {"stage": stage, "about": self._about(version, checkpoint)})
+
+    def log_assessment(self, stage: str, metrics: Mapping[str, float], version: int) -> None:
+        """Logs the figures of an assessment on the parent run as `assess/...`, at the step of its policy's version, as
+        a curve; on the run of the phase that it follows; and on the policy. Its samples, which are stored in the run's
+        directory, are logged as a table."""
         self.log_metrics(None, {f"{ASSESSMENT}{name}": value for name, value in metrics.items()}, version)
+        if values := _finite(metrics):
+            about = self._about(version, "")
+            self._add(SCORES, {"stage": stage, "about": about, "values": values, "step": version})
+        self._add(SAMPLES, {"phase": f"{ASSESSMENT}{stage}", "step": 0})
 
     def end_phase(self, phase: str) -> None:
         """Ends the nested run of a phase. Logging to it later opens it again."""
@@ -131,6 +189,10 @@ class Tracker:
         else:
             self.close("FINISHED" if kind is None else "FAILED")
 
+    def _about(self, version: int, checkpoint: str) -> dict[str, str]:
+        about = {"base": self._config.policy.model, "policy_version": str(version), "checkpoint": checkpoint}
+        return {name: value for name, value in about.items() if value}
+
     def _leave_to_another(self) -> None:
         """Says nothing more: another process tells MLflow of this run now."""
         if (sender := self._sender) is not None:
@@ -152,8 +214,7 @@ class Tracker:
         *,
         ends_the_run: bool = False,
     ) -> None:
-        numbers = {name: float(value) for name, value in metrics.items()}
-        if values := {name: value for name, value in numbers.items() if math.isfinite(value)}:
+        if values := _finite(metrics):
             self._add(METRICS, {"phase": phase, "step": step, "values": values}, share, ends_the_run=ends_the_run)
 
     def _add(self, kind: str, body: Mapping[str, Any], share: float = 1.0, *, ends_the_run: bool = False) -> None:
@@ -173,6 +234,11 @@ class Tracker:
         if not self._is_full:
             self._is_full = True
             _log.warning("some metrics will be missing in MLflow (the run's directory has them): %s", reason)
+
+
+def _finite(metrics: Mapping[str, float]) -> dict[str, float]:
+    numbers = {name: float(value) for name, value in metrics.items()}
+    return {name: value for name, value in numbers.items() if math.isfinite(value)}
 
 
 def has_rest(run: RunDirectory) -> bool:

@@ -61,7 +61,7 @@ def parents(root: Path) -> dict[str, str]:
         with Tracker(config, run) as tracker:
             for version, key in enumerate(sorted(metrics.phases, key=run_order)):
                 if key.startswith(ASSESSMENT):
-                    tracker.log_assessment(metrics.of(key)[0], version)
+                    tracker.log_assessment(key.removeprefix(ASSESSMENT), metrics.of(key)[0], version)
                 elif is_training(key):
                     for step, figures in enumerate(metrics.of(key)):
                         chosen = {name: figures[name] for name in STEP_FIGURES if name in figures}

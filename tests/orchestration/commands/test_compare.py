@@ -44,7 +44,7 @@ def track(config: RunConfig, run: RunDirectory, metrics: list[dict[str, float]])
     """Logs the assessments as a session does, in a real MLflow on SQLite. Returns the id of the parent run."""
     with Tracker(config, run) as tracker:
         for version, of_stage in enumerate(metrics):
-            tracker.log_assessment(of_stage, 10 * version)
+            tracker.log_assessment(f"{version}-sft", of_stage, 10 * version)
     return str(tracker.ids["parent"])
 
 
