@@ -211,7 +211,7 @@ def measure(settings: Settings, steps: int, warm_up: int) -> dict[str, Any]:
     from transformers import TrainerCallback
     from trl import GRPOConfig
 
-    from learners.policy import load_tokenizer
+    from learners.tokenizing import load_tokenizer
 
     on_gpu, stages, peaks = torch.cuda.is_available(), Stages(), [0]
     measured: list[dict[str, float]] = []

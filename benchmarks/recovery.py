@@ -38,8 +38,8 @@ from actors.pool_restarts import STEADY_SECONDS
 from configs.load import load_config
 from configs.schema import RunConfig
 from evaluators.records import Candidate, Task
-from learners.policy import load_tokenizer
 from learners.records import Sample
+from learners.tokenizing import load_tokenizer
 from orchestration.commands.machine import machine_arch
 from orchestration.fleet.roles import Roles
 from orchestration.run.directory import RunDirectory

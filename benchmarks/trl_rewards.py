@@ -21,7 +21,8 @@ from benchmarks.tables import print_table
 from configs.schema import ScratchConfig
 from evaluators.compile.hints import needs_build
 from evaluators.tasks.loader import load_variants
-from learners.policy import encode_response, make_policy
+from learners.policy import make_policy
+from learners.tokenizing import encode_response
 from orchestration.client import Rewards
 
 TASKS = ("level1/softmax", "level1/channel_layer_norm", "level1/gelu_tanh")

@@ -16,8 +16,8 @@ from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig
 
 from configs.schema import LearnerConfig, LoraConfig
 from learners.deepspeed_config import BUCKET_ELEMENTS
-from learners.policy import PolicyError
 from learners.scoring import CHUNK_ELEMENTS, most_kept
+from learners.tokenizing import PolicyError
 
 _FULL, _HALF = 4, 2  # bytes of a float32 and of a bfloat16
 _LIVE_ELEMENTS = 1_000_000_000  # weights gathered at once under ZeRO-3 (DeepSpeed's `stage3_max_live_parameters`)

@@ -1,4 +1,4 @@
-"""The policy as a Hugging Face folder: made from scratch or loaded. Also the only way in which text becomes token ids.
+"""The policy as a Hugging Face folder: made from scratch or loaded.
 
 Never trains a model. A policy from scratch needs no model hub, and has the same bytes for the same seed.
 """
@@ -12,12 +12,10 @@ from typing import Any
 
 import torch
 from huggingface_hub import save_torch_state_dict
-from safetensors import SafetensorError
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch.nn.modules.dropout import _DropoutNd
 from transformers import (
     AutoModelForCausalLM,
-    AutoTokenizer,
     PreTrainedModel,
     PreTrainedTokenizerBase,
     PreTrainedTokenizerFast,
@@ -25,19 +23,13 @@ from transformers import (
     Qwen2ForCausalLM,
 )
 from transformers.modeling_layers import GradientCheckpointingLayer
-from transformers.models.auto.tokenization_auto import get_tokenizer_config
 
 from configs.schema import ScratchConfig
+from learners.tokenizing import CANNOT_LOAD, PolicyError, does_not_load, load_tokenizer
 
 # EOS is Qwen2's name for the end of text. AutoTokenizer would add that name to a vocabulary that lacks it.
 BOS, EOS, PAD = "<|bos|>", "<|endoftext|>", "<|pad|>"
-CANNOT_LOAD = (OSError, ValueError, RuntimeError, KeyError, ImportError, SafetensorError)
-"""What transformers and safetensors raise for files that they cannot load."""
 _NOISE = re.compile("drop|jitter")  # names of probabilities: attention_dropout, resid_pdrop, layerdrop, ...
-
-
-class PolicyError(Exception):
-    """The policy cannot be made or loaded. The message is one line that names the model and the remedy."""
 
 
 def make_policy(
@@ -161,49 +153,3 @@ def compile_layers(model: PreTrainedModel) -> None:
     for module in model.modules():
         if isinstance(module, GradientCheckpointingLayer):
             module.compile(dynamic=True)
-
-
-def load_tokenizer(model: str | Path) -> PreTrainedTokenizerBase:
-    """The tokenizer of a policy. Raises PolicyError if it does not load or has no end-of-text token."""
-    try:
-        # A tokenizer that was saved as plain `TokenizersBackend` must be read as its file says. For a qwen2 model
-        # AutoTokenizer (transformers 5.19) would use Qwen2's word splitting and normalisation: other ids, other text.
-        is_plain = get_tokenizer_config(str(model)).get("tokenizer_class") == PreTrainedTokenizerFast.__name__
-        loader: Any = PreTrainedTokenizerFast if is_plain else AutoTokenizer
-        tokenizer = loader.from_pretrained(str(model))
-    except (OSError, ValueError, RuntimeError, KeyError, ImportError) as error:
-        raise does_not_load("tokenizer", model, error) from error
-    if tokenizer.eos_token_id is None:
-        raise PolicyError(f"policy.model: the tokenizer of {model} has no eos token: responses could not end")
-    return tokenizer
-
-
-def does_not_load(part: str, model: str | Path, error: Exception) -> PolicyError:
-    """The error for a part of a policy that raised another one."""
-    reason = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-    return PolicyError(
-        f"policy.model: the {part} of {model} does not load ({reason[:200]}): give `scratch`, a folder with a Hugging "
-        "Face causal language model, or the id of one that this machine can download"
-    )
-
-
-def encode_prompt(tokenizer: PreTrainedTokenizerBase, text: str, chat_template: bool) -> list[int]:
-    """Token ids of a prompt. With `chat_template` it is one user turn in the tokenizer's chat template, if it has one.
-    Otherwise it is bos, if there is one, and the text."""
-    if chat_template and tokenizer.chat_template:
-        ids = tokenizer.apply_chat_template(
-            [{"role": "user", "content": text}], tokenize=True, add_generation_prompt=True, return_dict=False
-        )
-        return list(ids)
-    start = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
-    return start + _encode(tokenizer, text)
-
-
-def encode_response(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
-    """Token ids of a whole response: the text, then eos."""
-    return [*_encode(tokenizer, text), tokenizer.eos_token_id]
-
-
-def _encode(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
-    # Programs and responses are data: `<|endoftext|>` in them means these characters, not the end of the text.
-    return list(tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"])

@@ -14,8 +14,8 @@ from filelock import FileLock, Timeout
 from configs.addresses import without_login
 from configs.cache_folder import cache_folder
 from learners.patience import Patience
-from learners.policy import PolicyError
 from learners.room import telling_full_disk
+from learners.tokenizing import PolicyError
 
 LAST = "config.json"
 """The file that is written last: a folder that has it is complete."""

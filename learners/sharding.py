@@ -24,7 +24,7 @@ from transformers.utils.hub import cached_file, get_checkpoint_shard_files
 
 from configs.schema import LearnerConfig
 from learners.deepspeed_config import deepspeed_config
-from learners.policy import CANNOT_LOAD, PolicyError, does_not_load
+from learners.tokenizing import CANNOT_LOAD, PolicyError, does_not_load
 
 _log = logging.getLogger(__name__)
 

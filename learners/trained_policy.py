@@ -19,9 +19,10 @@ from learners.attention import has_flash, supports_packing, use_packed_attention
 from learners.errors import LearnerError
 from learners.frozen import freeze, frozen_dtype
 from learners.lora import attach_lora
-from learners.policy import compile_layers, load_policy, load_tokenizer, switch_dropout_off
+from learners.policy import compile_layers, load_policy, switch_dropout_off
 from learners.policy_files import fetch_policy
 from learners.sharding import Sharder, load_empty
+from learners.tokenizing import load_tokenizer
 
 Loaded = tuple[PreTrainedModel, PreTrainedTokenizerBase]
 

@@ -23,10 +23,10 @@ from configs.waits import store_seconds
 from evaluators.guard.cases import HackCases
 from evaluators.records import Task
 from learners.patience import Patience, StorageDown
-from learners.policy import load_tokenizer
 from learners.policy_files import fetch_policy
 from learners.records import Rollout, table_of_steps
 from learners.room import DiskFull
+from learners.tokenizing import load_tokenizer
 from orchestration.fleet.heart import Heart
 from orchestration.fleet.ray_metrics import RayMetrics
 from orchestration.fleet.roles import Roles

@@ -10,7 +10,7 @@ from configs.archs import counted_archs
 from configs.frozen import asks_endpoint, has_engines, learns
 from configs.load import dump_config
 from configs.schema import RunConfig
-from learners.policy import PolicyError
+from learners.tokenizing import PolicyError
 from orchestration.setup.memory_plan import memory_plan, memory_table, refuse_what_cannot_fit
 from orchestration.setup.stages import assessed_responses, phase_stages
 from orchestration.setup.tasks import RunTasks, describe_held_out, describe_marked, refuse_broken, select_tasks

@@ -24,7 +24,7 @@ def is_refusal(error: Exception) -> bool:
     from configs.load import ConfigError
     from evaluators.failures import ContainmentError
     from evaluators.tasks import TaskError
-    from learners.policy import PolicyError
+    from learners.tokenizing import PolicyError
     from orchestration.kernelbench.layout import LayoutError
     from orchestration.run.errors import BundleError, RunDirectoryError
     from orchestration.step.proposals import TeacherError

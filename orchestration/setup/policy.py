@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
-from transformers import AutoConfig
 
 from configs.addresses import without_login
 from configs.schema import RunConfig
@@ -15,9 +14,9 @@ from evaluators.records import Task
 from evaluators.tasks import profile_of, program_source
 from evaluators.tasks.loader import TaskVariants
 from evaluators.tasks.records import Variant
-from learners.policy import PolicyError, load_tokenizer, make_policy
 from learners.policy_files import LAST, fetch_policy, share_policy
 from learners.room import telling_full_disk
+from learners.tokenizing import PolicyError, load_tokenizer
 from orchestration.run.storage import Storage
 from orchestration.step.teachers import file_teachers
 from prompts.comparison import Shown, compare
@@ -31,6 +30,8 @@ def check_policy(model: str) -> None:
         return
     place, model = model, fetch_policy(model, weights=False)
     load_tokenizer(model)
+    from transformers import AutoConfig  # here, as below: the driver of most runs starts without models' code
+
     try:
         AutoConfig.from_pretrained(model)
     except (OSError, ValueError, KeyError) as error:
@@ -57,6 +58,8 @@ def prepare_policy(config: RunConfig, tasks: Sequence[Task], folder: Path, share
             share_policy(Path(prepare_policy(config, tasks, folder)), uri, shared.patience)
         return uri
     if not (folder / "model.safetensors").is_file():
+        from learners.policy import make_policy
+
         partial = folder.with_name(folder.name + ".partial")
         shutil.rmtree(partial, ignore_errors=True)
         with telling_full_disk(partial.parent):

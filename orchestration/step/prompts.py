@@ -17,7 +17,7 @@ from configs.load import ConfigError
 from configs.schema import RunConfig
 from evaluators.records import Candidate, Task
 from evaluators.tasks import program_source
-from learners.policy import encode_prompt, encode_response
+from learners.tokenizing import encode_prompt, encode_response
 from orchestration.step.records import Prompt
 from prompts.buffer import ExemplarBuffer
 from prompts.comparison import Shown, compare

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from configs.schema import LearnerConfig, ScratchConfig
-from learners.policy import encode_prompt, encode_response, load_tokenizer, make_policy
+from learners.policy import make_policy
 from learners.records import Sample
+from learners.tokenizing import encode_prompt, encode_response, load_tokenizer
 
 PROGRAMS = [
     f"class ModelNew(nn.Module):\n    def forward(self, x):\n        return torch.{name}(x) * {number}\n"

@@ -21,8 +21,9 @@ from configs.schema import ContrastiveConfig, LearnerConfig, LoraConfig
 from learners.engine import LearnerEngine
 from learners.errors import LearnerError
 from learners.losses import k3_divergence
-from learners.policy import PolicyError, load_policy
+from learners.policy import load_policy
 from learners.records import Sample
+from learners.tokenizing import PolicyError
 from tests.learners.plain import logprobs_of, train_plainly
 
 STAGES = range(4)

@@ -13,9 +13,9 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from configs.schema import LearnerConfig, LoraConfig
 from learners.batching import collate, plan_batches
 from learners.memory import learner_memory, policy_shape, trainable
-from learners.policy import PolicyError
 from learners.records import Sample
 from learners.scoring import TokenScorer
+from learners.tokenizing import PolicyError
 
 CONFIG = Qwen2Config(
     vocab_size=512,

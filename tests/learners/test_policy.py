@@ -22,15 +22,8 @@ from transformers import (
 )
 
 from configs.schema import ScratchConfig
-from learners.policy import (
-    PolicyError,
-    encode_prompt,
-    encode_response,
-    load_policy,
-    load_tokenizer,
-    make_policy,
-    switch_dropout_off,
-)
+from learners.policy import load_policy, make_policy, switch_dropout_off
+from learners.tokenizing import PolicyError, encode_prompt, encode_response, load_tokenizer
 
 SMALL = ScratchConfig(vocab_size=320, hidden_size=32, intermediate_size=48, layers=1, heads=2, kv_heads=1)
 PROGRAM = (

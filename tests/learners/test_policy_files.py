@@ -10,8 +10,8 @@ import pyarrow.fs as pafs
 import pytest
 
 from learners import policy_files
-from learners.policy import PolicyError, load_tokenizer
 from learners.policy_files import fetch_policy, share_policy
+from learners.tokenizing import PolicyError, load_tokenizer
 
 
 @pytest.fixture(scope="module")

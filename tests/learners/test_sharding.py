@@ -14,9 +14,9 @@ from safetensors.torch import load_file, save_file
 
 from learners import checkpoints
 from learners.checkpoints import write_weights
-from learners.policy import PolicyError
 from learners.records import Sample
 from learners.sharding import load_empty
+from learners.tokenizing import PolicyError
 from tests.learners.ranks import run_ranks
 from tests.learners.shard_rank import MODES
 

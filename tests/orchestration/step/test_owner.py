@@ -15,7 +15,7 @@ from actors.pool import ActorPool
 from configs.schema import BufferConfig, GuardConfig, RolloutConfig, RunConfig
 from evaluators.guard.cases import HackCases
 from evaluators.records import Outcome
-from learners.policy import encode_prompt, encode_response
+from learners.tokenizing import encode_prompt, encode_response
 from orchestration.phases import ContrastiveRl, Phase, Sft
 from orchestration.step.pipeline import Pipeline
 from orchestration.step.review import Reviewer
