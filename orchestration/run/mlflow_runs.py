@@ -163,16 +163,22 @@ class MlflowRuns:
     def log_scores(
         self, stage: str, about: Mapping[str, str], values: Mapping[str, float], step: int, milliseconds: int
     ) -> None:
-        """Logs the figures of an assessment on the policy of its stage, and on the run of the phase that it follows."""
+        """Logs the figures of an assessment on the policy of its stage and on a nested run: that of the phase that it
+        follows, or one of its own, as for the policy before all phases."""
         from mlflow.entities import Metric
 
+        self._open(None, milliseconds)
+        if is_own := stage not in self.ids["phases"]:
+            self._run_id(stage, milliseconds)
         self.log_policy(stage, about, milliseconds)
-        run_id, model = self.ids["phases"].get(stage, self.ids["parent"]), self.ids["policies"][stage]
+        run_id, model = self.ids["phases"][stage], self.ids["policies"][stage]
         metrics = [
             Metric(metric_name(name), value, milliseconds, step, model_id=model) for name, value in values.items()
         ]
         for chunk in _chunks(metrics, METRICS_PER_CALL):
             self._client.log_batch(run_id, metrics=chunk)
+        if is_own:
+            self.end_phase(stage, milliseconds)
 
     def end_phase(self, phase: str, milliseconds: int) -> None:
         """Ends the nested run of a phase, if there is one, as FINISHED."""

@@ -148,12 +148,12 @@ class Tracker:
 
     def log_assessment(self, stage: str, metrics: Mapping[str, float], version: int) -> None:
         """Logs the figures of an assessment on the parent run as `assess/...`, at the step of its policy's version, as
-        a curve; on the run of the phase that it follows; and on the policy. Its samples, which are stored in the run's
-        directory, are logged as a table."""
-        self.log_metrics(None, {f"{ASSESSMENT}{name}": value for name, value in metrics.items()}, version)
-        if values := _finite(metrics):
-            about = self._about(version, "")
-            self._add(SCORES, {"stage": stage, "about": about, "values": values, "step": version})
+        a curve; on a nested run, of the phase that it follows; and on the policy. Its samples, which are
+        stored in the run's directory, are logged as a table."""
+        named = {f"{ASSESSMENT}{name}": value for name, value in _finite(metrics).items()}
+        self.log_metrics(None, named, version)
+        if named:
+            self._add(SCORES, {"stage": stage, "about": self._about(version, ""), "values": named, "step": version})
         self._add(SAMPLES, {"phase": f"{ASSESSMENT}{stage}", "step": 0})
 
     def end_phase(self, phase: str) -> None:

@@ -101,10 +101,21 @@ def test_the_policy_of_a_phase_is_a_model_with_its_scores(tracker: Tracker, clie
     assert model.status == "READY"
     assert model.source_run_id == tracker.ids["phases"]["1-sft"]
     assert model.params["checkpoint"] == "checkpoints/step-4"
-    assert {metric.key: metric.value for metric in model.metrics} == {"success": 0.5}
+    assert {metric.key: metric.value for metric in model.metrics} == {"assess/success": 0.5}
     nested = client.get_run(tracker.ids["phases"]["1-sft"])
-    assert nested.data.metrics == {"loss": 1.0, "success": 0.5}
+    assert nested.data.metrics == {"loss": 1.0, "assess/success": 0.5}
     assert nested.info.status == "FINISHED"
+
+
+def test_the_policy_before_all_phases_has_a_run_of_its_own(tracker: Tracker, client: MlflowClient, config, run) -> None:
+    with Tracker(config, run, tracker.ids) as again:
+        again.log_assessment("base", {"success": 0.25}, 0)
+    nested = client.get_run(again.ids["phases"]["base"])
+    assert nested.data.metrics == {"assess/success": 0.25}
+    assert nested.data.tags["mlflow.parentRunId"] == again.ids["parent"]
+    assert nested.info.status == "FINISHED"
+    models = client.search_logged_models([tracker.ids["experiment"]])
+    assert {model.name: model.source_run_id for model in models}["demo-base"] == nested.info.run_id
 
 
 def test_rollouts_are_traces_from_the_prompt_to_the_verdict(tracker: Tracker, client: MlflowClient) -> None:
