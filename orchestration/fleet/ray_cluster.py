@@ -14,7 +14,9 @@ from configs.load import ConfigError
 from configs.schema import RayConfig
 from orchestration.run.interrupt import finished_first
 
+_log = logging.getLogger(__name__)
 _NICENESS = "RAY_worker_niceness"
+_STARTS, _TIMED_OUT = 3, "timed out during startup"
 _LOCAL_CPUS = 8  # at least, in Ray's accounts: on a machine with fewer cores the roles share them
 
 
@@ -46,15 +48,33 @@ def connect(config: RayConfig, actors: int, logs: JsonLogs | None = None) -> boo
     os.environ.setdefault(_NICENESS, "0")
     # A local Ray protects itself with a token, and logs that each time.
     logging.getLogger("ray._private.authentication.authentication_token_setup").setLevel(logging.ERROR)
-    _start(
+    _start_local(
         logs,
-        address="local",  # otherwise Ray joins any cluster that runs on this host
         num_cpus=config.num_cpus or max(_LOCAL_CPUS, os.cpu_count() or 1, actors),
         object_store_memory=config.object_store_mib << 20,
         include_dashboard=config.dashboard,
         **quiet,
     )
     return False
+
+
+def _start_local(logs: JsonLogs | None, **options: Any) -> None:
+    """Starts a Ray of its own, again if that takes longer than the 30 s for which Ray waits. Raises ConfigError."""
+    for attempt in range(1, _STARTS + 1):
+        try:
+            _start(logs, address="local", **options)  # otherwise Ray joins any cluster that runs on this host
+        except Exception as error:
+            if _TIMED_OUT not in str(error):
+                raise
+            ray.shutdown()
+            if attempt == _STARTS:
+                raise ConfigError(
+                    f"Ray does not start on this machine: {_STARTS} times its node did not answer within 30 s; see "
+                    f"whether something else keeps the machine busy, or name a cluster in ray.address"
+                ) from error
+            _log.warning("Ray's node did not answer within 30 s, which a busy machine explains; it is started again")
+        else:
+            return
 
 
 def _start(logs: JsonLogs | None, **options: Any) -> None:

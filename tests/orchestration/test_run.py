@@ -10,7 +10,7 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import mlflow
 import pyarrow.parquet as pq
@@ -257,6 +257,10 @@ def test_repairs_are_learnt_of_mistakes_that_failed(finished: Finished) -> None:
     assert "ok" not in {repair["outcome"] for repair in repairs}
 
 
+def sorted_by_name(runs: list[Any]) -> list[Any]:
+    return sorted(runs, key=lambda one: one.info.run_name)
+
+
 @pytest.mark.slow
 def test_mlflow_shows_one_parent_and_one_nested_run_a_phase(
     finished: Finished,
@@ -268,14 +272,23 @@ def test_mlflow_shows_one_parent_and_one_nested_run_a_phase(
     parents = [one for one in runs if "mlflow.parentRunId" not in one.data.tags]
     nested = [one for one in runs if one.data.tags.get("mlflow.parentRunId") == parents[0].info.run_id]
     assert len(parents) == 1
-    assert sorted(one.info.run_name for one in nested) == ["1-contrastive_rl", "1-self_supervised", "1-sft"]
+    assert sorted(one.info.run_name for one in nested) == ["1-contrastive_rl", "1-self_supervised", "1-sft", "base"]
     assert all(one.info.status == "FINISHED" for one in [*parents, *nested])
     rl = next(one for one in nested if one.info.run_name == "1-contrastive_rl")
     assert [point.step for point in client.get_metric_history(rl.info.run_id, "reward")] == [0, 1, 2]
     assert parents[0].data.params["contrastive_rl.steps"] == "3"
     assert parents[0].data.tags["resumed.contrastive_rl.learning_rate"] == "0.002"
     artifacts = {item.path for item in client.list_artifacts(parents[0].info.run_id)}
-    assert {"report", "kernels"} <= artifacts
+    assert {"report", "kernels", "samples"} <= artifacts
+    inputs = parents[0].inputs.dataset_inputs
+    assert sorted(one.dataset.name for one in inputs) == ["held_out tasks", "training tasks"]
+    models = client.search_logged_models([parents[0].info.experiment_id])
+    assert sorted(one.name for one in models) == [f"{run.name}-{one.info.run_name}" for one in sorted_by_name(nested)]
+    assert all(one.metrics for one in models)
+    traces = client.search_traces(locations=[parents[0].info.experiment_id], max_results=500)
+    by_run = Counter(trace.info.trace_metadata["mlflow.sourceRun"] for trace in traces)
+    assert by_run[rl.info.run_id] == 3 * 2, "two rollouts of each step"
+    assert {span.name for trace in traces for span in trace.data.spans} >= {"rollout", "generate"}
 
 
 @pytest.mark.slow

@@ -7,6 +7,11 @@ import subprocess
 import sys
 
 import pytest
+import ray
+
+from configs.load import ConfigError
+from configs.schema import RayConfig
+from orchestration.fleet.ray_cluster import connect
 
 _SCRIPT = """
 import os, ray
@@ -29,3 +34,32 @@ def test_workers_have_the_niceness_of_the_run_unless_told_otherwise(wanted: str 
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout.split()[-1]) == found
+
+
+SLOW = Exception("The current node timed out during startup. This could happen because ...")
+
+
+@pytest.mark.parametrize(
+    ("failures", "error"), [([SLOW] * 2, None), ([SLOW] * 3, ConfigError), ([OSError("x")], OSError)]
+)
+def test_a_ray_that_a_busy_machine_starts_slowly_is_started_again(
+    failures: list[Exception], error: type[Exception] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left, started = list(failures), []
+
+    def init(**options: object) -> None:
+        if left:
+            raise left.pop(0)
+        started.append(options)
+
+    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setenv("RAY_worker_niceness", "0")
+    if error is None:
+        assert connect(RayConfig(), 1) is False
+        assert len(started) == 1
+        return
+    with pytest.raises(error):
+        connect(RayConfig(), 1)
+    assert not started
