@@ -2,9 +2,9 @@
 
 The processes live no longer than one judgement, so that no candidate meets the remains of another. On a GPU a pair
 takes some tenths of a second to start and to end, for which a verdict that stands does not wait: both are done behind
-it (`turn_over`). The slot stays locked meanwhile. The next pair is forked when nothing is left of the last one, or,
-where no process can leave its group, as soon as the last one has been killed. (Sooner, while its last calls are
-checked, made these slower by as much, on one H200.)
+it (`turn_over`). The slot stays locked meanwhile. What is left of a program that failed is ended before its verdict.
+The next pair is forked when nothing is left of the last one, or, where no process can leave its group, as soon as the
+last one has been killed. (Sooner, while its last calls are checked, made these slower by as much, on one H200.)
 """
 
 from __future__ import annotations
@@ -62,6 +62,7 @@ class FreshProcesses:
         self._behind: Future[None] | None = None
         self._thread = ThreadPoolExecutor(1, "warpsmith-processes")
         self._killed: list[RunnerHandle] = []  # the pair of the last judgement, until `turn_over`
+        self._is_over = False  # the last judgement came to an end, on a device that works
         self._ahead: list[RunnerHandle] = []  # the pair that was started for the next one
         self._prepared = 0  # the zygote's preparations when that pair was forked
 
@@ -158,16 +159,20 @@ class FreshProcesses:
                 runner.process.kill()  # their contexts on a GPU end side by side
             if self._device.starts_ahead and judgement.outcome is Outcome.OK:
                 self._killed, runners = runners, []
-                return judgement
-            runners[1].end()
-            return self._after_fault(judgement, is_alone=True)
+            else:
+                runners[1].end()
+                judgement = self._after_fault(judgement, is_alone=True)
+            self._is_over = True
+            return judgement
         finally:
             _close(runners)
 
     def turn_over(self, slot: Slot, release: Callable[[], None]) -> None:
         """Ends what is left of the last judgement, starts the processes of the next one, and releases the slot then.
-        The caller need not wait for that if a program was measured."""
-        if not self._killed:
+        The caller need not wait for that. After a judgement that came to no end nothing is started: the device may be
+        broken."""
+        is_over, self._is_over = self._is_over, False
+        if not (self._device.starts_ahead and is_over):
             release()
             return
 

@@ -20,6 +20,7 @@ from evaluators.host.device import Slot
 from evaluators.host.runner_handle import RunnerHandle
 from evaluators.host.runner_process import RunnerProcess
 from evaluators.host.zygote_handle import ZygoteHandle
+from evaluators.judge.fresh_processes import FreshProcesses
 from evaluators.records import Artifact, Outcome
 from tests.evaluators.sources import TWICE, WEIGHT, model, reference_of
 
@@ -135,9 +136,34 @@ def test_what_is_left_of_a_program_is_told_before_anything_else_is_measured(ahea
     assert judged(ahead) is Outcome.OK
 
 
-def test_a_program_that_fails_has_its_processes_ended_at_once(ahead, forks) -> None:
+def test_a_program_that_fails_has_its_processes_ended_at_once(ahead, forks, monkeypatch) -> None:
+    released = threading.Event()
+    begin = FreshProcesses._begin_ahead
+    monkeypatch.setattr(FreshProcesses, "_begin_ahead", lambda *asked: (released.wait(30.0), begin(*asked)))
     assert judged(ahead, FAILS) is Outcome.RUNTIME_ERROR
     assert len(forks) == 2
+    assert not any(is_there(process) for _, process in forks)
+    released.set()
+
+
+def test_the_next_processes_start_behind_the_verdict_on_a_program_that_fails_too(ahead, forks) -> None:
+    assert judged(ahead, FAILS) is Outcome.RUNTIME_ERROR
+    settle(ahead)
+    assert len(forks) == 4
+    assert all(is_there(process) for _, process in forks[2:])
+    assert judged(ahead) is Outcome.OK
+    settle(ahead)
+    assert len(forks) == 6
+
+
+def test_nothing_is_started_behind_a_judgement_that_came_to_no_end(ahead, forks, monkeypatch) -> None:
+    def broken(self):
+        raise InfraError("the device does not answer")
+
+    monkeypatch.setattr(CpuDevice, "check_health", broken)
+    ahead.device.own_memory = True
+    assert judged(ahead, FAILS) is Outcome.INFRA
+    settle(ahead)
     assert not any(is_there(process) for _, process in forks)
 
 
