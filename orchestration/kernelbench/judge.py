@@ -15,8 +15,8 @@ from evaluators.records import Candidate, Outcome, Task
 from orchestration.kernelbench.layout import LayoutError, Sample, read_published, read_run
 from orchestration.kernelbench.rows import Judged, read_judged, write_judged
 from orchestration.report.fast_p import fast_p_as_json
-from orchestration.report.rows import NO_CODE
 from orchestration.report.statistics import AssessmentRow
+from orchestration.run.judged_rollouts import NO_CODE
 
 BOTH, OURS, THEIRS, NEITHER, UNKNOWN = "right by both", "by ours alone", "by theirs alone", "by neither", "no result"
 """How two judgements on one program agree. `no result`: KernelBench has none."""

@@ -27,9 +27,9 @@ from orchestration.report.fast_p_tables import compared_fast_p, fast_p_tables
 from orchestration.report.heat import HeatMap, TaskSpeeds, heat_map, task_speeds
 from orchestration.report.paper_tables import compared_tables, differences_table, gains_table, statistics_tables
 from orchestration.report.programs import ProgramView, programs_of
-from orchestration.report.rows import NO_CODE
 from orchestration.report.side_by_side import GroupOfRuns, SideBySide
 from orchestration.report.tables import INTERVALS, further_tables, intervals_note, stage_tables
+from orchestration.run.judged_rollouts import NO_CODE
 
 TEMPLATES = Path(__file__).resolve().parent / "templates"
 

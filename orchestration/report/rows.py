@@ -18,10 +18,8 @@ from learners.records import Rollout
 from orchestration.report.keys import ASSESSMENT, phase_order, split_key
 from orchestration.report.statistics import AssessmentRow
 from orchestration.run.directory import RunDirectory
+from orchestration.run.judged_rollouts import NO_CODE
 from orchestration.step.rehearsal import Rehearsal
-
-NO_CODE = "no_code"
-"""The outcome of a sample whose response contains no program."""
 
 _SAMPLE_COLUMNS = ["task_id", "candidate_digest", "outcome", "reward", "copy_of"]
 _VERDICT_COLUMNS = [

@@ -6,9 +6,11 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from evaluators.records import Verdict
+from evaluators.records import Outcome, Verdict
 from orchestration.run.directory import RunDirectory
 
+NO_CODE = "no_code"
+"""The outcome of a response without a program."""
 _COLUMNS = (
     "task_id", "group", "prompt", "response", "response_ids", "policy_version", "finish_reason", "candidate_digest",
     "outcome", "reward", "advantage", "copy_of",
@@ -18,7 +20,7 @@ _COLUMNS = (
 @dataclass(frozen=True)
 class JudgedRollout:
     """One rollout. `number`: its place in the step. `tokens`: of the response. `program`, `digest`: what was found in
-    it, if anything. `outcome`: of the verdict, or `no_code`. `verdict`: None if this step has none on the program."""
+    it, if anything. `outcome`: of the verdict, or `NO_CODE`. `verdict`: None if this step has none on the program."""
 
     number: int
     task: str
@@ -52,7 +54,7 @@ def read_judged(run: RunDirectory, phase: str, step: int, arch: str) -> list[Jud
             row["policy_version"],
             row["finish_reason"],
             row["copy_of"] or "",
-            row["outcome"] or "no_code",
+            row["outcome"] or (Outcome.INFRA if row["candidate_digest"] else NO_CODE),
             row["candidate_digest"] or "",
             sources.get(row["candidate_digest"], ""),
             row["reward"],
