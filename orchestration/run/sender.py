@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -53,7 +54,7 @@ class Sender:
         self._alone = 0  # records that go one by one, because MLflow refused them together
         self._news, self._closing, self._abandoned = threading.Event(), threading.Event(), threading.Event()
         self._known = known_runs(run)
-        self._warned_at: float | None = None
+        self._warned: dict[str, float] = {}  # when, by the kind of failure
         self._thread = threading.Thread(target=self._work, name="tracking", daemon=True)
 
     def start(self) -> None:
@@ -221,9 +222,9 @@ class Sender:
         return {"ids": json.loads(json.dumps(self._runs.ids)), "status": status}
 
     def _warn(self, error: Exception) -> None:
-        now = time.monotonic()
-        if self._warned_at is None or now - self._warned_at > _WARN_AGAIN_SECONDS:
-            self._warned_at = now
+        now, kind = time.monotonic(), type(error).__name__
+        if now - self._warned.get(kind, -math.inf) > _WARN_AGAIN_SECONDS:
+            self._warned[kind] = now
             _log.warning(
                 "MLflow at %s: %s. The run goes on. What MLflow does not have waits in %s/tracking and is sent later; "
                 "check tracking.uri",

@@ -53,6 +53,7 @@ def test_a_ray_that_a_busy_machine_starts_slowly_is_started_again(
         started.append(options)
 
     monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(ray, "shutdown", lambda: None)  # other tests have a Ray in this process
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.setenv("RAY_worker_niceness", "0")
