@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import ray
 
 from actors.log_fields import JsonLogs
@@ -61,12 +64,13 @@ def connect(config: RayConfig, actors: int, logs: JsonLogs | None = None) -> boo
 def _start_local(logs: JsonLogs | None, **options: Any) -> None:
     """Starts a Ray of its own, again if that takes longer than the 30 s for which Ray waits. Raises ConfigError."""
     for attempt in range(1, _STARTS + 1):
+        before = set(psutil.Process().children())
         try:
             _start(logs, address="local", **options)  # otherwise Ray joins any cluster that runs on this host
         except Exception as error:
             if _TIMED_OUT not in str(error):
                 raise
-            ray.shutdown()
+            _kill(set(psutil.Process().children()) - before)  # Ray would, but not before this process ends
             if attempt == _STARTS:
                 raise ConfigError(
                     f"Ray does not start on this machine: {_STARTS} times its node did not answer within 30 s; see "
@@ -75,6 +79,13 @@ def _start_local(logs: JsonLogs | None, **options: Any) -> None:
             _log.warning("Ray's node did not answer within 30 s, which a busy machine explains; it is started again")
         else:
             return
+
+
+def _kill(processes: Iterable[psutil.Process]) -> None:
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(processes, timeout=10.0)
 
 
 def _start(logs: JsonLogs | None, **options: Any) -> None:

@@ -134,8 +134,13 @@ class MlflowRuns:
         with suppress(FileNotFoundError):
             rollouts = read_judged(run, phase, step, self._config.evaluator.arch)
             chosen = drawn(rollouts, self._config.tracking.rollouts, f"{phase}/{step}")
-            run_id, key = self._run_id(phase, milliseconds), self.ids["key"]
-            log_traces(self.uri, Step(key, self.ids["experiment"], run_id, phase, step, milliseconds), chosen)
+            self._open(None, milliseconds)
+            if phase not in self.ids["phases"]:
+                self._run_id(phase, milliseconds)
+            run_id = self.ids["phases"][phase]  # as it stands: a phase that is over stays so
+            log_traces(
+                self.uri, Step(self.ids["key"], self.ids["experiment"], run_id, phase, step, milliseconds), chosen
+            )
 
     def log_policy(self, stage: str, about: Mapping[str, str], milliseconds: int) -> None:
         """Registers the policy of a stage as a model of MLflow's, without its weights, unless there is one.
@@ -172,9 +177,8 @@ class MlflowRuns:
             self._run_id(stage, milliseconds)
         self.log_policy(stage, about, milliseconds)
         run_id, model = self.ids["phases"][stage], self.ids["policies"][stage]
-        metrics = [
-            Metric(metric_name(name), value, milliseconds, step, model_id=model) for name, value in values.items()
-        ]
+        points = self._not_logged(run_id, [Point(name, value, step, milliseconds) for name, value in values.items()])
+        metrics = [Metric(metric_name(name), value, time, step, model_id=model) for name, value, step, time in points]
         for chunk in _chunks(metrics, METRICS_PER_CALL):
             self._client.log_batch(run_id, metrics=chunk)
         if is_own:

@@ -37,9 +37,11 @@ LAST_ATTEMPTS = 3
 """Failures after which a sender that is being closed leaves the rest to the next process."""
 
 _WARN_AGAIN_SECONDS = 600.0
-_REFUSALS = ("INVALID_PARAMETER_VALUE", "BAD_REQUEST", "MALFORMED_REQUEST")
-_ABSENT = ("ENDPOINT_NOT_FOUND", "NOT_IMPLEMENTED", "FEATURE_DISABLED")  # an older server, or a store of files
-_WITH_FILES = (ARTIFACTS, SAMPLES)
+_REFUSALS = (
+    "INVALID_PARAMETER_VALUE", "BAD_REQUEST", "MALFORMED_REQUEST",
+    "ENDPOINT_NOT_FOUND", "NOT_IMPLEMENTED", "FEATURE_DISABLED",  # by an older server, or a store of files
+)  # fmt: skip
+_DETAILS = (ARTIFACTS, SAMPLES, ROLLOUTS)  # which may go to other servers or routes, and keep nothing else waiting
 
 
 class Sender:
@@ -166,15 +168,14 @@ class Sender:
             ]
             self._runs.log_metrics(body["phase"], points, in_doubt=self._in_doubt)
             self._in_doubt = self._alone > 1
-        elif first.kind == END:
-            only_running = body.get("only_running", False)
-            self._runs.finish(body["status"], body.get("time", first.time), only_running=only_running)
         else:
-            self._send_other(first.kind, body, first.time)
+            self._send_other(first.kind, body, body.get("time", first.time))
 
     def _send_other(self, kind: str, body: Mapping[str, Any], time: int) -> None:
         if kind == BEGIN:
             self._runs.begin(body["parameters"], body["completed"], time)
+        elif kind == END:
+            self._runs.finish(body["status"], time, only_running=body.get("only_running", False))
         elif kind == PHASE_END:
             self._runs.end_phase(body["phase"], time)
         elif kind == ARTIFACTS:
@@ -193,15 +194,14 @@ class Sender:
     def _goes_on_after(self, batch: list[Record], error: Exception) -> bool:
         """Whether the failure is of these records alone, which are now out of the way of the others.
 
-        Artifacts may go to another server, whose absence must not keep a run from its status. What MLflow refuses for
-        its content would be refused for ever.
+        Details may go elsewhere, whose absence must not keep a run from its metrics and its status. What MLflow refuses
+        for its content would be refused for ever, like what it is too old for.
         """
-        record = batch[0]
-        if record.kind in _WITH_FILES and any(kind not in _WITH_FILES for kind in self._spool.kinds()):
-            self._spool.postpone(record)
-            return True
-        is_absent = isinstance(error, NotImplementedError) or getattr(error, "error_code", "") in _ABSENT
-        if not is_absent and getattr(error, "error_code", "") not in _REFUSALS:
+        record, code = batch[0], getattr(error, "error_code", "")
+        if not (isinstance(error, NotImplementedError) or code in _REFUSALS):
+            if record.kind in _DETAILS and any(kind not in _DETAILS for kind in self._spool.kinds()):
+                self._spool.postpone(record)
+                return True
             return False
         if deleted := self._runs.deleted(record.body.get("phase")):
             raise RuntimeError(

@@ -73,7 +73,8 @@ def test_folded_weights_are_caught_whatever_else_the_state_holds(evaluator, padd
     verdict = evaluator.evaluate(TASK, made(f"{COLUMN}; {PADDED[padding]}", FOLDED, name))
     if (padding, name) == ("same dtype", "layer") and not evaluator.device.own_memory:  # too many numbers to search
         assert verdict.outcome is Outcome.SUSPECT
-        assert "weights" in [finding.kind for finding in verdict.deciding]  # a busy machine adds doubts of its own
+        kinds = [finding.kind for finding in verdict.deciding]
+        assert [kind for kind in kinds if kind != "neighbours"] == ["weights"]  # which a busy machine slows down
     else:
         assert verdict.outcome is Outcome.WRONG
         assert "after its weights were changed" in verdict.message

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from pathlib import Path
 
@@ -14,7 +15,8 @@ from evaluators.records import Candidate, Estimate, Outcome, Task, Verdict
 from learners.records import Rollout
 from orchestration.run.directory import RunDirectory
 from orchestration.run.judged_rollouts import drawn, read_judged
-from orchestration.run.tracking import TaskSet, Tracker
+from orchestration.run.tracking import FLUSH_SECONDS, TaskSet, Tracker, send_rest
+from tests.orchestration.faulty_server import FaultyServer, always
 
 FAST, WRONG = "class ModelNew: fast = True", "class ModelNew: fast = False"
 TASKS = [Task("level1/1", 1, "relu", "x = 1"), Task("level2/3", 2, "chain", "x = 2")]
@@ -157,14 +159,31 @@ def test_a_run_may_have_no_traces_and_steps_without_rows(config: RunConfig, run:
     assert run.storage.files("tracking/spool") == []
 
 
-def test_a_store_that_takes_no_traces_gets_the_rest(
-    config: RunConfig, run: RunDirectory, client: MlflowClient, monkeypatch, caplog
+def test_a_server_that_knows_no_traces_gets_the_rest_at_once(
+    server: FaultyServer, config: RunConfig, run: RunDirectory, client: MlflowClient, caplog
 ) -> None:
-    def refuse(*_: object) -> None:
-        raise NotImplementedError("log_spans is not supported")
-
-    monkeypatch.setattr("orchestration.run.mlflow_runs.log_traces", refuse)
+    """This server has none of MLflow's newer routes, as an older one."""
+    began = time.monotonic()
     tracker = follow(config, run)
+    assert time.monotonic() - began < FLUSH_SECONDS / 2, caplog.text
+    parent = client.get_run(tracker.ids["parent"])
+    assert parent.info.status == "FINISHED"
+    assert parent.data.metrics == {"assess/success": 0.5}
     assert "MLflow refuses a record" in caplog.text
-    assert client.get_run(tracker.ids["parent"]).info.status == "FINISHED"
-    assert client.get_run(tracker.ids["parent"]).data.metrics == {"assess/success": 0.5}
+    assert [path.rpartition("-")[2] for path in run.storage.files("tracking/refused")] == ["rollouts.json"]
+    assert run.storage.files("tracking/spool") == []
+
+
+def test_traces_that_fail_hold_nothing_else_back_and_come_later(
+    server: FaultyServer, config: RunConfig, run: RunDirectory, client: MlflowClient
+) -> None:
+    server.fault = always("v1/traces", "500")
+    tracker = follow(config, run)
+    ids = [tracker.ids["parent"], tracker.ids["phases"]["1-sft"]]
+    assert [client.get_run(one).info.status for one in ids] == ["FINISHED"] * 2
+    assert [path.rpartition("-")[2] for path in run.storage.files("tracking/spool")] == ["rollouts.json"]
+    config.tracking.uri = ""  # the server's own database, which takes traces
+    send_rest(config, run)
+    assert run.storage.files("tracking/spool") == []
+    assert len(client.search_traces(locations=[tracker.ids["experiment"]])) == 2
+    assert [client.get_run(one).info.status for one in ids] == ["FINISHED"] * 2
