@@ -101,8 +101,8 @@ class Spool:
             self._storage.delete(f"{FOLDER}/{record.name}")
 
     def postpone(self, record: Record) -> None:
-        """Puts a record behind all others. Raises OSError."""
-        self.add(record.kind, record.body, float("inf"))
+        """Puts a record behind all others, with its time in its body as `time`. Raises OSError."""
+        self.add(record.kind, {"time": record.time, **record.body}, float("inf"))
         self.remove(record)
 
     def set_aside(self, record: Record) -> str:

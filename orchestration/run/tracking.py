@@ -140,8 +140,7 @@ class Tracker:
     def log_rollouts(self, phase: str, step: int) -> None:
         """Logs some rollouts of a step that is stored in the run's directory, as traces of the phase's run."""
         if self._config.tracking.rollouts:
-            now = time.time_ns() // 1_000_000  # also if the record is postponed
-            self._add(ROLLOUTS, {"phase": phase, "step": step, "time": now}, _SPARED)
+            self._add(ROLLOUTS, {"phase": phase, "step": step}, _SPARED)
 
     def log_policy(self, stage: str, version: int, checkpoint: str) -> None:
         """Registers the policy of a phase as a model, without its weights, which are in the run's `checkpoint`."""

@@ -15,6 +15,7 @@ from evaluators.records import Candidate, Estimate, Outcome, Task, Verdict
 from learners.records import Rollout
 from orchestration.run.directory import RunDirectory
 from orchestration.run.judged_rollouts import drawn, read_judged
+from orchestration.run.spool import Spool
 from orchestration.run.tracking import FLUSH_SECONDS, TaskSet, Tracker, send_rest
 from tests.orchestration.faulty_server import FaultyServer, always
 
@@ -181,9 +182,14 @@ def test_traces_that_fail_hold_nothing_else_back_and_come_later(
     tracker = follow(config, run)
     ids = [tracker.ids["parent"], tracker.ids["phases"]["1-sft"]]
     assert [client.get_run(one).info.status for one in ids] == ["FINISHED"] * 2
-    assert [path.rpartition("-")[2] for path in run.storage.files("tracking/spool")] == ["rollouts.json"]
+    (left,) = Spool(run.storage).oldest()
+    assert left.kind == "rollouts"
+    assert left.body["time"] < left.time
     config.tracking.uri = ""  # the server's own database, which takes traces
     send_rest(config, run)
     assert run.storage.files("tracking/spool") == []
-    assert len(client.search_traces(locations=[tracker.ids["experiment"]])) == 2
+    traces = client.search_traces(locations=[tracker.ids["experiment"]])
+    ends = {trace.info.request_time + trace.info.execution_duration for trace in traces}
+    assert len(traces) == 2
+    assert ends == {left.body["time"]}, "when they were recorded"
     assert [client.get_run(one).info.status for one in ids] == ["FINISHED"] * 2
