@@ -58,7 +58,7 @@ def pids_of(root: Path, title: str = "") -> list[int]:
     return found
 
 
-def left_of(root: Path, seconds: float = 20.0) -> list[int]:
+def left_of(root: Path, seconds: float = 120.0) -> list[int]:
     """The processes of a run that are still there after so many seconds."""
     deadline = time.monotonic() + seconds
     while (left := pids_of(root)) and time.monotonic() < deadline:

@@ -23,12 +23,20 @@ from actors.evaluation import EvaluationRequest
 from actors.pool import ActorPool
 from configs.archs import evaluator_on
 from configs.load import ConfigError
-from configs.schema import ArchConfig, EvaluationConfig, GuardConfig, PlacementConfig, RolloutConfig, RunConfig
+from configs.schema import (
+    ArchConfig,
+    EvaluationConfig,
+    EvaluatorConfig,
+    GuardConfig,
+    PlacementConfig,
+    RolloutConfig,
+    RunConfig,
+)
 from evaluators.guard.cases import HackCases
 from evaluators.records import Candidate
 from evaluators.tasks import find_task
 from evaluators.tasks.loader import load_variants
-from orchestration.fleet.arch_pools import ArchPools, PoolSettings, make_arch_pools
+from orchestration.fleet.arch_pools import ArchPools, PoolSettings, confirms_jumps, make_arch_pools
 from orchestration.fleet.capacity import Capacity
 from orchestration.fleet.placement import ENGINE, LEARNER, Placement
 from orchestration.step.elsewhere import Elsewhere
@@ -89,7 +97,8 @@ def config_of(**archs: ArchConfig) -> RunConfig:
 
 
 def settings_of(config: RunConfig, store: str) -> PoolSettings:
-    return PoolSettings(Placement(config), store, True, 1, SECONDS, SECONDS)
+    """Without the guard: what a busy machine makes evaluators doubt is not what is looked at here."""
+    return PoolSettings(Placement(config), store, False, 1, SECONDS, SECONDS)
 
 
 def verdicts_of(pools: ArchPools, sources: dict[str, str]) -> list[tuple[str, str, str]]:
@@ -119,7 +128,7 @@ def judge_everywhere(store: str) -> dict[str, Any]:
         of_arch.evaluators.wait_ready(SECONDS)
         found["types"][arch] = types_of(of_arch.evaluators)
         found["verdicts"][arch] = verdicts_of(of_arch, programs)
-        found["confirmed"][arch] = confirm(arch, of_arch, store)
+        found["confirmed"][arch] = confirm(evaluator_on(config, arch), of_arch, store)
     found["step"] = step(config, settings, pools, programs)
     for of_arch in pools.values():
         of_arch.builders.stop()
@@ -127,13 +136,13 @@ def judge_everywhere(store: str) -> dict[str, Any]:
     return found
 
 
-def confirm(arch: str, pools: ArchPools, store: str) -> dict[str, Any]:
+def confirm(config: EvaluatorConfig, pools: ArchPools, store: str) -> dict[str, Any]:
     """What a run of these pools says of a program that jumps, as any does that is faster than the reference."""
     task = replace(SOFTMAX, id="test/again", source=AGAIN, sizes={})
-    reviewer = Reviewer(GuardConfig(jump=1.0), HackCases(Path(store) / f"hacks-{arch}.parquet"), {})
+    reviewer = Reviewer(GuardConfig(jump=1.0), HackCases(Path(store) / f"hacks-{config.arch}.parquet"), {})
     judging = Judging(
         [task], pools.builders, pools.evaluators, reviewer, builders_look=False,
-        confirms_jumps=pools.confirms,
+        confirms_jumps=confirms_jumps(config),
     )  # fmt: skip
     gathering = Gathering((), samples=0, temperature=0.0, preset="fast")
     candidate = Candidate.propose(task.id, ONCE, "test")
