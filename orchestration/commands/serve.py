@@ -39,6 +39,7 @@ def serve(
     places: Annotated[int, typer.Option(min=1, help="Requests of one client that may wait for a verdict.")] = 1024,
     per_minute: Annotated[int, typer.Option(min=1, help="Requests of one client in a minute.")] = 6000,
     queue: Annotated[int, typer.Option(min=1, help="Requests of all clients that may wait.")] = 20_000,
+    keep: Annotated[int, typer.Option(min=1, help="Verdicts that are kept, the newest.")] = 1_000_000,
 ) -> None:
     """Serve verdicts over HTTP: a task and a program in, a verdict out. See docs/guides/other-trainers.md."""
     from actors.pool_records import PoolExhausted
@@ -55,7 +56,7 @@ def serve(
         with open_to_runners():
             folder.mkdir(parents=True, exist_ok=True)
             warn_if_closed(folder)
-            start(settings, Address(host, port), folder, clients, lambda url: _announce(url, settings))
+            start(settings, Address(host, port), folder, clients, keep, lambda url: _announce(url, settings))
     except (PoolExhausted, TimeoutError, ServiceFailed) as error:
         raise refuse(f"{error}; {_AGAIN}", STOPPED) from None
     except OSError as error:

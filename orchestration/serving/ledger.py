@@ -21,16 +21,20 @@ import msgspec
 from evaluators.records import Candidate, Outcome, Task, Verdict
 from orchestration.serving.records import Request
 
+KEPT = 1_000_000
+"""Verdicts that are kept, with their requests, unless a service says otherwise: some gigabytes."""
 _MOST_AT_ONCE = 256  # statements of one transaction
+_FORGOTTEN_AT_ONCE = 2 * _MOST_AT_ONCE  # requests that a transaction removes, so that there are never more and more
 _TABLES = """
 CREATE TABLE IF NOT EXISTS requests (
     id TEXT PRIMARY KEY, number INTEGER NOT NULL, settings TEXT NOT NULL, client TEXT NOT NULL,
     priority INTEGER NOT NULL, task TEXT NOT NULL, task_source BLOB, candidate TEXT NOT NULL, program BLOB NOT NULL,
-    outcome TEXT, speedup REAL, verdict BLOB, verdicts INTEGER NOT NULL DEFAULT 0
+    outcome TEXT, speedup REAL, verdict BLOB, verdicts INTEGER NOT NULL DEFAULT 0, settled INTEGER NOT NULL DEFAULT 0
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS waiting ON requests (number) WHERE outcome IS NULL;
 CREATE INDEX IF NOT EXISTS candidates ON requests (candidate);
 """
+_SETTLED = "CREATE INDEX IF NOT EXISTS judged ON requests (settled) WHERE outcome IS NOT NULL"
 _ACCEPT = """
 INSERT INTO requests (id, number, settings, client, priority, task, task_source, candidate, program)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
@@ -38,7 +42,16 @@ ON CONFLICT (id) DO UPDATE SET number = excluded.number, client = excluded.clien
     outcome = NULL, verdict = NULL
 WHERE requests.outcome IS NULL OR requests.outcome = 'infra'
 """
-_SETTLE = "UPDATE requests SET outcome = ?, speedup = ?, verdict = ?, verdicts = verdicts + 1 WHERE id = ?"
+_LAST = "SELECT max(settled) FROM requests WHERE outcome IS NOT NULL"
+_SETTLE = f"""
+UPDATE requests SET outcome = ?, speedup = ?, verdict = ?, verdicts = verdicts + 1,
+    settled = (SELECT coalesce(({_LAST}), 0) + 1)
+WHERE id = ?
+"""
+_FORGET = f"""
+DELETE FROM requests WHERE id IN (
+    SELECT id FROM requests WHERE outcome IS NOT NULL AND settled <= ({_LAST}) - ? ORDER BY settled LIMIT ?)
+"""
 _Statement = tuple[str, tuple[Any, ...], Future[None]]
 
 
@@ -54,16 +67,22 @@ class Stored:
 
 
 class Ledger:
-    """The database at a path, which is made if need be. For one process at a time, and any of its threads."""
+    """The database at a path, which is made if need be. For one process at a time, and any of its threads.
 
-    def __init__(self, path: Path) -> None:
+    `kept`: so many verdicts are kept, the newest; with an older one its request is forgotten.
+    """
+
+    def __init__(self, path: Path, kept: int = KEPT) -> None:
         """Raises OSError or sqlite3.Error if there is no such database and none can be made."""
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         path.touch(mode=0o600)
-        self._path = path
+        self._path, self._kept = path, kept
         with sqlite3.connect(path) as database:
             database.execute("PRAGMA journal_mode = WAL")
             database.executescript(_TABLES)
+            if "settled" not in {column for _, column, *_ in database.execute("PRAGMA table_info(requests)")}:
+                database.execute("ALTER TABLE requests ADD COLUMN settled INTEGER NOT NULL DEFAULT 0")
+            database.execute(_SETTLED)
         database.close()
         self._reading = threading.Lock()
         self._reader = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
@@ -179,14 +198,14 @@ class Ledger:
             self._commit(database, batch)
         database.close()
 
-    @staticmethod
-    def _commit(database: sqlite3.Connection, batch: list[_Statement]) -> None:
+    def _commit(self, database: sqlite3.Connection, batch: list[_Statement]) -> None:
         if not batch:
             return
         try:
             database.execute("BEGIN IMMEDIATE")
             for statement, values, _ in batch:
                 database.execute(statement, values)
+            database.execute(_FORGET, (self._kept, _FORGOTTEN_AT_ONCE))
             database.execute("COMMIT")
         except sqlite3.Error as error:
             if database.in_transaction:

@@ -22,7 +22,7 @@ from orchestration.serving.api import Api
 from orchestration.serving.clients import Clients
 from orchestration.serving.desk import Desk, settler
 from orchestration.serving.judge import Judge
-from orchestration.serving.ledger import Ledger
+from orchestration.serving.ledger import KEPT, Ledger
 from orchestration.serving.metrics import Metrics
 from orchestration.serving.records import settings_digest
 
@@ -36,7 +36,7 @@ class ServiceFailed(Exception):
 
 class Service:
     """Serves the verdicts of pools. `folder`: where it keeps the ledger and, in `store`, what builders and evaluators
-    keep."""
+    keep. `kept`: how many verdicts are kept."""
 
     def __init__(
         self,
@@ -47,9 +47,10 @@ class Service:
         clients: Clients,
         *,
         cpu_look: bool = False,
+        kept: int = KEPT,
     ) -> None:
         self._config, self._tasks, self._clients, self._folder = config, tasks, clients, folder
-        self._pools = pools
+        self._pools, self._kept = pools, kept
         self._judge = Judge(config, tasks, pools, folder / "store", cpu_look=cpu_look)
         self._failure: Exception | None = None
 
@@ -85,7 +86,7 @@ class Service:
     def _open_ledger(self) -> Ledger:
         path = self._folder / "ledger" / "requests.sqlite"
         try:
-            return Ledger(path)
+            return Ledger(path, self._kept)
         except (OSError, sqlite3.Error) as error:
             raise RunDirectoryError(f"{path} cannot be used ({error}); give another --folder") from None
 

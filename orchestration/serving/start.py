@@ -41,9 +41,11 @@ class Address:
     port: int
 
 
-def serve(config: RunConfig, address: Address, folder: Path, clients: Clients, announce: Callable[[str], None]) -> None:
+def serve(
+    config: RunConfig, address: Address, folder: Path, clients: Clients, kept: int, announce: Callable[[str], None]
+) -> None:
     """Serves the verdicts of `config.evaluator` until SIGTERM or SIGINT. `folder`: where requests and verdicts are
-    kept. `announce` hears the address once requests are answered.
+    kept, of these the newest `kept`. `announce` hears the address once requests are answered.
 
     Raises ConfigError, TaskError, RunDirectoryError, PoolExhausted, TimeoutError or ServiceFailed.
     """
@@ -64,7 +66,7 @@ def serve(config: RunConfig, address: Address, folder: Path, clients: Clients, a
         stack.callback(pools.builders.stop)
         stack.callback(pools.evaluators.stop)
         pools.wait_ready()
-        service = Service(config, tasks, pools, folder, clients, cpu_look=cpu_look)
+        service = Service(config, tasks, pools, folder, clients, cpu_look=cpu_look, kept=kept)
         asyncio.run(service.run(address.host, address.port, announce))
 
 

@@ -23,7 +23,7 @@ from evaluators.tasks import find_task
 from orchestration.serving.api import Api
 from orchestration.serving.clients import Clients
 from orchestration.serving.desk import Desk, settler
-from orchestration.serving.ledger import Ledger
+from orchestration.serving.ledger import KEPT, Ledger
 from orchestration.serving.metrics import Metrics
 from orchestration.serving.records import Request, as_json
 
@@ -60,9 +60,9 @@ class WaitingJudge:
 class Served:
     """A service that answers at `url`."""
 
-    def __init__(self, folder: Path, clients: Clients, depth: int, settings: str, port: int) -> None:
+    def __init__(self, folder: Path, clients: Clients, depth: int, settings: str, port: int, kept: int) -> None:
         self.judge = WaitingJudge(depth)
-        self.ledger = Ledger(folder / "requests.sqlite")
+        self.ledger = Ledger(folder / "requests.sqlite", kept)
         self.failures: list[Exception] = []
         self._parts = clients, settings, port
         self._loop = asyncio.new_event_loop()
@@ -111,9 +111,10 @@ def served(
     depth: int = 2,
     settings: str = "settings",
     port: int = 0,
+    kept: int = KEPT,
 ) -> Iterator[Served]:
     """Within this block, a service is served from a folder."""
-    service = Served(folder, clients or Clients(), depth, settings, port)
+    service = Served(folder, clients or Clients(), depth, settings, port, kept)
     try:
         yield service
     finally:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +12,19 @@ import pytest
 
 from evaluators.records import Outcome, Verdict
 from orchestration.serving.clients import Client, Clients, Limits, digest
-from tests.orchestration.serving.served import SOFTMAX, call, program, served
+from tests.orchestration.serving.served import SOFTMAX, Served, call, program, served
 
 
 def ask(number: int, priority: int = 0, task: Any = "softmax") -> dict[str, Any]:
     return {"task": task, "program": program(number), "priority": priority}
+
+
+def settle(service: Served, numbers: Iterable[int]) -> None:
+    """Asks for programs, and judges each at once."""
+    for number in numbers:
+        place = call(f"{service.url}/v1/verdicts", ask(number))[2]["Location"]
+        service.release()
+        assert call(f"{service.url}{place}?wait=30")[0] == 200
 
 
 def test_a_request_is_accepted_then_judged_then_answered_with_the_verdict_record(tmp_path: Path) -> None:
@@ -135,3 +145,27 @@ def test_a_client_that_may_send_tasks_has_its_own_judged(tmp_path: Path, held: b
         requests = [service.release() for _ in range(2 if held else 1)]
         assert requests[-1].task.source == own
         assert requests[-1].task.id.startswith("source/")
+
+
+def test_the_oldest_verdicts_are_forgotten_and_what_waits_is_not(tmp_path: Path) -> None:
+    with served(tmp_path, depth=1, kept=3) as service:
+        url = f"{service.url}/v1/verdicts"
+        places = [call(url, ask(number))[2]["Location"] for number in range(6)]
+        for place in places[:5]:
+            service.release()
+            assert call(f"{service.url}{place}?wait=30")[0] == 200, "however many wait"
+        assert [call(service.url + place)[0] for place in places] == [404, 404, 200, 200, 200, 202]
+        assert service.ledger.outcomes() == {"ok": 3, "": 1}
+        assert call(url, ask(0))[0] == 202, "it is judged anew"
+
+
+def test_a_ledger_of_an_earlier_version_forgets_what_it_held_first(tmp_path: Path) -> None:
+    with served(tmp_path, depth=1) as service:
+        settle(service, range(3))
+    with sqlite3.connect(tmp_path / "requests.sqlite") as database:
+        database.execute("DROP INDEX judged")
+        database.execute("ALTER TABLE requests DROP COLUMN settled")
+    database.close()
+    with served(tmp_path, depth=1, kept=2) as service:
+        settle(service, range(3, 5))
+        assert [call(f"{service.url}/v1/verdicts", ask(number))[0] for number in (3, 4, 0)] == [200, 200, 202]
