@@ -16,7 +16,7 @@ from typing import Any
 from configs.load import dump_config
 from configs.schema import RunConfig
 from orchestration.run import answers
-from orchestration.run.bundle_folder import MIB, UNTOLD, BundleWriter, Piece
+from orchestration.run.bundle_folder import MIB, SET_ASIDE, UNTOLD, BundleWriter, Piece
 from orchestration.run.bundle_tables import (
     OPTIONAL,
     REQUIRED,
@@ -30,6 +30,7 @@ from orchestration.run.bundle_tables import (
 )
 from orchestration.run.directory import EXAMPLES, RunDirectory, state_bytes
 from orchestration.run.errors import BundleError, RunDirectoryError
+from orchestration.run.set_aside import FOLDER as ASIDE
 from orchestration.run.snapshots import EXPORT, LISTING
 from orchestration.run.spool import FOLDER as SPOOL
 from orchestration.run.state import RunState
@@ -78,6 +79,8 @@ def write_bundle(
     _require(writer, "learner", learner, "weights, moments, reference, random states")
     _require(writer, "state", {**_metadata(run, config, state), **tables}, "configuration, state, buffer")
     _require(writer, "store", _store_files(run.store_of(config)), "baselines, hack cases")
+    aside = _texts_of(run, ASIDE)
+    _require(writer, "set aside", {SET_ASIDE: _as_json(aside)} if aside else {}, "programs that are set aside")
     committed = Committed(state)
     for part in REQUIRED:
         table, steps = tables_of(run)[part.table], _steps_of(run, part, committed)

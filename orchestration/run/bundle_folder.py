@@ -23,6 +23,7 @@ FORMAT = 1
 
 MANIFEST = "manifest.json"
 UNTOLD = "tracking.json"  # the file of a bundle with what MLflow does not have yet
+SET_ASIDE = "set_aside.json"  # that with the evidence on programs that are set aside
 MIB = 1 << 20
 _HEAD = 6144  # bytes of a manifest beside its index and parts: what the run is, and its base model's checksums
 _PART = 192  # bytes of a manifest for each part

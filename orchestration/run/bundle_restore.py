@@ -7,17 +7,19 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from configs.load import parse_config
 from configs.schema import RunConfig
 from evaluators.guard.cases import HackCases, Status
 from evaluators.host.whole_files import write_whole
 from orchestration.run import answers
-from orchestration.run.bundle_folder import UNTOLD, Bundle, read_bundle
+from orchestration.run.bundle_folder import SET_ASIDE, UNTOLD, Bundle, read_bundle
 from orchestration.run.bundle_tables import write_tables
 from orchestration.run.directory import EXAMPLES, RunDirectory
 from orchestration.run.errors import BundleError
+from orchestration.run.set_aside import FOLDER as ASIDE
+from orchestration.run.spool import FOLDER as SPOOL
 from orchestration.run.state import RunState
 
 
@@ -68,11 +70,11 @@ def restore(bundle: Bundle, run: RunDirectory, begun: RunConfig) -> None:
         if path in files:
             run.storage.write(path, files[path])
     write_tables(run, files)
-    for path, text in json.loads(files.get("kernels.json", b"{}")).items():
+    for path, text in _texts_in(bundle, "kernels.json", "kernels"):
         run.storage.write(path, text.encode())
         program = json.loads(text)["candidate"]["source"]
         run.storage.write(f"{path.removesuffix('.json')}.py", program.encode("utf-8", "replace"))
-    for path, text in json.loads(files.get(UNTOLD, b"{}")).items():
+    for path, text in (*_texts_in(bundle, UNTOLD, SPOOL), *_texts_in(bundle, SET_ASIDE, ASIDE)):
         run.storage.write(path, text.encode())
     _fill_store(bundle, run.store_of(begun))
     run.storage.write("state.json", files["state.json"])
@@ -89,6 +91,15 @@ def unpacked(folder: Path) -> Iterator[RunDirectory]:
         run = RunDirectory(root, config.name)
         restore(bundle, run, here)
         yield run
+
+
+def _texts_in(bundle: Bundle, name: str, folder: str) -> Iterator[tuple[str, str]]:
+    """The small files below one folder that a file of the bundle holds. Raises BundleError for any other."""
+    for path, text in json.loads(bundle.files.get(name, b"{}")).items():
+        place = PurePosixPath(path)
+        if ".." in place.parts or PurePosixPath(folder) not in place.parents:
+            raise BundleError(f"{bundle.folder}: {name} holds a file outside of {folder} ({path}); do not use it")
+        yield path, text
 
 
 def _fill_store(bundle: Bundle, store: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import threading
@@ -14,6 +15,7 @@ import pyarrow as pa
 import pytest
 import torch
 
+from actors.pool_records import Loss
 from configs.schema import ContrastiveConfig, LearnerConfig, LoraConfig
 from evaluators.guard.cases import HackCases
 from evaluators.records import Verdict
@@ -21,9 +23,11 @@ from learners.engine import LearnerEngine
 from learners.records import Sample
 from orchestration.report import build_report
 from orchestration.run.answers import Answer, Asked
-from orchestration.run.bundle_folder import MIB, read_bundle, read_manifest
+from orchestration.run.bundle_folder import MIB, SET_ASIDE, read_bundle, read_manifest
+from orchestration.run.bundle_restore import restore
 from orchestration.run.directory import RunDirectory
 from orchestration.run.errors import BundleError
+from orchestration.run.set_aside import Evidence
 from orchestration.run.spool import Spool
 from orchestration.setup.continuation import Continuation
 from tests.orchestration.run.bundled import COMMITTED, SmallRun, begin_run, copy_of, small_policy
@@ -261,3 +265,20 @@ def test_a_run_that_commits_all_the_while_is_bundled_at_one_of_its_commits(small
         stop.set()
         thread.join()
     assert len(versions) > 1
+
+
+def test_what_is_set_aside_is_not_tried_on_the_next_machine_either(small: SmallRun) -> None:
+    losses = tuple(Loss("it died", place, place, "node", 7, 1.5, 0.0, 2.5, "") for place in range(3))
+    evidence = Evidence("task", "digest", "a" * 16, "fast", "me", "evaluate", "why", 2.5, losses, "import torch")
+    small.run.set_aside.add(evidence)
+    assert small.bundle().exit_code == 0
+    assert list(elsewhere(small).set_aside.all()) == [evidence]
+
+
+@pytest.mark.parametrize("path", ["../outside.json", "/etc/outside.json", "set_aside/../../outside.json", "state.json"])
+def test_a_bundle_writes_nothing_outside_of_the_folders_that_it_speaks_of(small: SmallRun, path: str) -> None:
+    assert small.bundle().exit_code == 0
+    bundle = read_bundle(small.folder)
+    bundle.files[SET_ASIDE] = json.dumps({path: "{}"}).encode()
+    with pytest.raises(BundleError, match="outside of set_aside"):
+        restore(bundle, RunDirectory(str(small.folder.parent / "elsewhere"), "small"), small.run.read_config())
