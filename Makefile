@@ -76,7 +76,7 @@ test-cuda: $(INSTALLED)
 chaos: $(INSTALLED)
 	$(BIN)/python -m tests.chaos $(if $(SEED),--seed $(SEED))
 
-# A run that is killed after every commit; the suite kills one after every third.
+# A run that is killed after every commit; the suite kills one after every fifth.
 exact: $(INSTALLED)
 	EXACT_EVERY=1 $(BIN)/python -m pytest tests/orchestration/test_exact.py
 

@@ -11,7 +11,7 @@ import pytest
 from orchestration.run.directory import RunDirectory
 
 TINY = [
-    "tasks.include=[level1/softmax,level1/gelu_tanh]",
+    "tasks.include=[level1/softmax,level1/triangular_matmul]",
     "policy.scratch.hidden_size=64",
     "policy.scratch.intermediate_size=128",
     "policy.scratch.heads=2",

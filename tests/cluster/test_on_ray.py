@@ -29,7 +29,7 @@ from tests.orchestration.small import POLICY
 COMMAND = (sys.executable, "-m", "orchestration.commands.main")
 SMALL = [
     "name=first",
-    "tasks.include=[level1/softmax,level1/gelu_tanh]",
+    "tasks.include=[level1/softmax,level1/triangular_matmul]",
     *POLICY,
     "rollout.max_concurrent=16",
     "sft.epochs=2",
@@ -37,7 +37,7 @@ SMALL = [
     "sft.batch_size=2",
     "self_supervised.max_rounds=1",
     "self_supervised.samples=1",
-    "contrastive_rl.steps=10",
+    "contrastive_rl.steps=6",
     "checkpoint_every=1",
     "contrastive_rl.tasks_per_step=1",
     "contrastive_rl.group_size=2",

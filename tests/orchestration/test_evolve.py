@@ -166,7 +166,7 @@ def test_the_end_names_the_best_program_of_each_task_and_its_file(evolved: Evolv
 def test_vanilla_and_evolve_of_a_sweep_with_own_engines_have_no_learner_and_give_a_table(tmp_path: Path) -> None:
     """A policy that was never trained is right now and then at best; the table says so."""
     (tmp_path / "base.yaml").write_text(
-        "tasks: {include: [level1/softmax, level1/gelu_tanh], held_out: {tasks: [level1/gelu_tanh]}}\n"
+        "tasks: {include: [level1/softmax, level1/triangular_matmul], held_out: {tasks: [level1/triangular_matmul]}}\n"
         "tracking: {enabled: false}\nrollout: {max_concurrent: 16}\n"
     )
     for name in ("vanilla", "evolve"):

@@ -23,7 +23,7 @@ from orchestration.report.side_by_side import stage_as_json
 from orchestration.run.directory import RunDirectory
 from tests.orchestration.mlflow_figures import assessments_in_mlflow, figures_in_report
 from tests.orchestration.processes import HANG_SECONDS, REPOSITORY, left_of, pids_of, start, wait_for
-from tests.orchestration.small import HELD_OUT, SMALL
+from tests.orchestration.small import BUILT, HELD_OUT, SMALL
 
 
 class Finished(NamedTuple):
@@ -39,7 +39,7 @@ def kill_and_finish(root: Path) -> Finished:
     """A run whose learner died, that was killed during contrastive RL and then started again, at another rate and with
     JSON logs."""
     run = RunDirectory(str(root), "small")
-    first = start(root)
+    first = start(root, BUILT)
     try:
         wait_for(first, run, "sft", 1)
         (learner,) = pids_of(root, "ray::LearnerRank")
@@ -49,7 +49,7 @@ def kill_and_finish(root: Path) -> Finished:
         os.killpg(first.pid, signal.SIGKILL)
         before, _ = first.communicate(timeout=60)
     state = json.loads((root / "small" / "state.json").read_text())
-    second = start(root, "contrastive_rl.learning_rate=0.002", "logging.format=json")
+    second = start(root, BUILT, "contrastive_rl.learning_rate=0.002", "logging.format=json")
     output, _ = second.communicate(timeout=HANG_SECONDS)
     assert second.returncode == 0, output
     return Finished(run, state, before, output)
@@ -90,7 +90,7 @@ def test_log_lines_of_a_run_say_where_it_is(finished: Finished) -> None:
 
 @pytest.mark.slow
 def test_a_run_like_this_one_can_be_planned(finished: Finished) -> None:
-    words = ["plan", "local", *SMALL, "evaluator.workers=2", "--like", str(finished.run.local_path), "--json"]
+    words = ["plan", "local", *SMALL, BUILT, "evaluator.workers=2", "--like", str(finished.run.local_path), "--json"]
     done = CliRunner().invoke(app, [word for word in words if not word.startswith("tasks.audit=")])
     assert done.exit_code == 0, done.output
     plan = json.loads(done.stdout)

@@ -21,7 +21,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 EPOCHS = 40
 SMALL = [
     "name=small",
-    "tasks.include=[level1/softmax,level1/gelu_tanh,level2/highway_*]",
+    "tasks.include=[level1/softmax,level1/triangular_matmul,level2/highway_*]",
     "tasks.held_out.tasks=[level2/highway_gate]",
     *POLICY,
     "rollout.max_concurrent=1",  # requests that meet in a batch change each other's last bits
