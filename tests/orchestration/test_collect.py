@@ -25,7 +25,12 @@ from tests.orchestration.processes import HANG_SECONDS, PROGRAM, REPOSITORY, lef
 from tests.orchestration.step.endpoint_server import Endpoint, Reply, answer, chat, serving
 
 GUIDE = (REPOSITORY / "docs" / "guides" / "collect.md").read_text(encoding="utf-8")
-SHORT = ["tasks.include=[level1/softmax,level1/triangular_matmul]", "tracking.enabled=false", "sft.tries=6", "tasks.levels=[1]"]
+SHORT = [
+    "tasks.include=[level1/softmax,level1/triangular_matmul]",
+    "tracking.enabled=false",
+    "sft.tries=6",
+    "tasks.levels=[1]",
+]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
 REFERENCE = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
