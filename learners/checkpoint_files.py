@@ -25,6 +25,7 @@ from learners.patience import Patience
 from learners.room import telling_full_disk, telling_room
 
 _CHUNK = 8 << 20
+_REMEDY = "put a whole copy of it there, or go on from a bundle of the run"
 
 
 @dataclass(frozen=True)
@@ -155,10 +156,11 @@ class CheckpointFolder:
                     size += len(chunk)
                     copy.write(chunk)
         except FileNotFoundError as error:
-            raise LearnerError(f"{self}/{file.path}: missing; the checkpoint is not whole") from error
+            raise LearnerError(f"{self}/{file.path}: missing; {_REMEDY}") from error
         if (size, digest.hexdigest()) != (file.size, file.digest):
             raise LearnerError(
-                f"{self}/{file.path}: damaged, {size} bytes with another content than the {file.size} that were written"
+                f"{self}/{file.path}: damaged, {size} bytes with another content than the {file.size} that were "
+                f"written; {_REMEDY}"
             )
 
     def __str__(self) -> str:
