@@ -14,6 +14,7 @@ from configs.schema import RunConfig
 from orchestration.phases import Phase, schedule
 from orchestration.report import build_report, render_html
 from orchestration.report.progress import Progress
+from orchestration.run.interrupt import DrainOver
 from orchestration.session import Session
 from orchestration.step.constants import as_step, constant_policies
 from orchestration.step.figures import separate_held_out
@@ -24,10 +25,12 @@ from orchestration.step.reading import Lessons
 _log = logging.getLogger(__name__)
 _MAX_RECOVERIES = 3
 BASE, PORTABILITY = "base", "portability"
+_STOPPED = "stopped by SIGTERM at its last commit; the same command goes on from there"
 
 
 def run(config: RunConfig, progress: Progress) -> bool:
-    """Trains to the end of the schedule, from the run directory's last commit. Raises what cannot be recovered from.
+    """Trains to the end of the schedule, from the run directory's last commit. Raises what cannot be recovered from,
+    and DrainOver if the run was asked to end and its step did not.
 
     Returns whether the run is finished: it may have been asked to end before that.
     """
@@ -39,12 +42,14 @@ def run(config: RunConfig, progress: Progress) -> bool:
     with session.early_end, session:
         try:
             train_and_recover(session)
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as interrupt:
             if not session.drain.requested:
                 raise
             _log.warning("the step under way did not end in the %g s of drain_seconds", session.config.drain_seconds)
+            session.progress.note(_STOPPED)
+            raise DrainOver from interrupt
         if session.drain.requested and not session.commits.state.finished:
-            session.progress.note("stopped by SIGTERM at its last commit; the same command goes on from there")
+            session.progress.note(_STOPPED)
         else:
             report(session)
     return session.commits.state.finished

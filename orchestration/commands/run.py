@@ -96,7 +96,7 @@ def carry_out(config: RunConfig) -> None:
     from orchestration import driver
     from orchestration.report.progress import Progress
     from orchestration.run.errors import LeaseLost
-    from orchestration.run.interrupt import Interruptible
+    from orchestration.run.interrupt import DrainOver, Interruptible
     from orchestration.run.watchdog import STALLED, Stalled
     from orchestration.step.proposals import TeacherDown
 
@@ -114,6 +114,8 @@ def carry_out(config: RunConfig) -> None:
         raise refuse(error, STOPPED) from None
     except Stalled as error:
         raise refuse(f"{error}; {_RESUME}", STALLED) from None
+    except DrainOver:
+        return
     except KeyboardInterrupt:
         print(f"stopped; {_RESUME}", file=sys.stderr)
         raise typer.Exit(INTERRUPTED) from None

@@ -113,6 +113,13 @@ class EarlyEnd(_Request):
     number = signal.SIGUSR1
 
 
+class DrainOver(KeyboardInterrupt):
+    """The step under way did not end in the seconds of a drain: the run ends at its last commit, as it was asked to.
+
+    An interrupt, so that none comes again while the run's parts end.
+    """
+
+
 class Drain(_Request):
     """By SIGTERM: the run shall commit at the end of the step under way, and end. After `seconds` it is interrupted as
     by Ctrl-C, and ends at the commit before.

@@ -7,13 +7,16 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from configs.schema import AssessmentConfig, EvaluationConfig
+from configs.schema import AssessmentConfig, EvaluationConfig, RunConfig
 from orchestration import driver
-from orchestration.run.interrupt import Drain, EarlyEnd, Interruptible
+from orchestration.commands.run import carry_out
+from orchestration.run.interrupt import AGAIN_SECONDS, Drain, EarlyEnd, Interruptible
 from orchestration.step.records import StepResult
 
 KEYS = ("1-sft", "1-self_supervised", "1-contrastive_rl")
@@ -249,3 +252,44 @@ def test_a_drain_in_time_interrupts_nothing() -> None:
     with Drain(0.2):
         os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(0.4)
+
+
+class Closing:
+    """A session whose step takes longer than it may, and whose parts take their time to end."""
+
+    def __init__(self, *_: Any) -> None:
+        self.early_end, self.drain, self.config = EarlyEnd(), Drain(0.3), SimpleNamespace(drain_seconds=0.3)
+        self.commits = SimpleNamespace(state=SimpleNamespace(finished=False))
+        self.progress = SimpleNamespace(note=lambda text: said.append(text))
+
+    def __enter__(self) -> Closing:
+        self.stack = ExitStack()
+        for part in ("lock", "tracker", "heart", "roles"):
+            self.stack.callback(self.end, part)
+        self.stack.enter_context(self.drain)
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        self.stack.__exit__(*raised)
+
+    @staticmethod
+    def end(part: str) -> None:
+        time.sleep(2.0 * AGAIN_SECONDS)
+        said.append(part)
+
+
+said: list[str] = []
+
+
+def test_what_a_drain_interrupts_ends_all_its_parts_and_with_exit_code_0(monkeypatch: pytest.MonkeyPatch) -> None:
+    def work(_: Any) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(60.0)
+
+    said.clear()
+    monkeypatch.setattr(driver, "Session", Closing)
+    monkeypatch.setattr(driver, "train_and_recover", work)
+    carry_out(RunConfig("drained"))
+    note, *ended = said
+    assert "stopped by SIGTERM at its last commit" in note
+    assert ended == ["roles", "heart", "tracker", "lock"]
