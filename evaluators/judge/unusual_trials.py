@@ -79,8 +79,10 @@ class UnusualTrials:
 
     def _try_distribution(self, index: int, call: Calling) -> None:
         generator = torch.Generator(self._device.torch_device).manual_seed(secrets.randbits(48))
-        for name, values in islice(distributions(self._inputs(), generator), index, index + 1):
-            self._try(values, _Unusual(f" on inputs that are {name}"), call)
+        for alternatives in islice(distributions(self._inputs(), generator), index, index + 1):
+            for name, values in alternatives:
+                if self._try(values, _Unusual(f" on inputs that are {name}"), call):
+                    return
 
     def _try_inputs_that_round_alike(self, call: Calling) -> None:
         """Shows a lower precision whose rounding errors sums average away, or the tolerance for long sums lets pass:
@@ -90,15 +92,17 @@ class UnusualTrials:
             where = " on inputs whose rounding errors all have one direction"
             self._try(values, _Unusual(where, sound_only=True, check_bias=True), call)
 
-    def _try(self, values: list[Any], unusual: _Unusual, call: Calling) -> None:
-        """One call of each side. It counts only if the reference can be relied on there."""
+    def _try(self, values: list[Any], unusual: _Unusual, call: Calling) -> bool:
+        """One call of each side. It counts only if the reference can be relied on there; returns whether it did."""
         seed = secrets.randbits(48)
         call(values, seed)
         expected, own, is_exact = self._checks.expect(values, seed)
-        if is_exact and self._is_telling(unusual, expected, own):
-            self._checks.check_values(expected, own, unusual.where, (values, seed))
-            if unusual.check_bias:
-                self._checks.check_bias(expected, unusual.where)
+        if not (is_exact and self._is_telling(unusual, expected, own)):
+            return False
+        self._checks.check_values(expected, own, unusual.where, (values, seed))
+        if unusual.check_bias:
+            self._checks.check_bias(expected, unusual.where)
+        return True
 
     def _is_telling(self, unusual: _Unusual, expected: list[Tensor], own: Errors) -> bool:
         """Whether the reference says anything about the candidate there.

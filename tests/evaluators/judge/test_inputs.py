@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import islice
+from typing import Any
 
 import pytest
 import torch
@@ -18,26 +19,50 @@ def generator(seed: int = 5) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
+def named(values: list[Any], seed: int = 5) -> list[tuple[str, list[Any]]]:
+    """All alternatives of all kinds."""
+    return [one for alternatives in distributions(values, generator(seed)) for one in alternatives]
+
+
 def test_positive_inputs_become_normal_and_then_larger() -> None:
-    given = [torch.rand(200, 50)]
-    (first, [normal]), (second, [wide]), (third, [few]), (fourth, [far]) = distributions(given, generator())
-    assert first == "normally distributed"
+    given = [torch.rand(200, 50) / 20]
+    names, values = zip(*named(given), strict=True)
+    assert names == (
+        "normally distributed",
+        "as large as 100 at few places",
+        "64 times larger at few places",
+        "4 times larger",
+        "as large as 100",
+        "64 times larger",
+    )
+    [normal], [few_largest], [few], [wide], [largest], [far] = values
     assert float(normal.mean()) == pytest.approx(0.0, abs=0.05)
     assert float(normal.std()) == pytest.approx(1.0, abs=0.05)
-    assert second == "4 times larger"
-    assert torch.equal(wide, 4 * given[0])
-    assert third == "64 times larger at few places"
     is_far = few != given[0]
     assert 1 <= int(is_far.sum()) < 40
     assert torch.equal(few[is_far], 64 * given[0][is_far])
-    assert fourth == "64 times larger"
+    assert torch.equal(few_largest[~is_far], given[0][~is_far])
+    assert float(largest.amax()) == pytest.approx(100.0)
+    assert torch.equal(few_largest[is_far], largest[is_far])
+    assert torch.equal(wide, 4 * given[0])
     assert torch.equal(far, 64 * given[0])
     assert float(given[0].amin()) >= 0  # the task's own inputs are unchanged
 
 
+def test_values_that_64_times_their_size_reach_have_no_alternatives() -> None:
+    assert [name for name, _ in named([torch.rand(200) * 3])] == [
+        "normally distributed", "64 times larger at few places", "4 times larger", "64 times larger"
+    ]  # fmt: skip
+
+
+def test_the_largest_factor_has_a_bound() -> None:
+    [tiny], *_ = [values for name, values in named([torch.full((9,), 1e-9)]) if name == "as large as 100"]
+    assert float(tiny[0]) == pytest.approx(4096e-9)
+
+
 def test_inputs_that_are_negative_somewhere_only_become_larger() -> None:
     given = [torch.randn(200)]
-    (name, [wide]), (_, [few]), _ = distributions(given, generator())
+    (name, [wide]), (_, [few]), _ = named(given)
     assert int((few != given[0]).sum()) >= 1, "even of few numbers one is larger"
     assert name == "4 times larger"
     assert torch.equal(wide, 4 * given[0])
@@ -46,7 +71,7 @@ def test_inputs_that_are_negative_somewhere_only_become_larger() -> None:
 @pytest.mark.parametrize("coarser", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_rounding_errors_that_would_cancel_add_up(dtype, coarser) -> None:
-    given = torch.randn(400, 300, dtype=dtype).t()
+    given = torch.randn(400, 300, dtype=dtype, generator=generator()).t()
     changed, indices = rounding_alike([given, torch.arange(40)])
     assert torch.equal(indices, torch.arange(40))
     assert changed.dtype is dtype
@@ -71,20 +96,21 @@ def test_nothing_rounds_alike_without_digits_to_spare() -> None:
 
 def test_integers_stay_in_every_distribution() -> None:
     indices, mask = torch.arange(12), torch.tensor([True, False])
-    found = list(distributions([indices, torch.rand(3), mask], generator()))
-    assert len(found) == 4
+    found = named([indices, torch.rand(3), mask])
+    assert len(found) == 6
     for _, (same, changed, same_mask) in found:
         assert torch.equal(same, indices)
         assert torch.equal(same_mask, mask)
         assert changed.dtype is torch.float32
-    assert list(distributions([indices, mask, 3, "word"], generator())) == []
+    assert named([indices, mask, 3, "word"]) == []
 
 
-def test_only_what_is_positive_is_drawn_anew() -> None:
+def test_only_what_is_positive_is_drawn_anew_and_the_rest_is_larger() -> None:
     signed, positive = torch.randn(50), torch.rand(50)
-    _, (kept, drawn) = next(distributions([signed, positive], generator()))
-    assert torch.equal(kept, signed)
-    assert not torch.equal(drawn, positive)
+    name, (larger, drawn) = named([signed, positive])[0]
+    assert name == "normally distributed, or 4 times larger"
+    assert torch.equal(larger, 4 * signed)
+    assert float(drawn.amin()) < 0.0
 
 
 @pytest.mark.parametrize(
@@ -93,7 +119,7 @@ def test_only_what_is_positive_is_drawn_anew() -> None:
     ids=["transposed", "channels last", "bfloat16"],
 )
 def test_strides_and_dtype_are_kept(given) -> None:
-    for _, [values] in distributions([given], generator()):
+    for _, [values] in named([given]):
         assert values.stride() == given.stride()
         assert values.shape == given.shape
         assert values.dtype is given.dtype
@@ -101,7 +127,7 @@ def test_strides_and_dtype_are_kept(given) -> None:
 
 def test_nested_inputs_keep_their_form() -> None:
     given = [torch.rand(4), 3, None, "constant", [torch.rand(2), (torch.rand(2), 1.5)], {"k": torch.rand(3)}]
-    for _, values in distributions(given, generator()):
+    for _, values in named(given):
         assert nesting.difference(nesting.flatten(given)[0], nesting.flatten(values)[0]) is None
         pairs = zip(nesting.flatten(given)[1], nesting.flatten(values)[1], strict=True)
         assert not any(torch.equal(one, other) for one, other in pairs)
@@ -109,13 +135,13 @@ def test_nested_inputs_keep_their_form() -> None:
 
 def test_values_depend_on_the_generator() -> None:
     given = [torch.rand(20)]
-    drawn = [next(distributions(given, generator(seed)))[1][0] for seed in (1, 1, 2)]
+    drawn = [named(given, seed)[0][1][0] for seed in (1, 1, 2)]
     assert torch.equal(drawn[0], drawn[1])
     assert not torch.equal(drawn[0], drawn[2])
 
 
 def test_no_elements_make_no_distribution_of_their_own() -> None:
-    assert [name for name, _ in distributions([torch.empty(0)], generator())] == [
+    assert [name for name, _ in named([torch.empty(0)])] == [
         "4 times larger",
         "64 times larger at few places",
         "64 times larger",
@@ -126,9 +152,9 @@ def test_no_elements_make_no_distribution_of_their_own() -> None:
 def test_a_bundled_reference_takes_other_values(identity) -> None:
     program = TaskProgram(BUNDLED[identity])
     model = program.model(1, program.init_inputs(1))
-    found = list(islice(distributions(program.inputs(1), generator()), 2))
-    assert found
-    for name, values in found:
+    kinds = list(islice(distributions(program.inputs(1), generator()), 2))
+    assert kinds
+    for name, values in (alternatives[-1] for alternatives in kinds):
         with torch.no_grad(), program.seeded(1):
             outputs = nesting.flatten(model(*values))[1]
         assert all(bool(one.isfinite().all()) for one in outputs), name

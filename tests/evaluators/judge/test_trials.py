@@ -30,6 +30,26 @@ def test_a_program_that_leaves_out_a_bound_is_wrong_even_if_only_larger_values_r
     assert verdict.message.endswith((" times larger", " times larger at few places"))
 
 
+LOGITS = task_of(model("return torch.softmax(x[0], dim=1)"), "[torch.rand(n, n)]")
+
+
+def test_a_program_that_overflows_is_wrong_even_if_the_tasks_own_inputs_lie_between_0_and_1(evaluator) -> None:
+    assert_ok(evaluator.evaluate(LOGITS, reference_of(LOGITS)))
+    source = model("e = torch.exp(x[0]); return e / e.sum(dim=1, keepdim=True)", name="ModelNew")
+    verdict = evaluator.evaluate(LOGITS, source)
+    assert verdict.outcome is Outcome.WRONG
+    assert verdict.message.endswith(" on inputs that are as large as 100 at few places")
+
+
+@pytest.mark.parametrize("forward", ["return torch.exp(x[0])", "return torch.log(torch.exp(x[0]) + 1)"])
+def test_where_the_reference_overflows_values_that_are_less_far_tell(evaluator, forward) -> None:
+    task = task_of(model(forward), "[torch.rand(n, n)]")
+    assert_ok(evaluator.evaluate(task, reference_of(task)))
+    verdict = evaluator.evaluate(task, model(forward.replace("x[0]", "x[0].clamp(max=20)"), name="ModelNew"))
+    assert verdict.outcome is Outcome.WRONG
+    assert verdict.message.endswith(" on inputs that are 64 times larger at few places")
+
+
 @pytest.mark.parametrize("forward", ["return torch.sqrt(x[0])", "return torch.log(x[0] + 1e-3)", "return x[0] ** 0.3"])
 def test_inputs_that_the_reference_does_not_take_are_required_of_no_candidate(evaluator, forward) -> None:
     task = task_of(model(forward), "[torch.rand(n, n) + 0.1]")
