@@ -45,6 +45,7 @@ class Exchange:
         self._channel = process.channel
         self.extensions = extensions
         self.libraries: set[Path] = set()
+        self._asked: set[ExtensionRequest] = set()
         self.seconds = 0.0
         self._uncounted = 0.0  # seconds for which the program ran since what it wrote was counted
 
@@ -157,8 +158,9 @@ class Exchange:
         self._process.note_start(active)
 
     def _reply(self, timeout: float, start: float, when_ready: Callable[[], None] | None) -> bytes:
-        """The reply to the request of the time `start`. Meanwhile the candidate may ask for extensions; that time is
-        not counted against it. Nothing else is read of what it says before it is stopped.
+        """The reply to the request of the time `start`. Meanwhile the candidate may ask for extensions. The time of an
+        answer is not counted against it if it asks for that extension for the first time; all other time is. Nothing
+        else is read of what it says before it is stopped.
 
         Raises Unbuilt, and what the channel raises."""
         deadline = start + timeout
@@ -173,9 +175,11 @@ class Exchange:
             self.seconds = end - start
             if claims.is_burst(body) or "extension" not in (reply := self._channel.parse(body)):
                 return body
-            answer = self._build(reply["extension"])
-            paused = time.perf_counter() - end
-            start, deadline = start + paused, deadline + paused
+            asked = time.perf_counter()
+            answer, is_new = self._build(reply["extension"])
+            if is_new:
+                paused = time.perf_counter() - asked
+                start, deadline = start + paused, deadline + paused
             self._process.resume()
             self._channel.send(answer)
         raise ProtocolViolation(f"more than {_MOST_EXTENSIONS} extensions")
@@ -196,18 +200,23 @@ class Exchange:
         self._process.check_quota()
         self._uncounted = 0.0
 
-    def _build(self, request: Any) -> dict[str, Any]:
-        """The answer to a candidate that asks for an extension."""
+    def _build(self, request: Any) -> tuple[dict[str, Any], bool]:
+        """The answer to a candidate that asks for an extension, and whether it asks for that one for the first time."""
         try:
             extension = claims.decode_extension(request)
         except ProtocolViolation as error:
-            return {"error": str(error)}
+            return {"error": str(error)}, False
         if self.extensions is None:
-            return {"error": "no extensions are built for this program"}
-        answer = self.extensions(extension)
+            return {"error": "no extensions are built for this program"}, False
+        answer, is_new = (
+            self.extensions(extension),
+            len(self._asked) < _MOST_EXTENSIONS and extension not in self._asked,
+        )
+        if is_new:
+            self._asked.add(extension)
         if "library" in answer and len(self.libraries) < _MOST_EXTENSIONS:
             self.libraries.add(Path(answer["library"]))
-        return answer
+        return answer, is_new
 
     def _explain(self, error: Exception) -> str:
         """Why a runner gave no reply."""

@@ -130,6 +130,8 @@ _REFUSED_IF: dict[str, tuple[tuple[int, int], tuple[tuple[_Argument, ...], ...]]
     "fcntl": ((72, 25), ((_Argument(1, (_F_SETSIG,), True),),)),
     # The signal to get when the parent ends; torch.multiprocessing asks for SIGINT.
     "prctl": ((157, 167), ((_Argument(0, (_PR_SET_PDEATHSIG,), True), _Argument(1, (_SIGCONT,), True)),)),
+    # Waits for all cores of the machine, uninterruptibly: a process that waits so does not end when it is killed.
+    "membarrier": ((324, 283), ((_Argument(0, (1, 2, 4), True),),)),  # for the program's own threads alone it may wait
     # Without it no process opens the other end of a terminal. A terminal's session is sent SIGCONT when the terminal is
     # hung up.
     "ioctl": ((16, 29), ((_Argument(1, (_TIOCSPTLCK,), True),),)),

@@ -19,6 +19,7 @@ READY = b"\x02"
 """A message before the answer: the runner waits for nothing but the judge's gate. No JSON begins with it."""
 
 _MAX_DEPTH = 64
+_MAX_PARTS = 200_000  # lists and objects of a message: a second of the parser's work at most
 _SEND_SECONDS = 60.0
 _CHUNK = 64 << 10  # bytes read at once where no descriptors come along: most messages come whole
 _HEADER = struct.Struct("<I")
@@ -109,6 +110,8 @@ class Channel:
 
     def parse(self, body: bytes) -> dict[str, Any]:
         """The message that a body holds. Raises ProtocolViolation."""
+        if not self.trusted and body.count(b"[") + body.count(b"{") > _MAX_PARTS:
+            raise ProtocolViolation(f"more than {_MAX_PARTS} parts")
         try:
             # Not msgspec: runners do without it, and it refuses half a surrogate pair, which an honest error may hold.
             message = json.loads(body)

@@ -182,6 +182,10 @@ def test_the_filter_gives_every_call_its_verdict(machine) -> None:
     for name, before in (("kill", 1), ("tkill", 1), ("tgkill", 2), ("rt_sigqueueinfo", 1), ("rt_tgsigqueueinfo", 2)):
         assert verdict_of(machine, conditional[name], *[18] * before, 0) == ALLOWED, name
         assert verdict_of(machine, conditional[name], *[7] * before, signal.SIGCONT) == REFUSED, name
+    of_all_processes = {
+        command for command in range(513) if verdict_of(machine, conditional["membarrier"], command) == REFUSED
+    }
+    assert of_all_processes == {1, 2, 4}, "what a process asks of its own threads is allowed"
     assert verdict_of(machine, conditional["pidfd_send_signal"], 18, 19) == ALLOWED
     assert verdict_of(machine, conditional["pidfd_send_signal"], 3, 18) == REFUSED
     listed = {numbers[column] for table in (seccomp._REFUSED, seccomp._PRETENDED) for numbers in table.values()}
