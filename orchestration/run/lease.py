@@ -42,6 +42,7 @@ _LAST = f"{FOLDER}/last"
 _RENEWALS = 3  # in the time of a lease
 _LOOKS, _LONGEST_PAUSE = 20, 1.0  # looks in the time of a lease while others have claims; seconds between them at most
 _MARGIN = 10.0  # seconds
+_TRIES = 3  # to say that it holds the run before what it saw of others is too old
 _LATE = 2 / 3
 """The part of a lease after which a holder does not believe that it still holds: less than what others wait."""
 
@@ -105,10 +106,7 @@ class Lease:
         """Within this block no other driver holds the run. Raises RunDirectoryError if one does."""
         thread = threading.Thread(target=self._keep, name="lease", daemon=True)
         try:
-            self._await_others(self._storage)
-            self._storage.write(_LAST, self._key.encode())
-            self._renew(self._storage, holds=True)
-            self._is_sure = True
+            self._take()
             thread.start()
             yield
         finally:
@@ -129,11 +127,34 @@ class Lease:
             before, stands = self._renewed, self._impatient.is_file(self._path)
             if stands:
                 self._renew(self._impatient, holds=self._claim.holds)
-            # A store may date an object by when its upload began; it is there for others only when the upload ended.
-            passed = (self._renewed - before) * 1e-9 + self._took
-            self._is_sure = self._is_sure and stands and self._renewed > 0 and passed <= _LATE * self._seconds
+            self._is_sure = self._is_sure and stands and self._is_in_time(before)
             if not self._is_sure:
                 self._hold_again()
+
+    def _take(self) -> None:
+        """Makes the claim the holder's. Raises RunDirectoryError if another driver is to have the run."""
+        for _ in range(_TRIES):
+            self._await_others(self._storage)
+            looked = self._renewed
+            self._storage.write(_LAST, self._key.encode())
+            self._renew(self._storage, holds=True)
+            if self._is_in_time(looked):
+                self._is_sure = True
+                return
+        raise self._too_slow()
+
+    def _is_in_time(self, before: int) -> bool:
+        """Whether the last renewal came so soon after one at the store's time `before` that nobody can have counted the
+        claim as dead between them."""
+        # A store may date an object by when its upload began; it is there for others only when the upload ended.
+        passed = (self._renewed - before) * 1e-9 + self._took
+        return self._renewed > 0 and passed <= _LATE * self._seconds
+
+    def _too_slow(self) -> RunDirectoryError:
+        return RunDirectoryError(
+            f"{self._storage}: it took longer than its lease to say that this process runs in it; try again, or raise "
+            f"storage.lease={self._seconds:g}"
+        )
 
     def _keep(self) -> None:
         """Renews the claim until the block ends."""
@@ -152,9 +173,16 @@ class Lease:
         """After a renewal that came late, as after an outage of the store: goes on if nobody else has held the run
         since."""
         try:
-            self._await_others(self._impatient)
-            if _read(self._impatient, _LAST) != self._key.encode():
-                raise RunDirectoryError(f"{self._storage}: another process has run in it")
+            for _ in range(_TRIES):
+                self._await_others(self._impatient)
+                if _read(self._impatient, _LAST) != self._key.encode():
+                    raise RunDirectoryError(f"{self._storage}: another process has run in it")
+                looked = self._renewed
+                self._renew(self._impatient, holds=True)
+                self._is_sure = self._is_in_time(looked)
+                if self._is_sure:
+                    return
+            raise self._too_slow()
         except RunDirectoryError as error:
             self._lost = LeaseLost(
                 f"{str(error).partition(';')[0]}; this one had not renewed its lease in time (storage.lease="
@@ -162,8 +190,6 @@ class Lease:
             )
             self._withdraw()
             raise self._lost from None
-        self._renew(self._impatient, holds=True)
-        self._is_sure = True
 
     def _await_others(self, storage: Storage) -> None:
         """Returns when no other claim lives. Raises RunDirectoryError if another driver is to have the run."""

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from learners.patience import Patience
+from orchestration.run import lease
 from orchestration.run.directory import RunDirectory
 from orchestration.run.errors import LeaseLost, RunDirectoryError
 from orchestration.run.lock import Holder
@@ -187,6 +188,54 @@ def test_a_renewal_that_takes_longer_than_the_lease_is_none_whatever_its_date(tm
             with pytest.raises(LeaseLost):
                 commit.result(timeout=60)
             assert second.read_state() == RunState(step=2)
+
+
+@dataclass(frozen=True)
+class StandsStill(Storage):
+    """Whoever is about to say that it holds the run stands still for so many seconds, as often."""
+
+    seconds: float = 0.0
+    stops: list[str] = field(default_factory=list)
+
+    def write(self, path: str, content: bytes, **options: Any) -> None:
+        if path == "lease/last" and self.stops:
+            self.stops.pop()
+            time.sleep(self.seconds)
+        super().write(path, content, **options)
+
+
+def stands_still(folder: Path, seconds: float, times: int) -> RunDirectory:
+    storage = StandsStill(remote(folder), "demo", "remote://demo", seconds=seconds, stops=["once"] * times)
+    return RunDirectory("", "demo", storage=storage)
+
+
+def test_a_driver_that_stood_still_before_it_held_the_run_looks_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "_is_gone", lambda _: False)  # they are on two machines
+    with ThreadPoolExecutor(1) as pool, ExitStack() as stack:
+
+        def second() -> None:
+            time.sleep(0.3 * LEASE)
+            stack.enter_context(run_in(tmp_path).lock(LEASE))
+
+        taken = pool.submit(second)
+        refused = pytest.raises(RunDirectoryError, match="is running in it")
+        with refused, stands_still(tmp_path, 3.0 * LEASE, 1).lock(LEASE):
+            pass
+        taken.result(60)
+
+
+def test_a_driver_that_stood_still_alone_holds_the_run(tmp_path: Path) -> None:
+    run = stands_still(tmp_path, 0.8 * LEASE, 1)
+    with run.lock(LEASE):
+        run.write_state(RunState(step=1))
+
+
+def test_a_store_that_is_slower_than_the_lease_refuses_the_run(tmp_path: Path) -> None:
+    refused = pytest.raises(RunDirectoryError, match=r"storage\.lease")
+    with refused, stands_still(tmp_path, 0.8 * LEASE, 9).lock(LEASE):
+        pass
 
 
 def test_after_an_outage_in_which_nobody_came_the_driver_goes_on(tmp_path: Path) -> None:
