@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from evaluators.failures import RunnerFailure
@@ -23,6 +24,8 @@ from evaluators.judge.expectation import Errors, Expectation
 from evaluators.judge.pair import Round, RunnerPair
 from evaluators.records import Correctness, Outcome
 
+_FEW_TERMS, _CLOSE_FLOOR = 32, 16.0  # of few numbers only few rounding errors add up; the floor in machine epsilons
+
 
 class Checks:
     """The comparisons of one candidate's outputs, which are read from the judge's memory.
@@ -36,6 +39,7 @@ class Checks:
         self.comparisons: list[Comparison] = []
         self._trials = 0
         self._pair, self._device = pair, device
+        self._has_few_terms: bool | None = None  # until somebody asks
 
     def correctness(self, deterministic: bool | None) -> Correctness | None:
         """The first comparison that failed, or else the one nearest to failing; None before any."""
@@ -59,17 +63,19 @@ class Checks:
         own: Errors,
         where: str = "",
         call: tuple[list[Any], int] | None = None,
-        floor: float = ERROR_FLOOR,
     ) -> None:
         """Compares the candidate's outputs with `expected`.
 
         `own`: the reference's own errors. `call`: the inputs and the seed of the call, if a failure may be compared
-        once more with regard to the rounding of these inputs. `floor`: the least tolerance, in machine epsilons.
+        once more with regard to the rounding of these inputs. If an output depends on few numbers, it must be closer.
         """
         with self._pair.costs("compare"):
-            comparison = self._compare(expected, own, floor=floor)
+            comparison = self._compare(expected, own)
+            closely = self._compare(expected, own, floor=_CLOSE_FLOOR)
         if call is not None and not comparison.passes:
-            comparison = self._compare_again(comparison, *call, floor=floor)
+            comparison = self._compare_again(comparison, *call)
+        elif call is not None and not closely.passes and self._must_be_close(*call):
+            comparison = self._compare_again(closely, *call, floor=_CLOSE_FLOOR)
         self._record(comparison, where)
 
     def check_bias(self, expected: Sequence[Tensor], where: str = "") -> None:
@@ -84,21 +90,31 @@ class Checks:
             comparison = worst_of(comparisons)
         self._record(comparison, where)
 
-    def would_pass(self, expected: Sequence[Tensor], own: Errors, floor: float) -> bool:
-        """Whether outputs would pass `check_values` with another floor. Nothing is remembered."""
-        with self._pair.costs("compare"):
-            return self._compare(expected, own, floor=floor).passes
-
     def check_round(self, done: Round, own: Errors) -> None:
         """Compares every output of a round with the reference's at the task's dtype."""
         with self._pair.costs("compare"):
             outputs = [(self._pair.outputs(1, call), self._pair.outputs(0, call)) for call in range(len(done.seeds))]
             dtypes = [output.dtype for output in self._pair.outputs(0)]
             comparisons = compare_many(outputs, own, dtypes)
-        for call, comparison in enumerate(comparisons):
+        close = 2.0 * _CLOSE_FLOOR  # both sides have errors here
+        least = close * min((torch.finfo(dtype).eps for dtype in dtypes if is_inexact(dtype)), default=0.0)
+        for call, (comparison, values, seed) in enumerate(zip(comparisons, done.values, done.seeds, strict=True)):
             if not comparison.passes:
-                comparison = self._compare_again(comparison, done.values[call], done.seeds[call], call)
+                comparison = self._compare_again(comparison, values, seed, call)
+            elif comparison.error > least:
+                [closely] = compare_many([outputs[call]], own, dtypes, close)
+                if not closely.passes and self._must_be_close(values, seed):
+                    comparison = self._compare_again(closely, values, seed, call, close)
             self._record(comparison)
+
+    def _must_be_close(self, values: list[Any], seed: int) -> bool:
+        """Whether outputs depend on few numbers, so that no sum explains an error of many roundings. It is found out
+        once, on these inputs."""
+        if self._has_few_terms is None:
+            with self._pair.costs("terms"):
+                terms = self.expectation.count_terms(values, seed)
+            self._has_few_terms = terms is not None and terms <= _FEW_TERMS
+        return self._has_few_terms
 
     def _compare(
         self, expected: Sequence[Tensor], own: Errors, call: int = 0, floor: float = ERROR_FLOOR

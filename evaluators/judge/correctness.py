@@ -137,6 +137,7 @@ def compare_many(
     outputs: Sequence[tuple[Sequence[Tensor], Sequence[Tensor]]],
     own: Sequence[tuple[float, float]],
     dtypes: Sequence[torch.dtype],
+    floor: float = ERROR_FLOOR,
 ) -> list[Comparison]:
     """`compare` of several (actual, expected) outputs of a program, each a list of tensors. One result per output."""
     inexact = [index for index, dtype in enumerate(dtypes) if is_inexact(dtype)]
@@ -147,7 +148,8 @@ def compare_many(
         comparisons = []
         for index, dtype in enumerate(dtypes):
             if index in inexact:
-                comparisons.append(_comparison_of(next(errors), own[index], dtype, actual[index], expected[index]))
+                outputs_of = actual[index], expected[index]
+                comparisons.append(_comparison_of(next(errors), own[index], dtype, *outputs_of, floor))
             else:
                 comparisons.append(compare(actual[index], expected[index], own[index], dtype))
         results.append(worst_of(comparisons))

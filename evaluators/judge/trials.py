@@ -23,7 +23,6 @@ from evaluators.judge.weights import Weights
 from evaluators.tasks import TaskProgram
 from evaluators.timing.presets import Preset
 
-_FEW_TERMS, _CLOSE_FLOOR = 32, 16.0  # of few numbers only few rounding errors add up; the floor in machine epsilons
 _AFTER_NEW_WEIGHTS = " (after its weights were changed, as by load_state_dict)"
 
 CALL_FACTOR = 1000.0
@@ -91,7 +90,6 @@ class Trials:
         expected, own, _ = self._checks.expect(values, seed)
         is_first = self._weights.are_new and not self._checks.comparisons
         self._checks.check_values(expected, own, _AFTER_NEW_WEIGHTS if is_first else "", (values, seed))
-        self._check_few_terms(expected, own, values, seed)
         before = self.own_errors or own
         self.own_errors = [(max(a[0], b[0]), max(a[1], b[1])) for a, b in zip(own, before, strict=True)]
         self._measure_output(values)
@@ -102,15 +100,6 @@ class Trials:
         """Remembers how long a call takes. The candidate's own clock is believed, but not beyond the judge's."""
         self.reference_seconds = min(self.reference_seconds, done.reference.own[0])
         self.candidate_seconds = min(self.candidate_seconds, done.candidate.own[0], done.candidate.judged)
-
-    def _check_few_terms(self, expected: list[Tensor], own: Errors, values: list[Any], seed: int) -> None:
-        """Checks more strictly if an output depends on few numbers: no sum explains an error of many roundings."""
-        if self._checks.would_pass(expected, own, _CLOSE_FLOOR):
-            return
-        with self._pair.costs("terms"):
-            terms = self._checks.expectation.count_terms(values, seed)
-        if terms is not None and terms <= _FEW_TERMS:
-            self._checks.check_values(expected, own, "", (values, seed), floor=_CLOSE_FLOOR)
 
     def _measure_output(self, values: list[Any]) -> None:
         """Measures how much of the output changes from the first inputs to the second, if it is large enough for the

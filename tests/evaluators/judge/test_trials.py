@@ -71,6 +71,19 @@ def test_no_digits_may_be_missing_if_nothing_is_summed(evaluator, bits, outcome)
     assert verdict.outcome is outcome, verdict.message
 
 
+AFTER = (
+    "self.calls = getattr(self, 'calls', 0) + 1; y = torch.tanh(x[0]); m, e = torch.frexp(y); "
+    "return y if self.calls <= 8 else torch.ldexp(torch.round(m * 2**{bits}) / 2**{bits}, e)"
+)
+
+
+@pytest.mark.parametrize(("bits", "outcome"), [(17, Outcome.WRONG), (20, Outcome.OK)])
+def test_no_digits_may_be_missing_after_the_trials_either(evaluator, bits, outcome) -> None:
+    task = task_of(model("return torch.tanh(x[0])"))
+    verdict = evaluator.evaluate(task, model(AFTER.format(bits=bits), name="ModelNew"))
+    assert verdict.outcome is outcome, verdict.message
+
+
 TERMS = """
 def split(x):
     found = []
