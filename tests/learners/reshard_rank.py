@@ -1,7 +1,7 @@
 """One rank of a learner, as a separate process: saves checkpoints, or loads those of other ranks.
 
 Run by test_other_ranks.py: python reshard_rank.py RANK WORLD_SIZE PORT POLICY_FOLDER OUTPUT_FOLDER SAMPLES.json save
-or ... load WRITTEN_BY ...; a checkpoint lies in OUTPUT_FOLDER/WRITTEN_BY/MODE.
+or ... load; a checkpoint lies in OUTPUT_FOLDER/WRITTEN_BY/MODE.
 """
 
 from __future__ import annotations
@@ -29,6 +29,15 @@ MODES: dict[str, dict[str, Any]] = {
     "both-3": {"zero_stage": 3, "offload_optimizer": "cpu", "offload_parameters": "cpu", "offload_reference": True},
 }
 MOMENTS = ("exp_avg", "exp_avg_sq")
+RANKS = (1, 2, 3)
+WITH_ALL = ("stage-3", "lora-1")
+"""Modes in which each number of ranks loads from all numbers. In the others each loads from one other number, so that
+there are more ranks, and fewer, than wrote."""
+
+
+def sources_of(mode: str, ranks: int) -> tuple[int, ...]:
+    """The numbers of ranks whose checkpoints so many ranks load."""
+    return RANKS if mode in WITH_ALL else (ranks % len(RANKS) + 1,)
 
 
 def state_of(learner: LearnerEngine) -> dict[str, Tensor]:
@@ -67,7 +76,7 @@ def train(learner: LearnerEngine, samples: Sequence[Sample]) -> None:
 
 
 def main(
-    rank: int, world_size: int, port: int, policy: str, output: Path, samples: list[Sample], written_by: list[str]
+    rank: int, world_size: int, port: int, policy: str, output: Path, samples: list[Sample], *, loads: bool
 ) -> None:
     for mode, settings in MODES.items():
         config = LearnerConfig(
@@ -79,18 +88,18 @@ def main(
             nvme_path=str(output),
             ranks=world_size,
         )
-        for source in written_by or [str(world_size)]:
+        for source in sources_of(mode, world_size) if loads else (world_size,):
             learner = LearnerEngine(
                 config, policy, max_length=128, rank=rank, world_size=world_size, master_port=port, seed=1
             )
-            folder = output / source / mode
-            if written_by:
+            folder = output / str(source) / mode
+            if loads:
                 learner.load(folder)
             else:
                 train(learner, samples)
                 learner.save(folder)
             state = state_of(learner)
-            if written_by:
+            if loads:
                 loss = learner.train_grpo(samples, 1e-3, ContrastiveConfig(kl=0.1))["loss"]
                 state["next loss"] = torch.tensor(loss)
             learner.close()
@@ -101,5 +110,5 @@ def main(
 if __name__ == "__main__":
     loaded = [Sample(**fields) for fields in json.loads(Path(sys.argv[6]).read_text())]
     as_samples = [Sample(tuple(s.prompt_ids), tuple(s.response_ids), s.advantage, tuple(s.logprobs)) for s in loaded]
-    written = [] if sys.argv[7] == "save" else sys.argv[8:]
-    main(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], Path(sys.argv[5]), as_samples, written)
+    numbers, places = map(int, sys.argv[1:4]), (sys.argv[4], Path(sys.argv[5]))
+    main(*numbers, *places, as_samples, loads=sys.argv[7] == "load")
