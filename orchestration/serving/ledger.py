@@ -11,6 +11,7 @@ import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
@@ -33,6 +34,7 @@ CREATE TABLE IF NOT EXISTS requests (
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS waiting ON requests (number) WHERE outcome IS NULL;
 CREATE INDEX IF NOT EXISTS candidates ON requests (candidate);
+CREATE INDEX IF NOT EXISTS outcomes ON requests (outcome, verdicts);
 """
 _SETTLED = "CREATE INDEX IF NOT EXISTS judged ON requests (settled) WHERE outcome IS NOT NULL"
 _ACCEPT = """
@@ -52,6 +54,8 @@ _FORGET = f"""
 DELETE FROM requests WHERE id IN (
     SELECT id FROM requests WHERE outcome IS NOT NULL AND settled <= ({_LAST}) - ? ORDER BY settled LIMIT ?)
 """
+_OUTCOMES = "SELECT coalesce(outcome, ''), count(*) FROM requests GROUP BY outcome"
+_JUDGED = "SELECT verdicts, count(*) FROM requests GROUP BY verdicts"
 _Statement = tuple[str, tuple[Any, ...], Future[None]]
 
 
@@ -147,12 +151,11 @@ class Ledger:
 
     def outcomes(self) -> dict[str, int]:
         """How many requests have each outcome; those without a verdict under an empty name."""
-        rows = self._all("SELECT coalesce(outcome, ''), count(*) FROM requests GROUP BY outcome")
-        return dict(rows)
+        return dict(self._count(_OUTCOMES))
 
     def judged(self) -> dict[int, int]:
         """How many requests have had how many verdicts."""
-        return dict(self._all("SELECT verdicts, count(*) FROM requests GROUP BY verdicts"))
+        return dict(self._count(_JUDGED))
 
     def believed(self, settings: str, tasks: Mapping[str, str]) -> Iterator[tuple[str, str, float | None]]:
         """Task, digest of the program and speed-up of all right ones under these settings. `tasks`: the digest of each
@@ -169,6 +172,11 @@ class Ledger:
             found = "SELECT id, verdict FROM requests WHERE candidate = ? AND outcome IS NOT NULL"
             for name, row in self._all(found, candidate):
                 yield name, Verdict.from_row(msgspec.json.decode(row))
+
+    def _count(self, statement: str) -> list[tuple[Any, ...]]:
+        """Counts all requests over a connection of its own: this takes a while, in which others read."""
+        with closing(sqlite3.connect(self._path)) as database:
+            return database.execute(statement).fetchall()
 
     def _one(self, statement: str, *values: Any) -> tuple[Any, ...] | None:
         with self._reading:
