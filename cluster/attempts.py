@@ -45,7 +45,7 @@ def submit(jobs: Jobs, job: Job) -> Submission:
             if state.is_under_way:
                 _refuse_another(state, job)
                 return Submission("attached", state.identity, earlier)
-        if earlier and _is_finished(jobs, earlier[-1], job):
+        if earlier and is_finished(jobs, earlier[-1], job):
             return Submission("finished", earlier[-1].identity, earlier)
         try:
             identity = jobs.submit(job, _next_identity(job.run, {state.identity for state in known}))
@@ -53,6 +53,13 @@ def submit(jobs: Jobs, job: Job) -> Submission:
         except IdentityTaken:  # the same command was given twice at this moment, or Ray remembers a deleted job
             continue
     raise ClusterError(f"{job.run}: other jobs took its submission id {_RACES} times; give the command again")
+
+
+def is_finished(jobs: Jobs, attempt: JobState, job: Job) -> bool:
+    """Whether an attempt finished the run of a job with this very configuration, as it printed."""
+    same = (attempt.directory, attempt.settings) == (job.metadata[DIRECTORY], job.metadata[SETTINGS])
+    has_ended_well = same and attempt.status == SUCCEEDED
+    return has_ended_well and finished_line(job.run) in jobs.log(attempt.identity).splitlines()[-5:]
 
 
 def find(jobs: Jobs, name: str) -> list[JobState]:
@@ -68,12 +75,6 @@ def find(jobs: Jobs, name: str) -> list[JobState]:
     others = sorted({state.run for state in known})
     listed = f"it has {', '.join(others[:10])}{', ...' if len(others) > 10 else ''}" if others else "it has none"
     raise ClusterError(f"{name}: {jobs.address} knows no such run; {listed}")
-
-
-def _is_finished(jobs: Jobs, last: JobState, job: Job) -> bool:
-    """Whether a run with this very configuration was finished by its last attempt, as that printed."""
-    same = (last.directory, last.settings) == (job.metadata[DIRECTORY], job.metadata[SETTINGS])
-    return same and last.status == SUCCEEDED and finished_line(job.run) in jobs.log(last.identity).splitlines()[-5:]
 
 
 def _refuse_another(state: JobState, job: Job) -> None:

@@ -26,33 +26,36 @@ def run_as_jobs(
     installed: bool = False,
     poll_seconds: float = _POLL_SECONDS,
 ) -> list[Trial]:
-    """Has every run done by a job, at most `at_once` at a time; returns those whose jobs failed.
+    """Has every run done by a job, at most `at_once` at a time; returns those that the jobs did not finish.
 
     `installed`: the nodes have Warpsmith, so that only configurations travel. Raises ClusterError.
     """
     from cluster import attempts
     from cluster.client import SUCCEEDED
-    from cluster.job import training_job
+    from cluster.job import Job, training_job
 
-    waiting, under_way, failed = list(sweep.trials), dict[str, Trial](), list[Trial]()
+    waiting, under_way, failed = list(sweep.trials), dict[str, tuple[Trial, Job]](), list[Trial]()
     while waiting or under_way:
         while waiting and len(under_way) < at_once:
             trial = waiting.pop(0)
             place, *overrides = trial.words
-            found = attempts.submit(jobs, training_job(place, overrides, installed=installed))
+            job = training_job(place, overrides, installed=installed)
+            found = attempts.submit(jobs, job)
             tell(f"{trial.name}: {found.kind}, job {found.identity}")
             if found.kind != "finished":
-                under_way[found.identity] = trial
+                under_way[found.identity] = trial, job
         if under_way:
             time.sleep(poll_seconds)
         states = {state.identity: state for state in jobs.all()}
-        for identity, trial in list(under_way.items()):
+        for identity, (trial, job) in list(under_way.items()):
             state = states.get(identity)
             if state is not None and state.is_under_way:
                 continue
             del under_way[identity]
             status = state.status if state is not None else "unknown to the cluster"
-            tell(f"{trial.name}: job {identity} is {status}")
-            if status != SUCCEEDED:
+            is_finished = state is not None and attempts.is_finished(jobs, state, job)
+            early = "" if is_finished or status != SUCCEEDED else ", but the run ended early; the same command goes on"
+            tell(f"{trial.name}: job {identity} is {status}{early}")
+            if not is_finished:
                 failed.append(trial)
     return failed

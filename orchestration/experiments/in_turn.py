@@ -15,8 +15,9 @@ _INTERRUPTED = 130  # the exit code of an interrupted run (orchestration.command
 
 
 def run_in_turn(sweep: Sweep, tell: Callable[[str], None], environment: Mapping[str, str]) -> list[Trial]:
-    """Takes every run to its end; returns those that ended otherwise, which does not stop the others. Raises
-    KeyboardInterrupt once the run under way has ended after one. `environment`: of the runs' processes."""
+    """Takes every run to its end; returns those that ended otherwise, also if they were asked to, which does not stop
+    the others. Raises KeyboardInterrupt once the run under way has ended after one. `environment`: of the runs'
+    processes."""
     failed = []
     for number, trial in enumerate(sweep.trials, start=1):
         place = f"{number}/{len(sweep.trials)}  {trial.name}"
@@ -29,6 +30,9 @@ def run_in_turn(sweep: Sweep, tell: Callable[[str], None], environment: Mapping[
             raise KeyboardInterrupt
         if code:
             tell(f"{place}: ended with exit code {code}; the same command tries it again")
+            failed.append(trial)
+        elif not trial.is_finished():
+            tell(f"{place}: ended early; the same command goes on with it")
             failed.append(trial)
     return failed
 

@@ -16,11 +16,11 @@ import pyarrow.parquet as pq
 from configs.load import ConfigError
 from configs.schema import RunConfig
 from evaluators.records import JUDGED_ON, Outcome
-from evaluators.stored.verdicts import REUSED_FROM
 from orchestration.report.keys import ASSESSMENT, split_key
+from orchestration.report.reached import reached
 from orchestration.run.directory import RunDirectory, root_and_name
 
-_VERDICT_COLUMNS = ("phase", "task", "arch", "outcome", "evaluator", "cost")
+_VERDICT_COLUMNS = ("candidate", "task", "arch", "outcome", "evaluator", "cost")
 _LOOK = "look"  # the stage of a builder's look, in a verdict's cost
 _SAMPLING = ("contrastive_rl", "self_supervised")
 """Phases that sample responses. A run is measured by the first of them that it has had."""
@@ -74,6 +74,7 @@ def read_earlier(place: str, *, builders_look: bool = False) -> EarlierRun:
         rows, measured = (table.to_pylist() for table in _tables(run))
     except pa.ArrowInvalid as error:
         raise ConfigError(f"{place}: its tables cannot be read ({error}); give another run, or none") from error
+    rows = list(reached(rows))
     for phase in _SAMPLING:
         if found := [row for row in rows if _phase(row) == phase]:
             rows, measured = found, [row for row in measured if _phase(row) == phase]
@@ -89,16 +90,17 @@ def read_earlier(place: str, *, builders_look: bool = False) -> EarlierRun:
 def _tables(run: RunDirectory) -> tuple[pa.Table, pa.Table]:
     """The verdicts and the metrics of a run, or of published results."""
     if not run.storage.is_file("verdicts.parquet"):
-        return run.verdicts.read(columns=_VERDICT_COLUMNS[1:]), run.metrics.read()
-    verdicts = run.storage.parse("verdicts.parquet", lambda file: pq.read_table(file, columns=[*_VERDICT_COLUMNS]))
+        return run.verdicts.read(columns=_VERDICT_COLUMNS), run.metrics.read()
+    columns = ["phase", "step", *_VERDICT_COLUMNS]
+    verdicts = run.storage.parse("verdicts.parquet", lambda file: pq.read_table(file, columns=columns))
     return verdicts, run.storage.parse("metrics.parquet", pq.read_table)
 
 
 def _fresh(rows: Iterable[Mapping[str, Any]], *, builders_look: bool) -> Iterator[Judged | None]:
-    """The verdicts that the run reached itself; None for one that needs no evaluator."""
+    """The verdicts that say what a program costs; None for one that needs no evaluator."""
     for row in rows:
-        about, cost = dict(row["evaluator"]), dict(row["cost"])
-        if row["outcome"] == Outcome.INFRA or REUSED_FROM in about or "total" not in cost:
+        about, cost = dict(row["evaluator"]), dict(row["cost"] or ())
+        if row["outcome"] == Outcome.INFRA or "total" not in cost:
             continue
         by_builder = JUDGED_ON in about or (builders_look and _LOOK in cost)
         yield None if by_builder else Judged(row["task"], row["arch"], about.get("preset", ""), cost["total"])

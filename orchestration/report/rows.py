@@ -13,9 +13,9 @@ from typing import Any
 from configs.schema import RunConfig
 from evaluators.records import JUDGED_ON, Outcome, Verdict
 from evaluators.reward import is_success
-from evaluators.stored.verdicts import REUSED_FROM
 from learners.records import Rollout
 from orchestration.report.keys import ASSESSMENT, phase_order, split_key
+from orchestration.report.reached import reached
 from orchestration.report.statistics import AssessmentRow
 from orchestration.run.directory import RunDirectory
 from orchestration.run.judged_rollouts import NO_CODE
@@ -44,7 +44,7 @@ class RunRows:
     `baselines`: the speed-up of each baseline over eager, by task. A task without a verdict on a right program has
     none. `elsewhere`: the last verdicts on further architectures, by architecture and program. `judged`: by program,
     its last verdict on the run's own architecture, with phase and step. `judging`: by phase, the seconds for which the
-    run's own verdicts held evaluators, on all architectures.
+    verdicts that it reached held evaluators, on all architectures.
     """
 
     def __init__(self, run: RunDirectory, config: RunConfig) -> None:
@@ -54,10 +54,12 @@ class RunRows:
         self.elsewhere: dict[str, dict[str, Verdict]] = defaultdict(dict)
         self.judged: dict[str, tuple[str, int, Verdict]] = {}
         self.judging: dict[str, float] = defaultdict(float)
-        for row in run.verdicts.read(columns=_VERDICT_COLUMNS).to_pylist():
+        rows = run.verdicts.read(columns=_VERDICT_COLUMNS).to_pylist()
+        for row in reached(rows):
+            if JUDGED_ON not in dict(row["evaluator"]):
+                self.judging[row["phase"]] += dict(row["cost"] or ()).get("total", 0.0)
+        for row in rows:
             phase, step, verdict = row.pop("phase"), row["step"], _verdict_of(row, config)
-            if not {REUSED_FROM, JUDGED_ON} & verdict.evaluator.keys():
-                self.judging[phase] += verdict.cost.get("total", 0.0)
             if verdict.arch != config.evaluator.arch:
                 if verdict.arch in config.evaluation.archs and verdict.outcome is not Outcome.INFRA:
                     self.elsewhere[verdict.arch][verdict.candidate] = verdict

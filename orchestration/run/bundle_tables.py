@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from evaluators.records import CANDIDATE_SCHEMA, VERDICT_SCHEMA
 from learners.records import ROLLOUT_SCHEMA
 from orchestration.run.directory import RunDirectory
-from orchestration.run.state import RunState, phase_key
+from orchestration.run.state import CONSTANT, RunState, phase_key
 from orchestration.run.steps import METRIC_SCHEMA, StepTable
 
 ASSESSMENT = "assess/"
@@ -72,7 +72,7 @@ class Committed:
     def has(self, step: Step) -> bool:
         """Whether the state holds the step; a resume makes the others again."""
         phase, number = step
-        if phase.startswith(ASSESSMENT):
+        if phase.startswith((ASSESSMENT, CONSTANT)):
             return phase.removeprefix(ASSESSMENT) in self._assessed
         return phase in self._order and (phase != self._current or number < self._state.step)
 

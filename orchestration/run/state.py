@@ -72,13 +72,21 @@ def extend_schedule(state: RunState, before: RunConfig, now: RunConfig) -> RunSt
     """The state of a run whose schedule has grown: it goes on in its last phase, or in the next cycle."""
     old, new = ({key: value for key, value, _ in leaves(config)} for config in (before, now))
     lengths = _LENGTHS.get(state.phase, ())
-    if any((new[key] or math.inf) > (old[key] or math.inf) for key in lengths):  # 0 minutes are no limit
+    is_longer = any((new[key] or math.inf) > (old[key] or math.inf) for key in lengths)  # 0 minutes are no limit
+    has_more_cycles = now.schedule.cycles > before.schedule.cycles
+    if is_longer:
         reopened = phase_key(state.cycle, state.phase)
         still = {
             name: [key for key in state.extra.get(name, ()) if key != reopened] for name in ("completed", "assessed")
         }
-        state = replace(state, finished=False, extra={**state.extra, **still})
-    return replace(state, finished=state.finished and now.schedule.cycles <= before.schedule.cycles)
+        state = replace(state, extra={**state.extra, **still})
+    return to_go_on(state) if is_longer or has_more_cycles else state
+
+
+def to_go_on(state: RunState) -> RunState:
+    """The state of a run to which more is added. Its constant policies are judged again: later lessons change them."""
+    assessed = [stage for stage in state.extra.get("assessed", ()) if not stage.startswith(CONSTANT)]
+    return replace(state, finished=False, extra={**state.extra, "assessed": assessed})
 
 
 def record_changes(state: RunState, before: RunConfig, now: RunConfig) -> RunState:

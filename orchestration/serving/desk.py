@@ -65,18 +65,18 @@ class Desk:
         return len(self._entries)
 
     def resume(self) -> None:
-        """Goes on with the requests that an earlier process accepted. Those for other settings are judged by today's,
-        under another id. One whose task is not here any more stays on disk."""
+        """Goes on with the requests that an earlier process accepted. Those for other settings, or for what their task
+        was before, are judged by today's, under another id. One whose task is not here any more stays on disk."""
         for stored in self._ledger.waiting():
             request = self._ledger.request(stored.id, self._tasks)
             if request is None:
                 continue
-            if stored.settings != self._settings:
-                request = replace(request, id=request_id(request.task, request.candidate, self._settings))
-                self._ledger.move(stored.id, request.id, self._settings).result()
-                if request.id in self._entries or self._ledger.verdict(request.id) is not None:
-                    continue
-            entry = self._enter(request, stored.number)
+            name = request_id(request.task.digest, request.candidate.digest, self._settings)
+            if name != stored.id:
+                self._ledger.move(stored.id, name, self._settings).result()
+            if name in self._entries or self._ledger.verdict(name) is not None:
+                continue
+            entry = self._enter(replace(request, id=name), stored.number)
             entry.accepted.set_result(None)
             heapq.heappush(self._heap, (-entry.priority, entry.number, entry.id))
         self._feed()
@@ -86,7 +86,7 @@ class Desk:
         Refusal."""
         task = self._task_of(ask.task, client)
         candidate = await asyncio.to_thread(Candidate.propose, task.id, ask.program, f"client:{client.name}")
-        name = request_id(task, candidate, self._settings)
+        name = request_id(task.digest, candidate.digest, self._settings)
         entry = self._entries.get(name)
         if entry is None:
             known = self._ledger.verdict(name)

@@ -61,6 +61,7 @@ class Judge:
             self._background = Background(EndpointChecker(guard), guard.checker_timeout)
         self._cases = HackCases(store / "hacks.parquet")
         self._references = {task.id: task.source for task in tasks.values()}
+        self._digests = {task.id: task.digest for task in tasks.values()}
         self.reviewer = Reviewer(guard, self._cases, self._references, self._background)
         self._preset = config.evaluator.preset
         self._pools = pools
@@ -80,7 +81,7 @@ class Judge:
         self._judging.on_verdict = self._hear
         self.depth = 2 * (config.evaluator.workers + config.evaluator.builders)
         self._arrived: SimpleQueue[Request] = SimpleQueue()
-        self._under_way: dict[str, Request] = {}  # by the candidate's digest
+        self._under_way: dict[Gathering, Request] = {}  # by what waits for its verdict
         self._ends = threading.Event()
         self._thread = threading.Thread(target=self._run, name="judge", daemon=True)
 
@@ -91,7 +92,7 @@ class Judge:
 
     def resume(self, ledger: Ledger, settings: str) -> None:
         """Takes over what the ledger believes under these settings, and what a person has decided since."""
-        self.reviewer.believe_all(ledger.believed(settings))
+        self.reviewer.believe_all(ledger.believed(settings, self._digests))
         for request_id, verdict in ledger.verdicts_on(self.reviewer.decided()):
             current = self.reviewer.review_again(verdict)
             if current is not verdict:
@@ -103,7 +104,7 @@ class Judge:
         self._thread.start()
 
     def submit(self, request: Request) -> None:
-        """Takes a request, whose candidate no other one has that is under way. For any thread."""
+        """Takes a request. For any thread."""
         self._arrived.put(request)
 
     def close(self) -> None:
@@ -129,15 +130,15 @@ class Judge:
         try:
             request = self._arrived.get(timeout=seconds) if seconds else self._arrived.get_nowait()
             while True:
-                self._under_way[request.candidate.digest] = request
                 gathering = Gathering((), samples=0, temperature=0.0, preset=self._preset)
+                self._under_way[gathering] = request
                 self._judging.propose(request.candidate, gathering, request.task)
                 request = self._arrived.get_nowait()
         except Empty:
             return
 
-    def _hear(self, candidate: Candidate, verdict: Verdict, _: Gathering) -> None:
-        request = self._under_way.pop(candidate.digest)
+    def _hear(self, candidate: Candidate, verdict: Verdict, gathering: Gathering) -> None:
+        request = self._under_way.pop(gathering)
         quarantine(self._cases, {candidate.digest: candidate}, {candidate.digest: verdict}, "serve", self._references)
         self._on_verdict(request, verdict, as_json(verdict))
 

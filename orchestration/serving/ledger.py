@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
@@ -19,7 +20,7 @@ from typing import Any
 import msgspec
 
 from evaluators.records import Candidate, Outcome, Task, Verdict
-from orchestration.serving.records import Request
+from orchestration.serving.records import Request, request_id
 
 KEPT = 1_000_000
 """Verdicts that are kept, with their requests, unless a service says otherwise: some gigabytes."""
@@ -33,6 +34,7 @@ CREATE TABLE IF NOT EXISTS requests (
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS waiting ON requests (number) WHERE outcome IS NULL;
 CREATE INDEX IF NOT EXISTS candidates ON requests (candidate);
+CREATE INDEX IF NOT EXISTS outcomes ON requests (outcome, verdicts);
 """
 _SETTLED = "CREATE INDEX IF NOT EXISTS judged ON requests (settled) WHERE outcome IS NOT NULL"
 _ACCEPT = """
@@ -52,16 +54,17 @@ _FORGET = f"""
 DELETE FROM requests WHERE id IN (
     SELECT id FROM requests WHERE outcome IS NOT NULL AND settled <= ({_LAST}) - ? ORDER BY settled LIMIT ?)
 """
+_OUTCOMES = "SELECT coalesce(outcome, ''), count(*) FROM requests GROUP BY outcome"
+_JUDGED = "SELECT verdicts, count(*) FROM requests GROUP BY verdicts"
 _Statement = tuple[str, tuple[Any, ...], Future[None]]
 
 
 @dataclass(frozen=True)
 class Stored:
-    """A request as the database has it, without its program. `settings`: the digest of those that it is for."""
+    """A request as the database has it, without its program."""
 
     id: str
     number: int
-    settings: str
     client: str
     priority: int
 
@@ -125,7 +128,7 @@ class Ledger:
 
     def waiting(self) -> list[Stored]:
         """The requests without a verdict, in the order in which they were accepted."""
-        columns = "id, number, settings, client, priority"
+        columns = "id, number, client, priority"
         rows = self._all(f"SELECT {columns} FROM requests WHERE outcome IS NULL ORDER BY number")
         return [Stored(*row) for row in rows]
 
@@ -148,24 +151,32 @@ class Ledger:
 
     def outcomes(self) -> dict[str, int]:
         """How many requests have each outcome; those without a verdict under an empty name."""
-        rows = self._all("SELECT coalesce(outcome, ''), count(*) FROM requests GROUP BY outcome")
-        return dict(rows)
+        return dict(self._count(_OUTCOMES))
 
     def judged(self) -> dict[int, int]:
         """How many requests have had how many verdicts."""
-        return dict(self._all("SELECT verdicts, count(*) FROM requests GROUP BY verdicts"))
+        return dict(self._count(_JUDGED))
 
-    def believed(self, settings: str) -> Iterator[tuple[str, str, float | None]]:
-        """Task, digest of the program and speed-up of all right ones under these settings."""
-        found = "SELECT task, candidate, speedup FROM requests WHERE outcome = 'ok' AND settings = ?"
-        yield from self._all(found, settings)
+    def believed(self, settings: str, tasks: Mapping[str, str]) -> Iterator[tuple[str, str, float | None]]:
+        """Task, digest of the program and speed-up of all right ones under these settings. `tasks`: the digest of each
+        task by its id; verdicts on what a task was before are left out."""
+        columns = "id, task, task_source IS NOT NULL, candidate, speedup"
+        found = f"SELECT {columns} FROM requests WHERE outcome = 'ok' AND settings = ?"
+        for name, task, is_sent, candidate, speedup in self._all(found, settings):
+            if is_sent or name == request_id(tasks.get(task, ""), candidate, settings):
+                yield task, candidate, speedup
 
     def verdicts_on(self, candidates: Iterable[str]) -> Iterator[tuple[str, Verdict]]:
         """The verdicts on these programs, by the ids of their requests."""
         for candidate in candidates:
             found = "SELECT id, verdict FROM requests WHERE candidate = ? AND outcome IS NOT NULL"
-            for request_id, row in self._all(found, candidate):
-                yield request_id, Verdict.from_row(msgspec.json.decode(row))
+            for name, row in self._all(found, candidate):
+                yield name, Verdict.from_row(msgspec.json.decode(row))
+
+    def _count(self, statement: str) -> list[tuple[Any, ...]]:
+        """Counts all requests over a connection of its own: this takes a while, in which others read."""
+        with closing(sqlite3.connect(self._path)) as database:
+            return database.execute(statement).fetchall()
 
     def _one(self, statement: str, *values: Any) -> tuple[Any, ...] | None:
         with self._reading:

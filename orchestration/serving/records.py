@@ -70,9 +70,9 @@ class Entry:
     done: asyncio.Future[bytes] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
-def request_id(task: Task, candidate: Candidate, settings: str) -> str:
-    """Names a verdict by what it depends on: the program, the task, and the digest of the evaluators' settings."""
-    return digest_of("\n".join((candidate.digest, task.digest, settings)))
+def request_id(task: str, candidate: str, settings: str) -> str:
+    """Names a verdict by what it depends on: the digests of the task, the program, and the evaluators' settings."""
+    return digest_of("\n".join((candidate, task, settings)))
 
 
 def as_json(verdict: Verdict) -> bytes:

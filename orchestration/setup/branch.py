@@ -20,7 +20,7 @@ from configs.load import ConfigError, changed_keys, may_change
 from configs.schema import PHASES, RunConfig
 from orchestration.run.bundle_folder import UNTOLD, Bundle
 from orchestration.run.errors import BundleError
-from orchestration.run.state import RunState, phase_key
+from orchestration.run.state import RunState, phase_key, to_go_on
 from prompts.buffer import METADATA_KEY
 
 _ID_DIGITS = 32
@@ -53,7 +53,7 @@ def branched(bundle: Bundle, before: RunConfig, now: RunConfig) -> Bundle:
         "policy_version": state.policy_version,
         "changed": [{"key": key, "before": str(old.get(key, "")), "after": str(new.get(key, ""))} for key in changed],
     }
-    state = replace(state, finished=False, tracking={}, extra={**state.extra, "branch": origin})
+    state = to_go_on(replace(state, tracking={}, extra={**state.extra, "branch": origin}))
     files = {**bundle.files, "state.json": json.dumps(asdict(state), indent=2).encode()}
     files.pop(UNTOLD, None)  # it is for the MLflow runs of the bundled run
     files["run.json"] = json.dumps({"id": identity}).encode()

@@ -56,13 +56,23 @@ class Archive:
         self._run.samples.write(key, step, result.rollouts)
         self._run.candidates.write(key, step, result.candidates.values())
         self._run.verdicts.write(key, step, result.verdicts.everywhere())
-        origin = f"{self._config.name}/{key}"
+        origin, hacks = f"{self._config.name}/{key}", self._hacks(result)
         for arch, verdicts in {self._config.evaluator.arch: result.verdicts, **result.verdicts.elsewhere}.items():
             quarantine(self._cases, result.candidates, verdicts, origin, self._prompts.references)
             judged = (
-                (candidate, verdicts[digest]) for digest, candidate in result.candidates.items() if digest in verdicts
+                (candidate, verdicts[digest])
+                for digest, candidate in result.candidates.items()
+                if digest in verdicts and digest not in hacks
             )
             self._run.kernels.save_best_of(arch, judged)
+
+    def _hacks(self, result: StepResult) -> set[str]:
+        """The digests of the programs that are a hack on any architecture that their reward is over."""
+        return {
+            digest
+            for digest in result.verdicts
+            if any(one.outcome is Outcome.HACK for one in verdicts_over(result.verdicts, digest, self._counted))
+        }
 
     def keep(self, key: str, result: StepResult) -> None:
         """Writes the rows of programs that nobody proposed to be rewarded; they enter nothing else, but for the best
@@ -121,13 +131,13 @@ class Archive:
         `version`: the policy version that the programs are of.
         """
         buffer, references = self._prompts.buffer, self._prompts.references
-        before = {task_id: buffer.best(task_id) for task_id in references}
+        before, hacks = {task_id: buffer.best(task_id) for task_id in references}, self._hacks(result)
         for digest, verdict in result.verdicts.items():
             candidate = result.candidates[digest]
             of_reward = verdicts_over(result.verdicts, digest, self._counted)
             if all(one.succeeded for one in of_reward) and not is_copy(candidate.source, references[candidate.task_id]):
                 buffer.add(candidate, verdict, version)
-            if any(one.outcome is Outcome.HACK for one in of_reward):
+            if digest in hacks:
                 buffer.discard(candidate)
                 for one in of_reward:
                     self._run.kernels.discard(candidate, one.arch)

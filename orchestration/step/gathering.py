@@ -156,7 +156,8 @@ class Gathering:
 
     def record_earlier(self, rollouts: Sequence[Rollout]) -> Iterator[Candidate]:
         """Adds the responses that an earlier process received for the step (its `rollouts`), all that it asked for;
-        yields the programs in them."""
+        yields the programs in them. The deadline counts from here on."""
+        self._started = time.monotonic()
         for position, rollout in enumerate(rollouts):
             self._tokens += len(rollout.response_ids)
             candidate = program_in(rollout)

@@ -4,6 +4,7 @@ its config are real, its learner writes down what it is asked."""
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +24,7 @@ from orchestration.run.interrupt import Drain, EarlyEnd
 from orchestration.run.retention import Retention
 from orchestration.run.state import RunState, extend_schedule, record_changes
 from orchestration.setup.tasks import RunTasks
+from orchestration.step.constants import NEAREST_LESSONS, REFERENCES
 from orchestration.step.records import Prompt, StepResult
 from tests.orchestration.phases.phase_context import Context, Judge, Learner, judged, step_result
 
@@ -306,6 +308,14 @@ def test_a_longer_schedule_goes_on_where_a_finished_run_ended() -> None:
     again = extend_schedule(DONE, config_of(), config_of(cycles=2))
     assert not again.finished
     assert again.extra == DONE.extra
+
+
+def test_a_longer_schedule_judges_constant_policies_again_since_its_later_lessons_change_them() -> None:
+    assessed = DONE.extra["assessed"]
+    judged = replace(DONE, extra={**DONE.extra, "assessed": [*assessed, NEAREST_LESSONS, REFERENCES]})
+    assert extend_schedule(judged, config_of(), config_of(rl=3)) == judged
+    assert extend_schedule(judged, config_of(), config_of(cycles=2)).extra["assessed"] == assessed
+    assert extend_schedule(judged, config_of(), config_of(rl=9)).extra["assessed"] == ["base", "1-sft"]
 
 
 def test_what_a_resumed_run_is_configured_otherwise_is_kept_once() -> None:

@@ -56,11 +56,21 @@ def test_verdicts_and_paces_of_a_run_are_read(tmp_path: Path) -> None:
     assert run.pace.push_seconds == pytest.approx(1.0)
 
 
+def test_a_verdict_that_several_steps_have_counts_in_the_first_alone(tmp_path: Path) -> None:
+    taught = verdict(100.0)
+    place = make_run(tmp_path, [verdict(2.0), taught, verdict(9.0, Outcome.RUNTIME_ERROR, judged_on="cpu")], METRICS)
+    again = [verdict(2.0), verdict(4.0), verdict(9.0, Outcome.RUNTIME_ERROR, judged_on="cpu")]
+    RunDirectory(tmp_path, "earlier").verdicts.write("1-contrastive_rl", 1, again)
+    run = read_earlier(place)
+    assert [one.seconds for one in run.judged] == [2.0, 4.0]
+    assert run.share == pytest.approx(0.75 * 2 / 3)
+
+
 def test_verdicts_that_needed_no_evaluator_do_not_count(tmp_path: Path) -> None:
     needless = [
         verdict(None),  # of an earlier version, which had no costs
         verdict(9.0, taken_over="another"),
-        verdict(9.0, Outcome.INFRA),
+        verdict(8.0, Outcome.INFRA),
         verdict(9.0, Outcome.RUNTIME_ERROR, judged_on="cpu"),
     ]
     run = read_earlier(make_run(tmp_path, [verdict(2.0), *needless], METRICS))

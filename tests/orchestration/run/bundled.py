@@ -19,6 +19,7 @@ from learners.records import Rollout
 from orchestration.commands.main import app
 from orchestration.run.directory import RunDirectory
 from orchestration.run.state import RunState
+from orchestration.step.constants import NEAREST_LESSONS, REFERENCES
 from prompts.buffer import ExemplarBuffer
 
 TASKS = ("level1/gelu_tanh", "level1/softmax")
@@ -51,6 +52,15 @@ class SmallRun:
         state = RunState(**{**vars(self.run.read_state() or RunState()), **changes})
         self.run.write_state(state)
         return state
+
+
+def judge_constants(small: SmallRun) -> None:
+    """Stores and commits rows of the constant policies, as the end of a run does."""
+    extra = (small.run.read_state() or RunState()).extra
+    buffer = ExemplarBuffer(small.run.read_config().buffer, "cpu", 0)
+    for number, policy in enumerate((NEAREST_LESSONS, REFERENCES), start=len(STEPS)):
+        write_step(small.run, policy, 0, number, buffer)
+    small.commit(extra={**extra, "assessed": [*extra["assessed"], NEAREST_LESSONS, REFERENCES]})
 
 
 def copy_of(made: SmallRun, root: Path) -> SmallRun:

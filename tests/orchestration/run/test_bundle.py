@@ -30,7 +30,8 @@ from orchestration.run.errors import BundleError
 from orchestration.run.set_aside import Evidence
 from orchestration.run.spool import Spool
 from orchestration.setup.continuation import Continuation
-from tests.orchestration.run.bundled import COMMITTED, SmallRun, begin_run, copy_of, small_policy
+from orchestration.step.constants import NEAREST_LESSONS
+from tests.orchestration.run.bundled import COMMITTED, SmallRun, begin_run, copy_of, judge_constants, small_policy
 
 TEXTS = ["prompt", "response", "prompt_ids", "response_ids", "logprobs"]
 
@@ -134,6 +135,18 @@ def test_training_goes_on_from_a_bundle_to_the_last_bit(small: SmallRun) -> None
     (learner_piece,) = (one for one in read_manifest(small.folder)["pieces"] if one["name"] == "learner")
     raw = sum(file["bytes"] for file in learner_piece["files"])
     assert learner_piece["packed_bytes"] < 0.7 * raw, "DeepSpeed writes the weights twice; a bundle holds them once"
+
+
+def test_what_was_judged_of_constant_policies_travels(small: SmallRun) -> None:
+    """The state says that they were judged, so a run that goes on never judges them again."""
+    judge_constants(small)
+    assert small.bundle().exit_code == 0
+    run = elsewhere(small)
+    for table in ("samples", "verdicts"):
+        rows = getattr(run, table).read(NEAREST_LESSONS)
+        assert rows.num_rows == getattr(small.run, table).read(NEAREST_LESSONS).num_rows == 40
+    policies = [[stage.label for stage in build_report(one).groups[0].constants] for one in (small.run, run)]
+    assert policies == [["reference", "nearest lesson"]] * 2
 
 
 def test_answers_that_were_paid_for_travel_as_long_as_their_phase_is_not_complete(small: SmallRun) -> None:

@@ -10,7 +10,7 @@ import json
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from queue import Queue
@@ -18,7 +18,7 @@ from typing import Any
 
 from aiohttp import web
 
-from evaluators.records import Estimate, Outcome, Verdict
+from evaluators.records import Estimate, Outcome, Task, Verdict
 from evaluators.tasks import find_task
 from orchestration.serving.api import Api
 from orchestration.serving.clients import Clients
@@ -60,11 +60,13 @@ class WaitingJudge:
 class Served:
     """A service that answers at `url`."""
 
-    def __init__(self, folder: Path, clients: Clients, depth: int, settings: str, port: int, kept: int) -> None:
+    def __init__(
+        self, folder: Path, clients: Clients, tasks: Mapping[str, Task], depth: int, settings: str, port: int, kept: int
+    ) -> None:
         self.judge = WaitingJudge(depth)
         self.ledger = Ledger(folder / "requests.sqlite", kept)
         self.failures: list[Exception] = []
-        self._parts = clients, settings, port
+        self._parts = clients, tasks, settings, port
         self._loop = asyncio.new_event_loop()
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._loop.run_until_complete, args=(self._run(),), daemon=True)
@@ -72,14 +74,14 @@ class Served:
         assert self._ready.wait(30)
 
     async def _run(self) -> None:
-        clients, settings, port = self._parts
+        clients, tasks, settings, port = self._parts
         self._ended = asyncio.Event()
-        self.desk = Desk(TASKS, self.ledger, self.judge, clients, settings, self.failures.append)
+        self.desk = Desk(tasks, self.ledger, self.judge, clients, settings, self.failures.append)
         self._settle = settler(self.desk, self.ledger, self._loop, self.failures.append)
         metrics = Metrics(lambda: self.desk.waiting, lambda: self.desk.judging, lambda: 1)
         self.desk.on_settled = metrics.judged
         self.desk.resume()
-        api = Api(self.desk, self.ledger, clients, TASKS, metrics, {"arch": "cpu"}, lambda: 1)
+        api = Api(self.desk, self.ledger, clients, tasks, metrics, {"arch": "cpu"}, lambda: 1)
         runner = web.AppRunner(api.application(), access_log=None, shutdown_timeout=1.0)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", port).start()
@@ -108,13 +110,14 @@ def served(
     folder: Path,
     clients: Clients | None = None,
     *,
+    tasks: Mapping[str, Task] = TASKS,
     depth: int = 2,
     settings: str = "settings",
     port: int = 0,
     kept: int = KEPT,
 ) -> Iterator[Served]:
     """Within this block, a service is served from a folder."""
-    service = Served(folder, clients or Clients(), depth, settings, port, kept)
+    service = Served(folder, clients or Clients(), tasks, depth, settings, port, kept)
     try:
         yield service
     finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,35 @@ def test_other_settings_judge_anew_and_take_over_what_waits(tmp_path: Path) -> N
         assert (status, headers["Content-Location"] == before[1]) == (200, False)
         assert call(service.url + before[1])[0] == 404
         assert call(f"{service.url}/v1/verdicts", ask(0))[0] == 202
+
+
+def test_a_task_whose_text_has_changed_is_judged_anew_and_by_its_new_text_alone(tmp_path: Path) -> None:
+    changed = replace(SOFTMAX, source=f"{SOFTMAX.source}\nEXTRA = 1\n")
+    with served(tmp_path) as service:
+        before = call(f"{service.url}/v1/verdicts", ask(1))[2]["Location"]
+    with served(tmp_path, tasks={changed.id: changed}) as service:
+        status, _, headers = call(f"{service.url}/v1/verdicts", ask(1))
+        assert (status, headers["Location"] == before) == (202, False)
+        assert call(service.url + before)[0] == 404
+        assert service.release().task == changed
+        assert call(f"{service.url}{headers['Location']}?wait=30")[0] == 200
+        assert service.judge.order == [program(1)]
+
+
+def test_requests_that_have_become_the_same_one_are_judged_once(tmp_path: Path) -> None:
+    with served(tmp_path) as service:
+        place = call(f"{service.url}/v1/verdicts", ask(1))[2]["Location"]
+    with sqlite3.connect(tmp_path / "requests.sqlite") as database:
+        database.execute("CREATE TEMP TABLE earlier AS SELECT * FROM requests")
+        database.execute("UPDATE earlier SET id = 'earlier', number = 0, settings = 'earlier'")
+        database.execute("INSERT INTO requests SELECT * FROM earlier")
+    database.close()
+    with served(tmp_path) as service:
+        service.release()
+        assert call(f"{service.url}{place}?wait=30")[0] == 200
+        queue = call(f"{service.url}/v1/queue")[1]
+        assert (queue["waiting"], queue["judging"], queue["client"]["waiting"]) == (0, 0, 0)
+        assert service.judge.order == [program(1)]
 
 
 def test_higher_priorities_go_first_and_a_waiting_request_can_be_preferred(tmp_path: Path) -> None:

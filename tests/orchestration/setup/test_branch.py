@@ -15,8 +15,9 @@ from orchestration.run.errors import BundleError
 from orchestration.run.spool import Spool
 from orchestration.run.state import RunState
 from orchestration.setup.continuation import Continuation
+from orchestration.step.constants import NEAREST_LESSONS
 from prompts.buffer import ExemplarBuffer
-from tests.orchestration.run.bundled import SmallRun, begin_run, copy_of, small_policy, warpsmith
+from tests.orchestration.run.bundled import SmallRun, begin_run, copy_of, judge_constants, small_policy, warpsmith
 
 TAUGHT = {"phase": "sft", "step": 2}
 ARM = ["name=arm", "seed=1", "contrastive_rl.contrastive_share=0", "contrastive_rl.steps=7"]
@@ -72,6 +73,16 @@ def test_a_branch_has_what_the_run_has_done_and_goes_on(small: SmallRun) -> None
     assert ours.read_bytes() == theirs.read_bytes()
     config = run.read_config()
     assert (config.name, config.seed, config.contrastive_rl.steps) == ("arm", 1, 7)
+
+
+def test_a_branch_judges_constant_policies_again_since_it_may_teach_other_lessons(small: SmallRun) -> None:
+    judge_constants(small)
+    assert small.bundle().exit_code == 0
+    run = branch(small)
+    assert state_of(run).extra["assessed"] == ["base", "1-sft"]
+    assert run.samples.read(NEAREST_LESSONS).num_rows == 40
+    judge_constants(SmallRun(run, small.policy, small.folder))
+    assert run.samples.read(NEAREST_LESSONS).num_rows == 40, "replaced, not doubled"
 
 
 def test_a_branch_is_a_run_of_its_own_and_the_same_command_again_is_the_same(small: SmallRun) -> None:

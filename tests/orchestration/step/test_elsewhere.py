@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -164,6 +165,18 @@ def test_a_program_that_fails_where_the_reward_is_is_no_exemplar(tmp_path: Path)
     driver = Driver(tmp_path, ALL_RIGHT)
     driver.archive.remember(driver.step("right", "only on cpu"), 1)
     assert [member.candidate.digest for member in driver.buffer.candidates(SOFTMAX.id)] == [digest_of("right")]
+
+
+def test_a_hack_where_the_reward_is_becomes_no_best_program(tmp_path: Path) -> None:
+    def hacked(request: Any) -> Verdict:
+        return replace(judged_on(COUNTED, 1.2)(request), outcome=Outcome.HACK, message="it reads the answer")
+
+    driver = Driver(tmp_path, {**ALL_RIGHT, COUNTED: hacked})
+    result = driver.step("right")
+    driver.archive.remember(result, 1)
+    driver.archive.store("1-contrastive_rl", 0, result)
+    assert driver.buffer.candidates(SOFTMAX.id) == []
+    assert driver.run.kernels.read() == []
 
 
 def test_a_deadline_drops_programs_without_a_verdict_that_their_reward_needs(tmp_path: Path) -> None:

@@ -46,6 +46,21 @@ def test_a_gathering_is_late_after_its_deadline() -> None:
     assert not without.is_late
 
 
+def test_a_gathering_whose_responses_an_earlier_process_received_is_late_after_its_deadline() -> None:
+    prompt = Prompt(SOFTMAX.id, SOFTMAX.id, "prompt", (1,))
+    rollout, _ = rollout_of(prompt, Completion(fenced(RIGHT), (1, 2), (0.0, 0.0), "stop", 3))
+    gathering = Gathering([], samples=1, temperature=1.0, preset="fast", deadline=0.05)
+    time.sleep(0.1)
+    for candidate in gathering.record_earlier([rollout]):
+        gathering.record_candidate(candidate)
+    assert not gathering.is_late
+    time.sleep(0.1)
+    assert gathering.is_late, "nothing else ends the wait for the verdict"
+    gathering.give_up()
+    result = gathering.finish()
+    assert (result.rollouts, result.metrics["stragglers"]) == ([], 1.0)
+
+
 def test_two_prompts_on_one_task_are_two_groups_with_samples_of_their_own() -> None:
     seen: list[list[str]] = []
 
