@@ -23,7 +23,6 @@ from configs.schema import EvaluatorConfig, RolloutConfig, RunConfig, ScratchCon
 from evaluators.tasks import find_task, program_source
 from evaluators.tasks.loader import load_variants
 from learners.policy import make_policy
-from learners.tokenizing import encode_prompt
 from orchestration.run.directory import RunDirectory
 from prompts.render import PromptRenderer
 from tests.orchestration.processes import HANG_SECONDS, PROGRAM, REPOSITORY
@@ -35,16 +34,18 @@ STEPS, RATE, ENOUGH = 400, 3e-3, 0.02
 
 def learn_by_heart(folder: Path) -> str:
     """Writes a policy to `folder` whose answer to a task's prompt is one right program, which is returned."""
-    (variant, *_) = [each for each in load_variants(TASK) if each.expect != "wrong"]
+    variant = next(each for each in load_variants(TASK) if each.expect == "faster")
     renderer, task = PromptRenderer(), find_task(TASK, "cpu")
     prompt = renderer.one_shot(program_source(task), EvaluatorConfig().arch)
     response = renderer.response(variant.source, variant.analysis, variant.design)
     sizes = ScratchConfig(hidden_size=64, intermediate_size=128, layers=2, heads=2, kv_heads=1)
     model, tokenizer = make_policy(folder, [prompt, response], sizes, RunConfig("x").policy.max_length, seed=0)
-    asked = encode_prompt(tokenizer, prompt, chat_template=False)
+    asked = tokenizer.encode(prompt, add_special_tokens=False)
     answer = [*tokenizer.encode(response, add_special_tokens=False), tokenizer.eos_token_id]
     train(model, asked, answer)
     model.save_pretrained(folder)
+    # Apart from the model: beside one of Qwen2, transformers takes any tokenizer for Qwen2's own.
+    tokenizer.save_pretrained(folder / "tokenizer")
     (folder / "chat.jinja").write_text(TEMPLATE)
     return variant.source
 
@@ -79,8 +80,11 @@ def served(folder: Path) -> Iterator[str]:
     options = [
         "--served-model-name", MODEL, "--host", "127.0.0.1", "--port", str(port), "--enforce-eager",
         "--max-num-seqs", "4", "--chat-template", str(folder / "chat.jinja"), "--generation-config", "vllm",
+        "--tokenizer", str(folder / "tokenizer"),
+        "--kv-cache-memory-bytes", str(1 << 28), "--gpu-memory-utilization", "0.05",
     ]  # fmt: skip
-    command = [str(Path(sys.executable).with_name("vllm")), "serve", str(folder), *options]
+    # Not the command `vllm`, which asks for the version of a package that the CPU build is named otherwise than.
+    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(folder), *options]
     with (folder / "server.log").open("w") as log:
         server = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
     try:
@@ -110,7 +114,7 @@ def test_a_model_behind_vllms_own_server_teaches(tmp_path: Path) -> None:
         asking = "asking: {input_price: 3, output_price: 15}"
         words = [
             "local", "name=taught", f"root={tmp_path}", f"tasks.include=[{TASK}]", "tasks.levels=[1]",
-            "tracking.enabled=false", "sft.teachers=[local]", "sft.successes=1", "sft.tries=2",
+            "tracking.enabled=false", "sft.teachers=[local]", "sft.successes=1", "sft.tries=1", "guard.enabled=false",
             f"sft.endpoints={{local: {{url: '{address}', model: {MODEL}, temperature: 0, max_tokens: 700, {asking}}}}}",
         ]  # fmt: skip
         environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
@@ -123,5 +127,5 @@ def test_a_model_behind_vllms_own_server_teaches(tmp_path: Path) -> None:
     assert row["verdict"]["outcome"] == "ok"
     assert RunDirectory(str(tmp_path), "taught").answers().count == 1
     assert row["prompt_tokens"] > 100
-    assert row["completion_tokens"] > 50
+    assert row["completion_tokens"] > 20
     assert row["cost"] == pytest.approx((3 * row["prompt_tokens"] + 15 * row["completion_tokens"]) / 1e6)
