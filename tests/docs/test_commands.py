@@ -181,7 +181,8 @@ def as_tried(command: Command) -> Command | None:
     if any(need in word for word in words for need in _NEEDS):
         return None
     if name in ("run", "evolve", "sweep"):
-        return Command("", command.words if {"--dry-run", "--table"} & set(words) else (*command.words, "--dry-run"))
+        planned = command.words if {"--dry-run", "--table"} & set(words) else (*command.words, "--dry-run")
+        return Command("", (*planned, "root=planned") if name == "run" else planned)  # in `runs` are others' runs
     is_quick = name in ("report", "compare", "status", "watch", "cluster") or (name, "--generate" in words) == (
         "tasks",
         False,
