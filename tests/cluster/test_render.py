@@ -202,6 +202,7 @@ def test_scripts_are_shell_that_writes_the_configuration(tmp_path: Path) -> None
         ("raycluster", [*ROOT, "name=1st"], "must begin with a letter"),
         ("slurm", [*CASES["mixed"]], "a job of Slurm has nodes of one kind, got 2"),
         ("ray-up", [*ROOT], "cluster.hosts"),
+        ("slurm", [*ROOT, "tasks.include=[level1/5]"], "level1/5 is not among the tasks of bundled"),
         ("helm", [*ROOT], "--format must be one of rayjob, raycluster, ray-up, skypilot, slurm"),
     ],
 )
@@ -211,6 +212,12 @@ def test_what_cannot_be_rendered_is_refused_in_one_line(form: str, overrides: li
     assert expected in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     assert done.stdout == ""
+
+
+def test_tasks_that_only_the_nodes_have_are_not_looked_for(tmp_path: Path) -> None:
+    words = [*ROOT, f"tasks.source=bundled,{tmp_path}/absent.jsonl", "tasks.include=[level1/5]"]
+    done = CliRunner().invoke(app, ["cluster", "render", "local", *words])
+    assert done.exit_code == 0, done.output
 
 
 def test_the_command_prints_the_manifest() -> None:

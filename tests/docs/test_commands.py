@@ -21,6 +21,8 @@ from typer.testing import CliRunner
 
 from configs.load import ConfigError, load_config
 from orchestration.commands.main import app
+from orchestration.setup.inputs import check_inputs
+from orchestration.setup.tasks import select_tasks
 from tests.docs.shell import Command, commands_of, files_of, spans_of
 from tests.orchestration.report.full_run import write_full_run
 
@@ -162,6 +164,16 @@ def test_every_configuration_of_a_block_is_one(commands: list[Command], there: P
     )
     wrong = failures(taking, check)
     assert wrong == [], "\n".join(wrong)
+
+
+def test_every_configuration_that_a_page_shows_finds_its_tasks_and_teachers(there: Path) -> None:
+    """A reader has what ships with Warpsmith, and no file that the page does not speak of."""
+    shown = {file for page in PAGES for file, _ in files_of(page)}
+    assert {"coder.yaml", "team.yaml"} <= shown
+    for file in shown:
+        config = load_config(file, ["name=any"])
+        assert select_tasks(config.tasks), file
+        check_inputs(config, hub=False)
 
 
 _NEEDS = (
