@@ -167,6 +167,31 @@ def test_ray_accepts_the_ray_up_file() -> None:
     assert config["provider"] == {"type": "local", "head_ip": "192.0.2.10", "worker_ips": ["192.0.2.11"]}
 
 
+GPUS = {
+    "programs are measured there": ["evaluator.arch=H100"],
+    "some are measured there, too": ["evaluation.archs.L40S.workers=1"],
+    "the cluster has some": ["cluster.gpu_nodes=[H100x8:0-2]"],
+}
+
+
+@pytest.mark.parametrize("words", [[], *GPUS.values()], ids=["no GPU", *GPUS])
+def test_hosts_with_gpus_get_the_versions_of_the_image(words: list[str]) -> None:
+    config = yaml.safe_load(rendered("ray-up", "cluster.hosts=[192.0.2.10]", *words))
+    if not words:
+        assert config["setup_commands"] == ["make -C ~/warpsmith install"]
+        return
+    *before, code = config["setup_commands"]
+    image = (CHECKOUT / "cluster" / "Dockerfile").read_text()
+    for part in ("python3.12 -m venv", "requirements/gpu.txt"):
+        assert part in " ".join(before)
+        assert part in image
+    assert "pip install" in code
+    assert "--no-deps" in code
+    assert "make" not in " ".join(config["setup_commands"]), "which installs the build for CPUs"
+    for command in config["setup_commands"]:
+        subprocess.run(["bash", "-n", "-c", command], check=True)
+
+
 def shells() -> Iterator[tuple[str, str]]:
     one = (*ROOT, "cluster.gpu_nodes=[A100x4:2-2]", "name=It's one")
     yield "slurm", rendered("slurm", *one)
