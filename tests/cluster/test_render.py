@@ -147,6 +147,15 @@ def test_only_the_runs_pods_and_the_operator_reach_its_pods() -> None:
     assert spec["headGroupSpec"]["serviceType"] == "ClusterIP"
 
 
+def test_a_named_prometheus_reaches_the_port_of_metrics_alone() -> None:
+    made = objects("raycluster", *ROOT, "cluster.prometheus=app.kubernetes.io/name=prometheus")
+    first, second = made["NetworkPolicy"]["spec"]["ingress"]
+    assert first == objects("raycluster", *ROOT)["NetworkPolicy"]["spec"]["ingress"][0]
+    (sender,) = second["from"]
+    assert sender["podSelector"] == {"matchLabels": {"app.kubernetes.io/name": "prometheus"}}
+    assert second["ports"] == [{"protocol": "TCP", "port": 8080}]
+
+
 def test_ray_reads_types_gpus_and_labels_from_a_manifest() -> None:
     from ray.autoscaler._private.kuberay.autoscaling_config import _derive_autoscaling_config_from_ray_cr as derive
 
@@ -225,6 +234,7 @@ def test_scripts_are_shell_that_writes_the_configuration(tmp_path: Path) -> None
         ("rayjob", [ROOT[1], "root=/shared"], "cluster.volume_claim"),
         ("rayjob", [*ROOT, f"name={'a' * 48}"], "the operator takes 47"),
         ("raycluster", [*ROOT, "name=1st"], "must begin with a letter"),
+        ("raycluster", [*ROOT, "cluster.prometheus=prometheus"], "cluster.prometheus must be LABEL=VALUE"),
         ("slurm", [*CASES["mixed"]], "a job of Slurm has nodes of one kind, got 2"),
         ("ray-up", [*ROOT], "cluster.hosts"),
         ("slurm", [*ROOT, "tasks.include=[level1/5]"], "level1/5 is not among the tasks of bundled"),
