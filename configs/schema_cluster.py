@@ -30,6 +30,8 @@ class ClusterConfig:
     redis: str = ""  # `HOST:PORT` of a Redis in which the head keeps its state, so that it may be restarted
     redis_secret: str = ""  # a secret whose key `password` is that of Redis
     queue: str = ""  # Kueue's local queue; empty leaves Kueue out
+    # `LABEL=VALUE` of the pods of a Prometheus that may read metrics, at port 8080 of every node; empty lets none in.
+    prometheus: str = ""
     # Linux capabilities of GPU and CPU nodes that contain candidates (docs/guides/evaluating.md), such as SYS_ADMIN.
     capabilities: list[str] = field(default_factory=list)
     hosts: list[str] = field(default_factory=list)  # of the `ray up` file: addresses of fixed hosts, the head first

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from actors.log_fields import put_log_fields
-from configs.frozen import asks_endpoint, asks_teachers, has_engines
-from configs.load import ConfigError
+from configs.frozen import asks_endpoint, has_engines
 from configs.schema import FROZEN, RunConfig
 from configs.waits import store_seconds
 from evaluators.guard.cases import HackCases
@@ -38,26 +37,18 @@ from orchestration.run.errors import RunDirectoryError
 from orchestration.run.interrupt import Drain, EarlyEnd
 from orchestration.run.retention import Retention
 from orchestration.run.snapshots import EXPORT
-from orchestration.run.state import (
-    RunState,
-    extend_schedule,
-    phase_key,
-    record_changes,
-    refuse_fixed_changes,
-    split_phase_key,
-)
+from orchestration.run.state import phase_key, split_phase_key
 from orchestration.run.sweep import sweep
 from orchestration.run.tracking import TaskSet, Tracker, has_rest, send_rest
 from orchestration.run.watchdog import Watchdog
-from orchestration.setup.earlier_verdicts import check_verdicts_of
+from orchestration.setup.inputs import check_inputs, resumable
 from orchestration.setup.pipeline import open_pipeline
-from orchestration.setup.policy import check_policy, prepare_policy
+from orchestration.setup.policy import prepare_policy
 from orchestration.setup.tasks import RunTasks, describe_held_out, describe_marked, refuse_broken, select_tasks
 from orchestration.step.archive import Archive
 from orchestration.step.endpoint_engines import EndpointEngines
 from orchestration.step.known import RunVerdicts
 from orchestration.step.prompts import PromptWriter
-from orchestration.step.teachers import make_teachers
 from prompts.buffer import ExemplarBuffer
 
 if TYPE_CHECKING:
@@ -80,16 +71,11 @@ class Session:
         self.early_end = EarlyEnd()
         self.drain = Drain(config.drain_seconds)
         named = select_tasks(config.tasks)
-        if asks_endpoint(config):
-            EndpointEngines(config)  # raises for an address or a model that cannot be asked
-        if has_engines(config):
-            check_policy(config.policy.model)
-        check_verdicts_of(config)
-        if asks_teachers(config):
-            make_teachers(config)
+        check_inputs(config)
         try:
             self.run = RunDirectory(config.root, config.name, patience=Patience(config.storage.patience))
-            self.commits = Commits(self.run, self._resumable(), Retention(config.keep_last, config.keep_best))
+            keep = Retention(config.keep_last, config.keep_best)
+            self.commits = Commits(self.run, resumable(self.run, config), keep)
             self.tasks = self._run_tasks(named)
         except (StorageDown, DiskFull):
             raise
@@ -104,25 +90,10 @@ class Session:
             return tasks
         return RunTasks.of_begun_run(named, self.config.tasks, self.run.read_marks(), self.run.read_held_out())
 
-    def _resumable(self) -> RunState:
-        """The state that the run directory holds, or the first. Raises ConfigError if the config differs from it."""
-        if not self.run.exists():
-            return RunState()
-        stored = self.run.read_stored_config()
-        if stored.losses:
-            raise ConfigError(
-                f"{self.run}: the run was started by an earlier version: {stored.losses[0]}; resume it with that "
-                f"version, or choose another name=..."
-            )
-        before = stored.config
-        refuse_fixed_changes(str(self.run), before, self.config)
-        state = self.run.read_state() or RunState()
-        return record_changes(extend_schedule(state, before, self.config), before, self.config)
-
     def __enter__(self) -> Session:
         with ExitStack() as stack:
             stack.enter_context(self.run.lock(self.config.storage.lease))
-            state = self._resumable()  # again: another process may have gone on until now
+            state = resumable(self.run, self.config)  # again: another process may have gone on until now
             sweep(self.run.storage, state.checkpoint)
             self._begin_directory()
             completed = state.extra.get("completed", ())

@@ -19,6 +19,7 @@ from configs.schema import RunConfig
 LONGEST_CLUSTER, LONGEST_JOB = 53, 47  # characters; the operator appends to them
 MOST_GROUPS = 17  # that Kueue admits
 CONFIG_FOLDER = "/etc/warpsmith"
+METRICS_PORT = 8080  # that the operator gives Ray's agents for Prometheus
 
 _QUEUE = "kueue.x-k8s.io/queue-name"
 _ELASTIC = "kueue.x-k8s.io/elastic-job"
@@ -71,7 +72,8 @@ def _object(kind: str, config: RunConfig, name: str, spec: dict[str, Any]) -> di
 
 
 def _network_policy(config: RunConfig, name: str) -> dict[str, Any]:
-    """Only the run's own pods and the operator reach its pods: whoever reaches the dashboard may run code there."""
+    """Only the run's own pods and the operator reach its pods, since whoever reaches the dashboard may run code there;
+    and a Prometheus that is named reaches the port of metrics."""
     own = {"matchLabels": {_POD: name}}
     operator = {
         "namespaceSelector": {},
@@ -84,9 +86,20 @@ def _network_policy(config: RunConfig, name: str) -> dict[str, Any]:
         "spec": {
             "podSelector": own,
             "policyTypes": ["Ingress"],
-            "ingress": [{"from": [{"podSelector": own}, operator]}],
+            "ingress": [{"from": [{"podSelector": own}, operator]}, *_metrics_readers(config.cluster.prometheus)],
         },
     }
+
+
+def _metrics_readers(label: str) -> list[dict[str, Any]]:
+    """The rule that lets pods with a label, `KEY=VALUE`, reach metrics; none without one. Raises ClusterError."""
+    if not label:
+        return []
+    key, _, value = label.partition("=")
+    if not key or not value:
+        raise ClusterError(f"cluster.prometheus must be LABEL=VALUE of the pods of a Prometheus, got {label!r}")
+    pods = {"namespaceSelector": {}, "podSelector": {"matchLabels": {key: value}}}
+    return [{"from": [pods], "ports": [{"protocol": "TCP", "port": METRICS_PORT}]}]
 
 
 def _cluster_spec(config: RunConfig, name: str, head_volume: dict[str, Any] | None) -> dict[str, Any]:

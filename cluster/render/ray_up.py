@@ -8,7 +8,12 @@ from cluster.errors import ClusterError
 from cluster.render.common import object_name
 from configs.schema import RunConfig
 
-_INSTALL = "make -C ~/warpsmith install"
+_INSTALL = ["make -C ~/warpsmith install"]
+_INSTALL_FOR_GPUS = [  # as cluster/Dockerfile: `make install` installs the builds of torch and vLLM for CPUs
+    "test -x ~/warpsmith/.venv/bin/python || python3.12 -m venv ~/warpsmith/.venv",
+    "~/warpsmith/.venv/bin/pip install -q -r ~/warpsmith/requirements/gpu.txt",
+    "~/warpsmith/.venv/bin/pip install -q --no-deps -e ~/warpsmith",
+]
 _START = "source ~/warpsmith/.venv/bin/activate && ulimit -n 65536 && ray start --disable-usage-stats"
 _END = "~/warpsmith/.venv/bin/ray stop || true"
 
@@ -30,8 +35,14 @@ def ray_up(config: RunConfig) -> str:
         "idle_timeout_minutes": 60,
         "file_mounts": {"~/warpsmith": ".", "~/.ray/auth_token": "~/.ray/auth_token"},
         "rsync_exclude": ["/.git", "/.venv", "/runs", "/mlruns", "**/__pycache__"],
-        "setup_commands": [_INSTALL],
+        "setup_commands": _INSTALL_FOR_GPUS if _has_gpus(config) else _INSTALL,
         "head_start_ray_commands": [_END, f"{token} && {_START} {head}"],
         "worker_start_ray_commands": [_END, f"{token} && {_START} --address=$RAY_HEAD_IP:6379"],
     }
     return yaml.safe_dump(content, sort_keys=False, width=120)
+
+
+def _has_gpus(config: RunConfig) -> bool:
+    """Whether hosts are expected to have GPUs."""
+    archs = [config.evaluator.arch, *config.evaluation.archs]
+    return bool(config.cluster.gpu_nodes) or any(arch != "cpu" for arch in archs)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from orchestration.commands.refusal import refuse
+
+if TYPE_CHECKING:
+    from configs.schema import TasksConfig
 
 cluster = typer.Typer(help="Write the files that bring up a cluster for a run.", no_args_is_help=True)
 
@@ -30,4 +34,17 @@ def render(
 
     if form not in FORMATS:
         raise refuse(f"--format must be one of {', '.join(FORMATS)}, got {form!r}")
-    print(FORMATS[form](load_config(config, overrides or [])), end="")
+    settings = load_config(config, overrides or [])
+    manifest = FORMATS[form](settings)
+    _refuse_unknown_tasks(settings.tasks)
+    print(manifest, end="")
+
+
+def _refuse_unknown_tasks(config: TasksConfig) -> None:
+    """Raises TaskError for tasks that no source has. Nothing is checked if a source is not on this machine: the nodes
+    may have it."""
+    from orchestration.setup.tasks import select_tasks
+
+    sources = [name.strip() for name in f"{config.source},{config.held_out.source}".split(",") if name.strip()]
+    if all(name == "bundled" or Path(name).exists() for name in sources):
+        select_tasks(config)

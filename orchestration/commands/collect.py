@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from orchestration.commands.options import DryRun
 from orchestration.commands.reachable import refuse_silent
 from orchestration.commands.refusal import STOPPED, refuse
 
@@ -40,9 +41,7 @@ def collect(
             metavar="FILE", help="Also write the examples here. Default: only the run directory.", show_default=False
         ),
     ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check everything, print the plan, start nothing.")
-    ] = False,
+    dry_run: DryRun = False,
 ) -> None:
     """Ask the teachers of a configuration, keep what is right, train nothing. The same command again resumes it."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)

@@ -11,6 +11,8 @@ from configs.frozen import asks_endpoint, has_engines, learns
 from configs.load import dump_config
 from configs.schema import RunConfig
 from learners.tokenizing import PolicyError
+from orchestration.run.directory import RunDirectory
+from orchestration.setup.inputs import check_inputs, resumable
 from orchestration.setup.memory_plan import memory_plan, memory_table, refuse_what_cannot_fit
 from orchestration.setup.stages import assessed_responses, phase_stages
 from orchestration.setup.tasks import RunTasks, describe_held_out, describe_marked, refuse_broken, select_tasks
@@ -19,9 +21,15 @@ from orchestration.setup.tasks import RunTasks, describe_held_out, describe_mark
 def print_plan(config: RunConfig, console: Console) -> None:
     """Prints the resolved configuration and the plan.
 
-    Raises TaskError if no task is selected, and ConfigError if the roles cannot fit into memory.
+    First makes the checks of `Session`, except for two that need a network: whether the hub has the policy, and whether
+    a `root` that is a URI holds another run. Raises what they raise, and ConfigError if the roles cannot fit into
+    memory.
     """
-    tasks = RunTasks.draw(select_tasks(config.tasks), config)
+    named = select_tasks(config.tasks)
+    check_inputs(config, hub=False)
+    if "://" not in config.root:
+        resumable(RunDirectory(config.root, config.name), config)
+    tasks = RunTasks.draw(named, config)
     refuse_broken(tasks.assessed)
     held_out = [task.id for task in tasks.held_out]
     console.print(dump_config(config), markup=False, highlight=False)

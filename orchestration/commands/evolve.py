@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from orchestration.commands.options import Arch, parse_words
+from orchestration.commands.options import Arch, DryRun, parse_words
 from orchestration.commands.reachable import refuse_silent
 from orchestration.commands.refusal import refuse
 
@@ -57,9 +57,7 @@ def evolve(
     feedback: Feedback = "profile,messages",
     arch: Arch = "auto",
     name: Name = "",
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check everything, print the plan, start nothing.")
-    ] = False,
+    dry_run: DryRun = False,
 ) -> None:
     """Optimise tasks with a model that stays as it is. The same command again resumes it."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s", stream=sys.stderr)

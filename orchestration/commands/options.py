@@ -41,6 +41,13 @@ Store = Annotated[
         show_default=False,
     ),
 ]
+DryRun = Annotated[
+    bool,
+    typer.Option(
+        "--dry-run",
+        help="Check everything but a model of the hub and a root that is a URI, print the plan, start nothing.",
+    ),
+]
 
 
 def parse_baselines(text: str, arch: str) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from orchestration.commands.options import DryRun
 from orchestration.commands.refusal import INTERRUPTED, STOPPED, refuse
 
 if TYPE_CHECKING:
@@ -25,9 +26,7 @@ def run(
         str, typer.Argument(help="A configuration file, or the name of one of ours (`local`).", show_default=False)
     ] = "",
     overrides: Annotated[list[str] | None, typer.Argument(help="key=value ...", show_default=False)] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check everything, print the plan, start nothing.")
-    ] = False,
+    dry_run: DryRun = False,
     from_bundle: Annotated[
         Path | None,
         typer.Option(

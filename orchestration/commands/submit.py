@@ -30,7 +30,7 @@ def submit(
     wait: Annotated[bool, typer.Option("--wait", help="Print the output, and exit with the run's exit code.")] = False,
     dry_run: Annotated[
         bool,
-        typer.Option("--dry-run", help="The job checks everything there and prints the plan, which this waits for."),
+        typer.Option("--dry-run", help="The job does `warpsmith run --dry-run` there, which this waits for."),
     ] = False,
     installed: Annotated[
         bool, typer.Option("--installed", help="Upload the configuration alone: the nodes have Warpsmith installed.")

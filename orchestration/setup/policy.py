@@ -43,6 +43,11 @@ def check_policy(model: str) -> None:
         raise PolicyError(f"policy.model: {model} holds no weights (*.safetensors); give a complete checkpoint")
 
 
+def is_of_hub(model: str) -> bool:
+    """Whether a policy is named by an id of the hub: it is no URI, and no folder of this machine."""
+    return model != "scratch" and "://" not in model and not model.startswith(("/", ".")) and not Path(model).exists()
+
+
 def prepare_policy(config: RunConfig, tasks: Sequence[Task], folder: Path, shared: Storage | None = None) -> str:
     """The policy's folder, URI (see `fetch_policy`) or Hugging Face id. A `scratch` policy is made in `folder`, unless
     it is there already.

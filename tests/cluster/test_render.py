@@ -147,6 +147,15 @@ def test_only_the_runs_pods_and_the_operator_reach_its_pods() -> None:
     assert spec["headGroupSpec"]["serviceType"] == "ClusterIP"
 
 
+def test_a_named_prometheus_reaches_the_port_of_metrics_alone() -> None:
+    made = objects("raycluster", *ROOT, "cluster.prometheus=app.kubernetes.io/name=prometheus")
+    first, second = made["NetworkPolicy"]["spec"]["ingress"]
+    assert first == objects("raycluster", *ROOT)["NetworkPolicy"]["spec"]["ingress"][0]
+    (sender,) = second["from"]
+    assert sender["podSelector"] == {"matchLabels": {"app.kubernetes.io/name": "prometheus"}}
+    assert second["ports"] == [{"protocol": "TCP", "port": 8080}]
+
+
 def test_ray_reads_types_gpus_and_labels_from_a_manifest() -> None:
     from ray.autoscaler._private.kuberay.autoscaling_config import _derive_autoscaling_config_from_ray_cr as derive
 
@@ -165,6 +174,31 @@ def test_ray_accepts_the_ray_up_file() -> None:
     config = yaml.safe_load(rendered("ray-up", "cluster.hosts=[192.0.2.10,192.0.2.11]"))
     validate_config(prepare_config(config))
     assert config["provider"] == {"type": "local", "head_ip": "192.0.2.10", "worker_ips": ["192.0.2.11"]}
+
+
+GPUS = {
+    "programs are measured there": ["evaluator.arch=H100"],
+    "some are measured there, too": ["evaluation.archs.L40S.workers=1"],
+    "the cluster has some": ["cluster.gpu_nodes=[H100x8:0-2]"],
+}
+
+
+@pytest.mark.parametrize("words", [[], *GPUS.values()], ids=["no GPU", *GPUS])
+def test_hosts_with_gpus_get_the_versions_of_the_image(words: list[str]) -> None:
+    config = yaml.safe_load(rendered("ray-up", "cluster.hosts=[192.0.2.10]", *words))
+    if not words:
+        assert config["setup_commands"] == ["make -C ~/warpsmith install"]
+        return
+    *before, code = config["setup_commands"]
+    image = (CHECKOUT / "cluster" / "Dockerfile").read_text()
+    for part in ("python3.12 -m venv", "requirements/gpu.txt"):
+        assert part in " ".join(before)
+        assert part in image
+    assert "pip install" in code
+    assert "--no-deps" in code
+    assert "make" not in " ".join(config["setup_commands"]), "which installs the build for CPUs"
+    for command in config["setup_commands"]:
+        subprocess.run(["bash", "-n", "-c", command], check=True)
 
 
 def shells() -> Iterator[tuple[str, str]]:
@@ -200,8 +234,10 @@ def test_scripts_are_shell_that_writes_the_configuration(tmp_path: Path) -> None
         ("rayjob", [ROOT[1], "root=/shared"], "cluster.volume_claim"),
         ("rayjob", [*ROOT, f"name={'a' * 48}"], "the operator takes 47"),
         ("raycluster", [*ROOT, "name=1st"], "must begin with a letter"),
+        ("raycluster", [*ROOT, "cluster.prometheus=prometheus"], "cluster.prometheus must be LABEL=VALUE"),
         ("slurm", [*CASES["mixed"]], "a job of Slurm has nodes of one kind, got 2"),
         ("ray-up", [*ROOT], "cluster.hosts"),
+        ("slurm", [*ROOT, "tasks.include=[level1/5]"], "level1/5 is not among the tasks of bundled"),
         ("helm", [*ROOT], "--format must be one of rayjob, raycluster, ray-up, skypilot, slurm"),
     ],
 )
@@ -211,6 +247,12 @@ def test_what_cannot_be_rendered_is_refused_in_one_line(form: str, overrides: li
     assert expected in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
     assert done.stdout == ""
+
+
+def test_tasks_that_only_the_nodes_have_are_not_looked_for(tmp_path: Path) -> None:
+    words = [*ROOT, f"tasks.source=bundled,{tmp_path}/absent.jsonl", "tasks.include=[level1/5]"]
+    done = CliRunner().invoke(app, ["cluster", "render", "local", *words])
+    assert done.exit_code == 0, done.output
 
 
 def test_the_command_prints_the_manifest() -> None:

@@ -21,6 +21,8 @@ from typer.testing import CliRunner
 
 from configs.load import ConfigError, load_config
 from orchestration.commands.main import app
+from orchestration.setup.inputs import check_inputs
+from orchestration.setup.tasks import select_tasks
 from tests.docs.shell import Command, commands_of, files_of, spans_of
 from tests.orchestration.report.full_run import write_full_run
 
@@ -59,7 +61,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     kernels = made / "kernels" / "level1"
     kernels.mkdir(parents=True)
     bundled = ROOT / "evaluators" / "tasks" / "bundled"
-    shutil.copy(bundled / "level1" / "softmax" / "reference.py", kernels / "1_softmax.py")
+    for own in (kernels / "1_softmax.py", made / "my.py"):
+        shutil.copy(bundled / "level1" / "softmax" / "reference.py", own)
     for number, task in ((1, "softmax"), (7, "gelu_tanh")):
         place = made / "path" / "to" / "KernelBench" / "level1" / f"{number}_{task}.py"
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -164,6 +167,16 @@ def test_every_configuration_of_a_block_is_one(commands: list[Command], there: P
     assert wrong == [], "\n".join(wrong)
 
 
+def test_every_configuration_that_a_page_shows_finds_its_tasks_and_teachers(there: Path) -> None:
+    """A reader has what ships with Warpsmith, and no file that the page does not speak of."""
+    shown = {file for page in PAGES for file, _ in files_of(page)}
+    assert {"coder.yaml", "team.yaml"} <= shown
+    for file in shown:
+        config = load_config(file, ["name=any"])
+        assert select_tasks(config.tasks), file
+        check_inputs(config, hub=False)
+
+
 _NEEDS = (
     "h200", "arch=H", "Qwen", "data/", "--from-bundle", "--address", "verdicts_of", "guard.checker", "containment",
     "audits.parquet", "programs.jsonl", "sft.teachers=[http", "https://HOST", "FILE", "runs/NAME",
@@ -181,7 +194,8 @@ def as_tried(command: Command) -> Command | None:
     if any(need in word for word in words for need in _NEEDS):
         return None
     if name in ("run", "evolve", "sweep"):
-        return Command("", command.words if {"--dry-run", "--table"} & set(words) else (*command.words, "--dry-run"))
+        planned = command.words if {"--dry-run", "--table"} & set(words) else (*command.words, "--dry-run")
+        return Command("", (*planned, "root=planned") if name == "run" else planned)  # in `runs` are others' runs
     is_quick = name in ("report", "compare", "status", "watch", "cluster") or (name, "--generate" in words) == (
         "tasks",
         False,

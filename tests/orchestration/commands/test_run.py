@@ -5,10 +5,13 @@ import os
 from pathlib import Path
 
 import pytest
+from click.testing import Result
 
+from configs.load import load_config
 from learners.patience import StorageDown
 from learners.room import DiskFull
 from orchestration import driver
+from orchestration.run.directory import RunDirectory
 from orchestration.run.errors import LeaseLost
 from orchestration.run.watchdog import Stalled
 
@@ -19,6 +22,45 @@ def test_dry_run_prints_the_plan_and_writes_nothing(warpsmith, tmp_path: Path) -
     assert "contrastive_rl" in done.stdout
     assert "24 tasks on cpu" in done.stdout
     assert list(tmp_path.iterdir()) == []
+
+
+def refused(done: Result) -> str:
+    """The one line of a refusal, which no plan precedes."""
+    assert done.exit_code == 2, done.output
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1
+    return done.stderr
+
+
+@pytest.mark.parametrize(
+    ("word", "says"),
+    [
+        ("sft.teachers=[bundled,absent.jsonl]", "sft.teachers: absent.jsonl cannot be read"),
+        ("evaluator.verdicts_of=[runs/absent]", "evaluator.verdicts_of: runs/absent holds no config.yaml"),
+        ("policy.model=./absent", "policy.model: the tokenizer of ./absent does not load"),
+        ("rollout.endpoint.url=http://[/v1", "http://[/v1 is no address"),
+    ],
+)
+def test_a_dry_run_refuses_what_a_run_would_not_find(warpsmith, word: str, says: str) -> None:
+    words = [word, "rollout.endpoint.model=m", "schedule.phases=[vanilla]"] if "endpoint" in word else [word]
+    line = refused(warpsmith("run", "local", *words, "--dry-run"))
+    assert says in line
+    assert line == refused(warpsmith("run", "local", *words)), "the run itself says the same"
+    assert not Path("runs").exists(), "nothing was written"
+
+
+def test_a_dry_run_refuses_a_name_that_another_run_has(warpsmith) -> None:
+    RunDirectory("runs", "local").write_config(load_config("local"))
+    assert warpsmith("run", "local", "contrastive_rl.steps=48", "--dry-run").exit_code == 0, "a run may be extended"
+    assert "the run was started with another seed" in refused(warpsmith("run", "local", "seed=1", "--dry-run"))
+
+
+def test_a_dry_run_asks_neither_the_hub_nor_a_bucket(warpsmith, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    done = warpsmith("run", "local", "policy.model=an/absent-model", "root=s3://absent/runs", "--dry-run")
+    assert done.exit_code == 0, done.output
+    assert "memory is not estimated: policy.model: an/absent-model" in " ".join(done.stdout.split())
 
 
 def test_a_dry_run_prints_the_memory_of_a_run_and_refuses_one_that_cannot_fit(warpsmith) -> None:
