@@ -339,11 +339,11 @@ def test_a_run_that_is_asked_to_end_early_is_finished_with_the_step_under_way(
     root = tmp_path / "copy"
     shutil.copytree(finished.run.local_path.parent, root)
     run = RunDirectory(str(root), "small")
-    process = start(root, "contrastive_rl.learning_rate=0.002", "contrastive_rl.steps=500")
+    process = start(root, BUILT, "contrastive_rl.learning_rate=0.002", "contrastive_rl.steps=500")
     try:
         wait_for(process, run, "contrastive_rl", 4)
         process.send_signal(signal.SIGUSR1)
-        output, _ = process.communicate(timeout=120)
+        output, _ = process.communicate(timeout=HANG_SECONDS)
     finally:
         process.kill()
     assert process.returncode == 0, output
