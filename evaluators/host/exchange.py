@@ -208,10 +208,8 @@ class Exchange:
             return {"error": str(error)}, False
         if self.extensions is None:
             return {"error": "no extensions are built for this program"}, False
-        answer, is_new = (
-            self.extensions(extension),
-            len(self._asked) < _MOST_EXTENSIONS and extension not in self._asked,
-        )
+        answer = self.extensions(extension)
+        is_new = len(self._asked) < _MOST_EXTENSIONS and extension not in self._asked
         if is_new:
             self._asked.add(extension)
         if "library" in answer and len(self.libraries) < _MOST_EXTENSIONS:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -70,12 +71,12 @@ class Checks:
         once more with regard to the rounding of these inputs. If an output depends on few numbers, it must be closer.
         """
         with self._pair.costs("compare"):
-            comparison = self._compare(expected, own)
-            closely = self._compare(expected, own, floor=_CLOSE_FLOOR)
-        if call is not None and not comparison.passes:
-            comparison = self._compare_again(comparison, *call)
-        elif call is not None and not closely.passes and self._must_be_close(*call):
-            comparison = self._compare_again(closely, *call, floor=_CLOSE_FLOOR)
+            comparison, floor = self._compare(expected, own), ERROR_FLOOR
+        if call is not None:
+            closer = partial(self._compare, expected, own, floor=_CLOSE_FLOOR)
+            comparison, floor = self._demanded(comparison, closer, *call, _CLOSE_FLOOR)
+            if not comparison.passes:
+                comparison = self._compare_again(comparison, *call, floor=floor)
         self._record(comparison, where)
 
     def check_bias(self, expected: Sequence[Tensor], where: str = "") -> None:
@@ -97,19 +98,29 @@ class Checks:
             dtypes = [output.dtype for output in self._pair.outputs(0)]
             comparisons = compare_many(outputs, own, dtypes)
         close = 2.0 * _CLOSE_FLOOR  # both sides have errors here
-        least = close * min((torch.finfo(dtype).eps for dtype in dtypes if is_inexact(dtype)), default=0.0)
         for call, (comparison, values, seed) in enumerate(zip(comparisons, done.values, done.seeds, strict=True)):
+            closer = partial(_first_of_many, outputs[call : call + 1], own, dtypes, close)
+            comparison, floor = self._demanded(comparison, closer, values, seed, close)
             if not comparison.passes:
-                comparison = self._compare_again(comparison, values, seed, call)
-            elif comparison.error > least:
-                [closely] = compare_many([outputs[call]], own, dtypes, close)
-                if not closely.passes and self._must_be_close(values, seed):
-                    comparison = self._compare_again(closely, values, seed, call, close)
+                comparison = self._compare_again(comparison, values, seed, call, floor)
             self._record(comparison)
 
-    def _must_be_close(self, values: list[Any], seed: int) -> bool:
-        """Whether outputs depend on few numbers, so that no sum explains an error of many roundings. It is found out
-        once, on these inputs."""
+    def _demanded(
+        self, comparison: Comparison, closer: Callable[[], Comparison], values: list[Any], seed: int, floor: float
+    ) -> tuple[Comparison, float]:
+        """The comparison of an output that counts, and its floor in machine epsilons. If outputs depend on few numbers,
+        it is the `closer` one, whose floor is given: no sum explains an error of many roundings then."""
+        dtypes = [output.dtype for output in self._pair.outputs(0) if is_inexact(output.dtype)]
+        least = floor * min((torch.finfo(dtype).eps for dtype in dtypes), default=0.0)
+        if least < comparison.error <= MAX_TOLERANCE:
+            with self._pair.costs("compare"):
+                closely = closer()
+            if not closely.passes and self._depends_on_few(values, seed):
+                return closely, floor
+        return comparison, ERROR_FLOOR
+
+    def _depends_on_few(self, values: list[Any], seed: int) -> bool:
+        """Whether outputs depend on few numbers. It is found out once, on these inputs."""
         if self._has_few_terms is None:
             with self._pair.costs("terms"):
                 terms = self.expectation.count_terms(values, seed)
@@ -143,6 +154,10 @@ class Checks:
         self.comparisons.append(comparison)
         if not comparison.passes:
             raise RunnerFailure(Outcome.WRONG, f"{comparison.reason or 'the output differs'}{where}")
+
+
+def _first_of_many(*arguments: Any) -> Comparison:
+    return compare_many(*arguments)[0]
 
 
 def same_bits(one: Tensor, other: Tensor) -> bool:

@@ -7,8 +7,7 @@ does not take them, either.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from itertools import repeat
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -30,9 +29,9 @@ Named = tuple[str, list[Any]]
 def distributions(values: list[Any], generator: torch.Generator) -> Iterator[list[Named]]:
     """The same inputs with other values in their floating-point tensors, one kind of them after the other.
 
-    If a tensor is never negative, standard normal values in such tensors come first, and the task's own values times 4
-    in the others. Of signed tensors alone come values times 4. Then a few of the values are far larger, then values are
-    4 times larger if they have not been yet, then all are far larger. Integers stay, since they are often indices.
+    First come standard normal values for tensors that are never negative; this kind is empty if there are none. Then
+    come the task's own values times 4, then a few of them far larger, then all of them. Integers stay, since they are
+    often indices.
 
     A kind is a list of alternatives, of which the first counts on which the reference can be relied: the farthest
     values, at which exponentials overflow, and then values times 64.
@@ -40,32 +39,27 @@ def distributions(values: list[Any], generator: torch.Generator) -> Iterator[lis
     _, tensors = nesting.flatten(values)
     if not any(tensor.is_floating_point() for tensor in tensors):
         return
-    larger = f"{_LARGER:.0f} times larger"
 
     def named(name: str, changed: Iterable[Tensor]) -> Named:
         return name, nesting.unflatten(values, list(changed))
 
-    def far(places: Callable[[Tensor], Tensor], where: str) -> list[Named]:
-        chosen = [places(tensor) for tensor in tensors]
-        found = [named(f"{_FAR:.0f} times larger{where}", map(_far, tensors, chosen, repeat(_FAR)))]
-        reaching = [max(_FAR, _reaching(tensor)) for tensor in tensors]
-        if any(factor > _FAR for factor in reaching):
-            found.insert(0, named(f"as large as {_REACH:.0f}{where}", map(_far, tensors, chosen, reaching)))
-        return found
+    def far(where: str, changed: Sequence[Tensor], farther: Sequence[Tensor]) -> list[Named]:
+        plain = named(f"{_FAR:.0f} times larger{where}", changed)
+        is_farther = any(not torch.equal(one, other) for one, other in zip(changed, farther, strict=True))
+        return [named(f"as large as {_REACH:.0f}{where}", farther), plain] if is_farther else [plain]
 
     positive = [_is_never_negative(tensor) for tensor in tensors]
-    if any(positive):
-        drawn = (
-            _draw_normal(tensor, generator) if is_positive else _scaled(tensor, _LARGER)
-            for tensor, is_positive in zip(tensors, positive, strict=True)
-        )
-        yield [named("normally distributed" + ("" if all(positive) else f", or {larger}"), drawn)]
-    else:
-        yield [named(larger, (_scaled(tensor, _LARGER) for tensor in tensors))]
-    yield far(lambda tensor: _few(tensor, generator), " at few places")
-    if any(positive):
-        yield [named(larger, (_scaled(tensor, _LARGER) for tensor in tensors))]
-    yield far(lambda tensor: torch.ones_like(tensor, dtype=torch.bool), "")
+    drawn = (
+        _draw_normal(tensor, generator) if is_positive else tensor
+        for tensor, is_positive in zip(tensors, positive, strict=True)
+    )
+    yield [named("normally distributed", drawn)] if any(positive) else []
+    yield [named(f"{_LARGER:.0f} times larger", (_scaled(tensor, _LARGER) for tensor in tensors))]
+    few = [(tensor, _few(tensor, generator)) for tensor in tensors]
+    plain = [_with(tensor, places, _scaled(tensor, _FAR)) for tensor, places in few]
+    yield far(" at few places", plain, [_with(tensor, places, _reaching(tensor)) for tensor, places in few])
+    everywhere = [_scaled(tensor, _FAR) for tensor in tensors]
+    yield far("", everywhere, [_scaled(tensor, max(_FAR, _factor(tensor))) for tensor in tensors])
 
 
 def rounding_alike(values: list[Any]) -> list[Any] | None:
@@ -89,7 +83,7 @@ def _set_last_bits(tensor: Tensor) -> Tensor:
     return torch.where(is_normal, changed, tensor)
 
 
-def _scaled(tensor: Tensor, factor: float | Tensor) -> Tensor:
+def _scaled(tensor: Tensor, factor: float) -> Tensor:
     return tensor * factor if tensor.is_floating_point() else tensor
 
 
@@ -99,12 +93,21 @@ def _few(like: Tensor, generator: torch.Generator) -> Tensor:
     return drawn < max(_FEW, float(drawn.amin()) + 1e-6 if drawn.numel() else 0.0)
 
 
-def _far(tensor: Tensor, places: Tensor, factor: float) -> Tensor:
-    """The tensor with the numbers at some places that much larger."""
-    return _scaled(tensor, torch.where(places, factor, 1.0).to(tensor.dtype)) if tensor.is_floating_point() else tensor
+def _with(tensor: Tensor, places: Tensor, others: Tensor) -> Tensor:
+    """The tensor with others of the same form at some places."""
+    changed = torch.empty_like(tensor)  # keeps the strides
+    return changed.copy_(torch.where(places, others, tensor))
 
 
-def _reaching(tensor: Tensor) -> float:
+def _reaching(tensor: Tensor) -> Tensor:
+    """Each number so far larger that it reaches what `_factor` is for, and 64 times larger if that is more."""
+    if not tensor.is_floating_point():
+        return tensor
+    least = _factor(tensor) * float(tensor.abs().amax()) if tensor.numel() else 0.0
+    return tensor.sign() * (_FAR * tensor.abs()).clamp(min=least)
+
+
+def _factor(tensor: Tensor) -> float:
     """The factor by which a tensor's largest number reaches `_REACH`, within bounds."""
     if not (tensor.is_floating_point() and tensor.numel()):
         return 0.0

@@ -66,11 +66,11 @@ class UnusualTrials:
             self._try(self._inputs(), unusual, lambda values, seed: self._pair.run_round([values], [seed], timeouts))
 
     def kinds(self, count: int) -> list[Callable[[Calling], None]]:
-        """For each kind of unusual inputs a function that tries it: at most `count` other distributions of values, and
-        inputs that round alike. In random order, for places among timed calls where no program can expect them: what
-        a program leaves out of timed calls alone it leaves out of these. They raise RunnerFailure for a wrong
-        output."""
-        tries: list[Callable[[Calling], None]] = [partial(self._try_distribution, index) for index in range(count)]
+        """For each kind of unusual inputs a function that tries it: normal values for tensors that are never negative,
+        at most `count` further distributions of values, and inputs that round alike. In random order, for places among
+        timed calls where no program can expect them: what a program leaves out of timed calls alone it leaves out of
+        these. They raise RunnerFailure for a wrong output."""
+        tries: list[Callable[[Calling], None]] = [partial(self._try_distribution, index) for index in range(1 + count)]
         tries.append(self._try_inputs_that_round_alike)
         return random.sample(tries, len(tries))
 

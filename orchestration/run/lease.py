@@ -106,7 +106,7 @@ class Lease:
         """Within this block no other driver holds the run. Raises RunDirectoryError if one does."""
         thread = threading.Thread(target=self._keep, name="lease", daemon=True)
         try:
-            self._take()
+            self._take(self._storage)
             thread.start()
             yield
         finally:
@@ -131,17 +131,24 @@ class Lease:
             if not self._is_sure:
                 self._hold_again()
 
-    def _take(self) -> None:
-        """Makes the claim the holder's. Raises RunDirectoryError if another driver is to have the run."""
+    def _take(self, storage: Storage, *, again: bool = False) -> None:
+        """Makes the claim the holder's. Raises RunDirectoryError if another driver is to have the run, or, `again`, has
+        had it since."""
         for _ in range(_TRIES):
-            self._await_others(self._storage)
+            self._await_others(storage)
             looked = self._renewed
-            self._storage.write(_LAST, self._key.encode())
-            self._renew(self._storage, holds=True)
-            if self._is_in_time(looked):
-                self._is_sure = True
+            if not again:
+                storage.write(_LAST, self._key.encode())
+            elif _read(storage, _LAST) != self._key.encode():
+                raise RunDirectoryError(f"{storage}: another process has run in it")
+            self._renew(storage, holds=True)
+            self._is_sure = self._is_in_time(looked)
+            if self._is_sure:
                 return
-        raise self._too_slow()
+        raise RunDirectoryError(
+            f"{storage}: it took longer than its lease to say that this process runs in it; try again, or raise "
+            f"storage.lease={self._seconds:g}"
+        )
 
     def _is_in_time(self, before: int) -> bool:
         """Whether the last renewal came so soon after one at the store's time `before` that nobody can have counted the
@@ -149,12 +156,6 @@ class Lease:
         # A store may date an object by when its upload began; it is there for others only when the upload ended.
         passed = (self._renewed - before) * 1e-9 + self._took
         return self._renewed > 0 and passed <= _LATE * self._seconds
-
-    def _too_slow(self) -> RunDirectoryError:
-        return RunDirectoryError(
-            f"{self._storage}: it took longer than its lease to say that this process runs in it; try again, or raise "
-            f"storage.lease={self._seconds:g}"
-        )
 
     def _keep(self) -> None:
         """Renews the claim until the block ends."""
@@ -173,16 +174,7 @@ class Lease:
         """After a renewal that came late, as after an outage of the store: goes on if nobody else has held the run
         since."""
         try:
-            for _ in range(_TRIES):
-                self._await_others(self._impatient)
-                if _read(self._impatient, _LAST) != self._key.encode():
-                    raise RunDirectoryError(f"{self._storage}: another process has run in it")
-                looked = self._renewed
-                self._renew(self._impatient, holds=True)
-                self._is_sure = self._is_in_time(looked)
-                if self._is_sure:
-                    return
-            raise self._too_slow()
+            self._take(self._impatient, again=True)
         except RunDirectoryError as error:
             self._lost = LeaseLost(
                 f"{str(error).partition(';')[0]}; this one had not renewed its lease in time (storage.lease="

@@ -1,4 +1,5 @@
-"""Windows of a run with its real processes: one is killed, one is stopped in time, and one ends the run elsewhere."""
+"""Windows of a run with its real processes: one is killed, one is stopped in time, one ends the run elsewhere, and one
+begins another run with what that has done."""
 
 from __future__ import annotations
 
@@ -86,6 +87,17 @@ def test_a_run_in_windows_of_which_one_is_killed(tmp_path: Path) -> None:
     steps = RunDirectory(str(tmp_path / "second"), "small").metrics.read("1-contrastive_rl").to_pylist()
     logged = [row["step"] for row in steps if row["name"] == "step_seconds"]
     assert sorted(logged) == list(range(len(logged))), "each step was made once, as far as committed"
+
+    later = ["schedule.phases=[sft,contrastive_rl,self_supervised]", "self_supervised.samples=1"]
+    branch = window(tmp_path, "--out", "arm", "--from", "last/bundle", "--branch", "root=third", "name=arm", *later)
+    said, _ = branch.communicate(timeout=1200)
+    assert branch.returncode == 0, said
+    assert "arm: ended by itself, exit code 0; at 1-self_supervised step 1, finished" in said
+    own = {line.split()[0] for line in said.splitlines() if line.startswith((" 1-", " assess/"))}
+    assert own == {"1-self_supervised", "assess/1-self_supervised"}, "all before was the other run's"
+    arm = RunDirectory(str(tmp_path / "third"), "arm")
+    assert arm.metrics.read("1-contrastive_rl").to_pylist() == steps
+    assert arm.identity() != run.identity()
 
 
 def test_a_window_goes_on_from_its_own_bundle_before_any_other(tmp_path: Path) -> None:

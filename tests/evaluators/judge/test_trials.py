@@ -27,7 +27,7 @@ def test_a_program_that_leaves_out_a_bound_is_wrong_even_if_only_larger_values_r
     task = task_of(model("return x[0].clamp(-9, 9)"))  # none of 25600 normal numbers is beyond
     verdict = evaluator.evaluate(task, model("return x[0] * 1", name="ModelNew"))
     assert verdict.outcome is Outcome.WRONG
-    assert verdict.message.endswith((" times larger", " times larger at few places"))
+    assert verdict.message.endswith((" times larger", " times larger at few places", " as large as 100 at few places"))
 
 
 LOGITS = task_of(model("return torch.softmax(x[0], dim=1)"), "[torch.rand(n, n)]")
