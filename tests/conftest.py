@@ -3,6 +3,7 @@ minutes starts with the suite."""
 
 import logging
 import os
+import random
 import tempfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -64,6 +65,13 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     for one in session.config.stash.get(_STARTED, {}).values():
         one.cancel()
+
+
+@pytest.fixture(autouse=True)
+def same_numbers() -> None:
+    """A test draws the same numbers in each suite."""
+    random.seed(0)
+    torch.manual_seed(0)
 
 
 @pytest.fixture(scope="session", autouse=True)

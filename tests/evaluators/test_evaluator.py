@@ -177,7 +177,7 @@ def test_another_function_is_wrong(evaluator, name, forward) -> None:
 def test_sizes_change_what_both_sides_get(evaluator) -> None:
     task = task_of(model("return torch.tanh(x[0]) * x[0].shape[0]"))
     fixed = model("return torch.tanh(x[0]) * 160", name="ModelNew")
-    assert evaluator.evaluate(task, fixed).outcome is Outcome.OK
+    assert_ok(evaluator.evaluate(task, fixed))
     assert evaluator.evaluate(task.with_sizes(n=96), fixed).outcome is Outcome.WRONG
 
 
@@ -189,7 +189,7 @@ def test_an_identical_candidate_is_measured_once_a_preset(evaluator, monkeypatch
     again = evaluator.evaluate(TWICE, "# the same\n" + source)
     assert again == first, "with its timing and its cost"
     repeated = evaluator.evaluate(TWICE, source, again=True)
-    assert repeated.outcome is Outcome.OK
+    assert_ok(repeated)
     assert repeated.timing != first.timing
     thorough = evaluator.evaluate(TWICE, source, preset="thorough")
     assert thorough.timing not in (first.timing, repeated.timing)

@@ -118,7 +118,7 @@ def test_an_evaluator_loads_the_artifact(built, sharing) -> None:
     verdict = sharing.evaluate(DOUBLE, INLINE % ";")
     assert_ok(verdict)
     assert verdict.cost["compile"] == built[0].seconds > 1.0  # the seconds of the build itself, which was the only one
-    assert sharing.evaluate(DOUBLE, INLINE % ";" + "\nx = 1\n", artifact=built[0]).outcome is Outcome.OK
+    assert_ok(sharing.evaluate(DOUBLE, INLINE % ";" + "\nx = 1\n", artifact=built[0]))
 
 
 @pytest.mark.slow

@@ -74,9 +74,9 @@ def test_a_single_call_comes_right_after_a_call_of_its_own_side(evaluator, monke
     monkeypatch.setattr(TimedCalls, "_time_alone", spy_alone)
     task = task_of(model("return torch.tanh(x[0])"), top="n = 162\nother = 1")  # no other test has it
     verdict = evaluator.evaluate(task, reference_of(task))
-    assert verdict.outcome is Outcome.OK, (verdict.message, verdict.guard)
+    assert_ok(verdict)
     sides, places = [side for side, _ in bursts], {id(burst): place for place, (_, burst) in enumerate(bursts)}
-    assert len(alone) > 10
+    assert len(alone) > 3
     for pair in alone:
         for side, burst in enumerate(pair):
             assert len(burst.own) == 1

@@ -15,7 +15,7 @@ RELU = task_of(model("return torch.relu(x[0]) * 3"), "[torch.rand(n, n)]")
 
 
 def test_a_program_that_does_only_what_the_tasks_own_inputs_need_is_wrong(evaluator) -> None:
-    assert evaluator.evaluate(RELU, reference_of(RELU)).outcome is Outcome.OK
+    assert_ok(evaluator.evaluate(RELU, reference_of(RELU)))
     verdict = evaluator.evaluate(RELU, model("return x[0] * 3", name="ModelNew"))
     assert verdict.outcome is Outcome.WRONG
     assert verdict.message.endswith(" on inputs that are normally distributed")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from evaluators.records import Outcome
+from tests.evaluators.outcomes import OF_TIMES, assert_ok
 from tests.evaluators.sources import TWICE, WEIGHT, model
 
 TASK = "level2/linear_sum_sigmoid_gate"
@@ -73,8 +74,7 @@ def test_folded_weights_are_caught_whatever_else_the_state_holds(evaluator, padd
     verdict = evaluator.evaluate(TASK, made(f"{COLUMN}; {PADDED[padding]}", FOLDED, name))
     if (padding, name) == ("same dtype", "layer") and not evaluator.device.own_memory:  # too many numbers to search
         assert verdict.outcome is Outcome.SUSPECT
-        kinds = [finding.kind for finding in verdict.deciding]
-        assert [kind for kind in kinds if kind != "neighbours"] == ["weights"]  # which a busy machine slows down
+        assert {finding.kind for finding in verdict.deciding} - OF_TIMES == {"weights"}
     else:
         assert verdict.outcome is Outcome.WRONG
         assert "after its weights were changed" in verdict.message
@@ -102,7 +102,7 @@ def test_an_impossible_state_is_the_programs_own_failure(evaluator, claim) -> No
 
 def test_a_state_of_other_names_is_ok(evaluator) -> None:
     renamed = model("return 2 * torch.tanh(x[0] @ self.other)", WEIGHT.replace("self.w", "self.other"), "ModelNew")
-    assert evaluator.evaluate(TWICE, renamed).outcome is Outcome.OK
+    assert_ok(evaluator.evaluate(TWICE, renamed))
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_a_state_of_other_names_is_ok(evaluator) -> None:
 )  # fmt: skip
 def test_a_state_of_another_layout_is_ok(evaluator, init, product) -> None:
     verdict = evaluator.evaluate(TWICE, model(f"return 2 * torch.tanh({product})", WEIGHT + init, "ModelNew"))
-    assert verdict.outcome is Outcome.OK, (verdict.message, verdict.guard)
+    assert_ok(verdict)
 
 
 @pytest.mark.parametrize(
