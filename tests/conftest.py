@@ -107,14 +107,15 @@ def object_store() -> Iterator[str]:
 def local_ray() -> Iterator[None]:
     import ray  # here: most tests do without
 
-    path = f"{_ROOT}:{os.environ.get('PYTHONPATH', '')}"
-    ray.init(
-        address="local",
-        num_cpus=16,
-        include_dashboard=False,
-        log_to_driver=False,
-        object_store_memory=100 << 20,
-        runtime_env={"env_vars": {"PYTHONPATH": path}},
-    )
+    with pytest.MonkeyPatch.context() as patch:
+        # A runtime environment would do as well, but with one each actor begins with a process that starts another.
+        patch.setenv("PYTHONPATH", f"{_ROOT}:{os.environ.get('PYTHONPATH', '')}")
+        ray.init(
+            address="local",
+            num_cpus=16,
+            include_dashboard=False,
+            log_to_driver=False,
+            object_store_memory=100 << 20,
+        )
     yield
     ray.shutdown()

@@ -165,6 +165,7 @@ def is_gone() -> bool:
     return False
 
 
+@pytest.mark.slow
 def test_a_cluster_has_one_holder_which_ends_after_its_last_run(local_ray: None) -> None:
     times = {"pause": 0.5, "silence": 4.0, "linger": 1.0}
     first, second = find_holder(**times), find_holder(**times)

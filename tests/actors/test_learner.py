@@ -155,6 +155,7 @@ def rank_that_starts(seconds: float = 0.0) -> Any:
     return Rank
 
 
+@pytest.mark.slow
 def test_ranks_without_a_place_are_left_out_if_the_others_are_enough(
     local_ray: None, config: RunConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -200,6 +201,7 @@ def test_each_rank_knows_how_many_share_its_host(
         group.stop()
 
 
+@pytest.mark.slow
 def test_a_rank_that_hangs_as_it_starts_counts_as_dead(
     local_ray: None, config: RunConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -240,6 +242,7 @@ def test_ranks_without_a_shared_folder_save_to_an_object_store_and_go_on_from_th
         again.stop()
 
 
+@pytest.mark.slow
 def test_a_rank_whose_host_does_not_see_the_folder_says_so(one_rank: LearnerGroup, tmp_path: Path) -> None:
     with pytest.raises(LearnerError, match="does not see the folder"):
         one_rank.save(str(tmp_path / "on-another-host"))

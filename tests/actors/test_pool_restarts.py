@@ -58,6 +58,7 @@ def test_pauses_double_up_to_a_minute_and_differ_between_places() -> None:
     assert len({pause_before_start(9) for _ in range(9)}) > 1
 
 
+@pytest.mark.slow
 def test_a_place_whose_actors_die_soon_waits_and_one_whose_actor_lasted_does_not(make_pool) -> None:
     clock = Clock()
     pool = make_pool(1, clock=clock)
@@ -79,6 +80,7 @@ def test_a_place_whose_actors_die_soon_waits_and_one_whose_actor_lasted_does_not
     assert len(pool.members) == 1, "it had lasted"
 
 
+@pytest.mark.slow
 def test_a_pool_is_waited_for_while_a_place_waits_before_its_next_start(make_pool) -> None:
     started = []
 

@@ -209,6 +209,7 @@ def test_only_actors_that_work_on_one_item_are_given_some_ahead() -> None:
         ActorPool("test", lambda _: Worker.remote(), 1, max_in_flight=4, ahead=2)
 
 
+@pytest.mark.slow
 def test_each_of_2_000_items_comes_once_while_workers_die_at_random(make_pool) -> None:
     pool, chance = make_pool(4), random.Random(7)
     items = [("live", number / 1e7) for number in range(2_000)]

@@ -65,6 +65,7 @@ def test_a_pool_starts_as_many_actors_as_there_are_items_and_no_more_than_its_si
     assert pool.members.started == 3
 
 
+@pytest.mark.slow
 def test_actors_without_an_item_end_and_start_again_with_the_queue(make_pool: Callable[..., ActorPool]) -> None:
     pool = make_pool()
     for _ in range(6):
@@ -105,6 +106,7 @@ def test_actors_that_wait_for_what_is_not_wanted_any_more_end(make_pool: Callabl
     wait_until(pool, lambda: pool.members.started == 0)
 
 
+@pytest.mark.slow
 def test_a_place_whose_actors_fail_is_tried_again_as_long_as_others_start(local_ray: None) -> None:
     worker, starts = worker_class(), list[int]()
 

@@ -39,6 +39,7 @@ def test_a_simulated_member_works_on_one_item_at_a_time_and_tells_how_long_each_
     hosts.stop()
 
 
+@pytest.mark.slow
 def test_members_with_more_items_than_they_can_take_are_busy(local_ray: None) -> None:
     row = steady(4, 0.1, 1.5)
     assert 0.5 < row.busy <= 1.1

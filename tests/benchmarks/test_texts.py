@@ -19,6 +19,7 @@ from evaluators.syntax import MAX_CHARACTERS, why_not_python
 COUNT = 3 * len(FAMILIES)
 
 
+@pytest.mark.slow
 def test_a_seed_gives_the_same_texts_of_every_family() -> None:
     texts = hostile_texts(COUNT, 1)
     assert texts == hostile_texts(COUNT, 1)
@@ -28,6 +29,7 @@ def test_a_seed_gives_the_same_texts_of_every_family() -> None:
     assert 0.9 * MAX_CHARACTERS < max(len(text.source) for text in texts) < MAX_CHARACTERS
 
 
+@pytest.mark.slow
 def test_many_texts_are_programs_and_many_are_refused() -> None:
     programs = [why_not_python(text.source) is None for text in hostile_texts(COUNT, 1) if text.base]
     assert 0.5 < sum(programs) / len(programs) < 0.95

@@ -167,6 +167,7 @@ def test_responses_without_a_signal_count_in_the_mean_and_in_the_kl_term(
         assert computed["loss"] == pytest.approx(counted["loss"] + 0.1 * computed["kl"], rel=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", [1, *(pytest.param(stage, marks=pytest.mark.slow) for stage in (0, 3))])
 def test_a_loaded_checkpoint_continues_as_if_never_stopped(
     policy_folder: Path, samples: list[Sample], learner_config: LearnerConfig, tmp_path: Path, stage: int

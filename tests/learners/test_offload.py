@@ -31,6 +31,7 @@ def engine_for(folder: Path, config: LearnerConfig, **changes: Any) -> Iterator[
         yield engine
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [
@@ -106,6 +107,7 @@ def test_a_folder_that_cannot_be_made_is_named(
         pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rank", [0, 4])
 def test_a_reference_in_bfloat16_gives_nearly_the_same_log_probabilities(
     policy_folder: Path, samples: list[Sample], learner_config: LearnerConfig, tmp_path: Path, rank: int

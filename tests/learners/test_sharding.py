@@ -34,6 +34,7 @@ def in_files(policy_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_shards_train_to_the_last_bit_as_a_whole_policy_does(

@@ -90,6 +90,7 @@ def test_whole_weights_on_every_rank(folder: Path, monkeypatch: pytest.MonkeyPat
     still(held.keys() == whole.keys() and all(isinstance(value, torch.Tensor) for value in held.values()))
 
 
+@pytest.mark.slow
 def test_saving_imports_deepspeed(folder: Path, tmp_path: Path, still: Still) -> None:
     words = (
         "import sys; from transformers import AutoModelForCausalLM\n"

@@ -111,6 +111,7 @@ def asked(builder: Builder, forward: str, task: Task = TASK) -> list[str]:
     return recorder.asked
 
 
+@pytest.mark.slow
 def test_an_extension_of_forward_is_found(builder) -> None:
     assert asked(builder, IN_FORWARD) == [{"cpu": "cpu_False_30", "H200": "cuda_True_30"}[builder.arch]]
 

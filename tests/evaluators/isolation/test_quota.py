@@ -84,7 +84,11 @@ def assert_ends(judge: JudgeProcess, work: str) -> str:
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("work", [SMALL, IN_FOLDERS, LARGE, LATER], ids=["small", "in folders", "large", "later"])
+@pytest.mark.parametrize(
+    "work",
+    [pytest.param(SMALL, marks=pytest.mark.slow), IN_FOLDERS, LARGE, LATER],
+    ids=["small", "in folders", "large", "later"],
+)
 def test_a_program_that_fills_its_folder_ends(judges, mode, work) -> None:
     assert_ends(judges[mode], work.format(folder=OWN))
 

@@ -153,6 +153,7 @@ def test_a_runner_that_hangs_up_and_lives_on_is_said_to_have_closed_its_channel(
         runner.load("import os, time\nos.closerange(0, 100)\ntime.sleep(600)\n", "ModelNew", 10.0)
 
 
+@pytest.mark.slow
 def test_a_runner_that_its_zygote_did_not_reap_is_killed_with_its_group(runner, monkeypatch) -> None:
     signals = Signals(monkeypatch)
     assert runner.process._zygote._process is not None

@@ -180,6 +180,7 @@ def test_a_process_that_ended_while_it_waited_is_not_used(ahead, forks) -> None:
     assert len(forks) == 2 + 2 + 2 + 2
 
 
+@pytest.mark.slow
 def test_processes_of_a_zygote_that_died_are_not_used(ahead, forks) -> None:
     assert judged(ahead) is Outcome.OK
     settle(ahead)
@@ -259,6 +260,7 @@ def test_a_process_that_was_started_ahead_gets_the_artifact_of_its_program(ahead
     assert not (Path(second.path) / "seen").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("why", ["no mounts", "another store", "prepared since"])
 def test_a_program_gets_a_process_of_its_own_where_none_can_be_lent_its_artifact(
     ahead, forks, monkeypatch, tmp_path, why

@@ -128,6 +128,7 @@ def test_the_papers_protocol_judges_once(slot, monkeypatch) -> None:
     assert (asked, found.doubts) == (1, (LATE,))
 
 
+@pytest.mark.slow
 def test_real_processes_settle_a_close_call(slot) -> None:
     task = find_task("level1/softmax")
     source = task.source.replace("class Model(", "class ModelNew(").replace("super(Model,", "super(ModelNew,")

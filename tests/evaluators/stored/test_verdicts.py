@@ -108,6 +108,7 @@ def test_a_folder_without_verdicts_is_named(tmp_path: Path) -> None:
         reusable(str(tmp_path / "nothing"))
 
 
+@pytest.mark.slow
 def test_an_evaluator_measures_no_program_again_that_a_run_has_judged(tmp_path: Path, limits, monkeypatch) -> None:
     monkeypatch.setitem(PRESETS["cpu"], "thorough", replace(PRESETS["cpu"]["fast"], name="thorough"))  # in less time
     with Evaluator("cpu", limits=limits) as first:

@@ -48,6 +48,7 @@ def track(config: RunConfig, run: RunDirectory, metrics: list[dict[str, float]])
     return str(tracker.ids["parent"])
 
 
+@pytest.mark.slow
 def test_the_numbers_are_those_that_mlflow_shows(
     warpsmith: Any, client: MlflowClient, config: RunConfig, tmp_path: Path
 ) -> None:

@@ -54,6 +54,7 @@ def checkout(tmp_path: Path) -> Path:
     return tmp_path / "checkout"
 
 
+@pytest.mark.slow
 def test_a_run_is_judged_again_beside_its_own_results_and_once_only(warpsmith: Any, checkout: Path) -> None:
     command = ("kernelbench", "judge", str(checkout / "runs" / "theirs"), *JUDGE, "--output", "out/verdicts.parquet")
     done = warpsmith(*command)

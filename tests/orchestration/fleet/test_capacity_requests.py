@@ -121,6 +121,7 @@ def test_a_run_asks_before_it_waits_for_gpus_and_lets_go_if_it_does_not_get_them
         assert events == ["waits"]
 
 
+@pytest.mark.slow
 def test_needs_are_told_while_the_run_lives_and_let_go_when_it_ends(
     local_ray: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -189,6 +189,7 @@ def test_a_node_that_takes_a_rank_and_an_engine_is_a_loss_of_the_learner_and_the
     assert roles.engines.members.restarts == 1, "the engine that started meanwhile was kept"
 
 
+@pytest.mark.slow
 def test_a_rank_that_is_lost_before_the_first_step_is_a_loss_like_any_other(
     roles: Roles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -238,6 +239,7 @@ def test_every_role_says_what_it_waits_for_and_a_call_of_any_is_a_move(roles: Ro
     assert len(set(seen)) == 4, "the learner, an engine, another learner"
 
 
+@pytest.mark.slow
 def test_a_lost_learner_is_reported_by_its_name(roles: Roles) -> None:
     Run(roles).restore()
     lose(roles, rank=0)

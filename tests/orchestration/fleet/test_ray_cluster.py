@@ -18,7 +18,8 @@ print(ray.get(ray.remote(num_cpus=1)(lambda: os.nice(0)).remote(), timeout=120) 
 """
 
 
-@pytest.mark.parametrize(("wanted", "found"), [(None, 0), pytest.param("7", 7, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize(("wanted", "found"), [(None, 0), ("7", 7)])
 def test_workers_have_the_niceness_of_the_run_unless_told_otherwise(wanted: str | None, found: int) -> None:
     environment = {
         name: value for name, value in os.environ.items() if name not in ("RAY_worker_niceness", "RAY_ADDRESS")

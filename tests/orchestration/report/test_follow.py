@@ -116,6 +116,7 @@ def test_an_open_page_follows_the_run_and_keeps_what_its_reader_did(
     assert asked(shown, "window.isLast") is True, "it loads itself no more"
 
 
+@pytest.mark.slow
 def test_a_reader_finds_whole_pages_alone(growing: GrowingRun, followed: subprocess.Popen[str]) -> None:
     assert growing.run.local_path is not None
     folder = growing.run.local_path / "report"
@@ -127,6 +128,7 @@ def test_a_reader_finds_whole_pages_alone(growing: GrowingRun, followed: subproc
         assert (folder / "index.html").read_text().rstrip().endswith("</html>")
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_a_page_that_is_still(growing: GrowingRun, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     command = [sys.executable, "-m", "orchestration.commands.main", "report", str(growing.run.local_path)]

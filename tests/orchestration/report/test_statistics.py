@@ -41,6 +41,7 @@ def test_a_weighted_quantile_has_its_share_of_the_weight_on_either_side(values, 
         assert each[numbers > quantile + 1e-9].sum() <= (1 - share) * each.sum() + 1e-9
 
 
+@pytest.mark.slow
 def test_the_intervals_of_percentiles_cover_those_of_all_tasks():
     """Of tasks whose geometric means are drawn from a normal distribution, whose quartiles are known."""
     covered = 0

@@ -117,6 +117,7 @@ def test_responses_end_behind_their_programs_if_the_config_says_so(
     assert [rollout.response for rollout in run(pipeline, SOFTMAX.id, samples=1).rollouts] == [f"Ends: {wanted}"]
 
 
+@pytest.mark.slow
 def test_no_group_is_sampled_while_too_many_candidates_wait_to_be_judged(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -275,6 +276,7 @@ def test_late_responses_and_candidates_are_given_up(pipeline: Pipeline, monkeypa
     assert pipeline.judging.known.in_memory == 2
 
 
+@pytest.mark.slow
 def test_evaluators_that_share_a_gpu_wait_until_nothing_is_generated_or_looked_at(
     pools: list[ActorPool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
