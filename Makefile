@@ -17,6 +17,8 @@ RUNS := $(addprefix tests/orchestration/,commands fleet run) tests/cluster
 OTHERS := $(filter-out tests/evaluators tests/chaos tests/cluster $(MODELS),$(patsubst %/,%,$(wildcard tests/*/)) $(wildcard tests/test_*.py))
 
 export TOKENIZERS_PARALLELISM := false
+# Threads of OpenMP that wait for each other spin by default, which takes minutes of a processor on a busy machine.
+export OMP_WAIT_POLICY := PASSIVE
 
 .DELETE_ON_ERROR:
 .PHONY: install demo test test-all test-evaluators test-hostile test-models test-runs test-others test-chaos test-exact test-cuda chaos exact gauntlet lint format reference report mlflow bench-learning bench-tasks bench-evaluator bench-build bench-scaling clean

@@ -71,6 +71,7 @@ app.add_typer(kernelbench, name="kernelbench")
 def main() -> None:
     """Entry point of the console script."""
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # a core of a busy machine has better to do than to spin
     try:
         app()
     except SystemExit as end:

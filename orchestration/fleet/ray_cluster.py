@@ -34,7 +34,12 @@ def connect(config: RayConfig, actors: int, logs: JsonLogs | None = None) -> boo
         return True
     root = str(Path(__file__).resolve().parents[2])
     path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
-    environment = {"PYTHONPATH": path, "TOKENIZERS_PARALLELISM": "false", "RAY_DEDUP_LOGS": "0"}
+    environment = {
+        "PYTHONPATH": path,
+        "TOKENIZERS_PARALLELISM": "false",
+        "RAY_DEDUP_LOGS": "0",
+        "OMP_WAIT_POLICY": "PASSIVE",  # or threads that wait for each other take the cores of other roles
+    }
     address = config.address or os.environ.get("RAY_ADDRESS", "")
     if logs is not None:
         environment |= logs.environment

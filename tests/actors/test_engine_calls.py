@@ -46,6 +46,7 @@ def engine_class() -> Any:
     return Engine
 
 
+@pytest.mark.slow
 def test_a_push_and_a_ping_go_on_while_requests_take_every_place_of_an_engine(local_ray: None) -> None:
     rollout = RolloutConfig(max_concurrent=1024)
     at_once = requests_at_once(rollout)

@@ -97,7 +97,8 @@ def test_text_is_the_default_and_has_no_fields() -> None:
     ]
 
 
-@pytest.mark.parametrize("form", ["json", pytest.param("text", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["json", "text"])
 def test_lines_of_an_actor_say_run_role_step_and_candidate(tmp_path: Path, form: str) -> None:
     done = run(_ACTORS, str(tmp_path), form)
     folder, digest = json.loads(done.stdout.splitlines()[-1])

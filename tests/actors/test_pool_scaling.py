@@ -88,6 +88,7 @@ def test_an_actor_that_works_does_not_end(make_pool: Callable[..., ActorPool]) -
     assert pool.members.restarts == 0
 
 
+@pytest.mark.slow
 def test_an_item_fails_if_no_actor_can_be_started_for_it(make_pool: Callable[..., ActorPool]) -> None:
     pool = make_pool(broken=True, max_failed_starts=1)
     pool.submit(("sleep", 0.0), "work")

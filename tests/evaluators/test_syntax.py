@@ -38,6 +38,7 @@ def eager_switches() -> Iterator[None]:
     sys.setswitchinterval(before)
 
 
+@pytest.mark.slow
 def test_threads_parse_at_the_same_time(eager_switches: None) -> None:
     """`ast.parse` itself sometimes fails here under Python 3.11 (SystemError)."""
     expected, trees, errors = ast.dump(parse_source(SOURCE)), [], []

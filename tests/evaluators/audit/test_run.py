@@ -37,6 +37,7 @@ GOOD = task_of("good", "print('hello'); return torch.tanh(x)")
 CONSTANT = task_of("constant", "return x * 0")
 
 
+@pytest.mark.slow
 def test_a_bad_task_does_not_stop_the_others(capfd: pytest.CaptureFixture[str]) -> None:
     tasks = [
         task_of("crashes", "os.abort()"),

@@ -191,6 +191,7 @@ class Judge:
         return -1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", REACHING, ids=lambda program: program.id)
 def test_an_exploit_knows_the_runner_that_it_reaches_into(program: GauntletProgram, gpu) -> None:
     task = TaskProgram(find_task(program.task, "cpu"))

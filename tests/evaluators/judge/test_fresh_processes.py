@@ -98,6 +98,7 @@ def test_a_verdict_does_not_wait_and_the_slot_is_locked_until_all_is_done(ahead,
             other.release()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stays", [True, False])
 def test_the_next_pair_is_forked_when_nothing_of_the_last_one_can_be_left(ahead, monkeypatch, stays) -> None:
     monkeypatch.setattr(RunnerProcess, "stays_together", property(lambda self: stays))

@@ -80,6 +80,7 @@ def simulated(preset: Preset, speedup: float, noise: float, random: np.random.Ge
             return reason, ratios
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arch", ["cpu", "H200"])
 @pytest.mark.parametrize("noise", [0.01, 0.1, 0.5])
 def test_hardly_any_program_that_is_not_slow_is_stopped_as_slow(arch: str, noise: float) -> None:

@@ -128,6 +128,7 @@ def test_the_terminal_shows_stages_constant_policies_and_gains(warpsmith: Any, r
     assert "nan" not in text.lower()
 
 
+@pytest.mark.slow
 def test_published_runs_can_be_compared(warpsmith: Any) -> None:
     answer = compared(warpsmith, PUBLISHED / "rehearsed", PUBLISHED / "hour")
     assert answer["differences"]["contrastive_rl.rehearsal"] == ["8", "0"]

@@ -219,6 +219,7 @@ def read_until(ours: int, text: str, seconds: float = 240.0) -> str:
     return seen
 
 
+@pytest.mark.slow
 def test_a_terminal_is_redrawn_in_place_and_ctrl_c_ends_it_quietly(
     growing: GrowingRun, tmp_path: Path, terminal: tuple[int, int]
 ) -> None:

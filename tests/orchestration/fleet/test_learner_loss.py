@@ -222,6 +222,7 @@ def test_a_rank_that_dies_as_it_starts_is_started_again_a_few_times(
             roles.restart_learner()
 
 
+@pytest.mark.slow
 def test_every_role_says_what_it_waits_for_and_a_call_of_any_is_a_move(roles: Roles) -> None:
     roles.turns.takes_turns = False
     assert roles.describe() == [

@@ -13,8 +13,14 @@ import os, ray
 from configs.schema import RayConfig
 from orchestration.fleet.ray_cluster import connect
 
+before = dict(os.environ)
 connect(RayConfig(), 1)
-print(ray.get(ray.remote(num_cpus=1)(lambda: os.nice(0)).remote(), timeout=120) - os.nice(0))
+assert {name: os.environ.get(name) for name in ("PYTHONPATH", "OMP_WAIT_POLICY")} == {
+    name: before.get(name) for name in ("PYTHONPATH", "OMP_WAIT_POLICY")
+}, "the driver's own stay"
+niceness, policy = ray.get(ray.remote(num_cpus=1)(lambda: (os.nice(0), os.environ["OMP_WAIT_POLICY"])).remote(), timeout=120)
+assert policy == "PASSIVE", "threads that spin would take other roles' cores"
+print(niceness - os.nice(0))
 """
 
 

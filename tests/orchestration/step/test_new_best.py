@@ -111,6 +111,7 @@ def test_a_new_best_is_believed_as_fast_as_it_is_when_it_is_measured_again(stand
     assert result.metrics["remeasured_shrinkage"] == pytest.approx(1 - 1.3 / 1.5)
 
 
+@pytest.mark.slow
 def test_programs_behind_a_new_best_are_compared_with_what_is_believed_of_it(stand: Callable[..., Stand]) -> None:
     others = {f"other {number}": [(1.25, 0.05)] for number in range(6)}
     made = stand({"best": [(1.5, 0.05), (1.3, 0.05)], **others})
@@ -120,6 +121,7 @@ def test_programs_behind_a_new_best_are_compared_with_what_is_believed_of_it(sta
     assert [one for one in made.asked() if one[1]] in ([("best", True)], [("best", True), ("other 0", True)])
 
 
+@pytest.mark.slow
 def test_in_doubt_it_is_measured_so_often_and_no_more(stand: Callable[..., Stand]) -> None:
     noisy = [(1.2, 0.3), (1.1, 0.3), (1.05, 0.3), (1.15, 0.3), (9.0, 0.3)]
     made = stand({"noisy": noisy, "lucky": [(1.3, 0.3), (0.8, 0.3)]})
@@ -148,6 +150,7 @@ def test_a_repetition_that_fails_decides(stand: Callable[..., Stand]) -> None:
     assert (again.outcome, len(again.measurements)) == (Outcome.OK, 2), "our own failure: it is judged anew"
 
 
+@pytest.mark.slow
 def test_other_verdicts_do_not_wait_for_a_repetition(
     stand: Callable[..., Stand], monkeypatch: pytest.MonkeyPatch
 ) -> None:

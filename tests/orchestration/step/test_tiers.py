@@ -84,6 +84,7 @@ def test_duplicates_of_a_step_are_judged_once(stands: list[Stand], tmp_path: Pat
     assert stand.evaluated() == {digest_of_program("one"): 1, digest_of_program("two"): 1}
 
 
+@pytest.mark.slow
 def test_nobody_waits_for_a_duplicate(stands: list[Stand], tmp_path: Path) -> None:
     """The evaluator never ends with another program of the step, so it can have judged no duplicate."""
     groups = {"known": [fenced(program("one"))] * 4, "slow": [fenced(program("slow"))] * 4}
