@@ -13,12 +13,11 @@ import os, ray
 from configs.schema import RayConfig
 from orchestration.fleet.ray_cluster import connect
 
-before = dict(os.environ)
+own = {name: os.environ.get(name) for name in ("PYTHONPATH", "OMP_WAIT_POLICY")}
 connect(RayConfig(), 1)
-assert {name: os.environ.get(name) for name in ("PYTHONPATH", "OMP_WAIT_POLICY")} == {
-    name: before.get(name) for name in ("PYTHONPATH", "OMP_WAIT_POLICY")
-}, "the driver's own stay"
-niceness, policy = ray.get(ray.remote(num_cpus=1)(lambda: (os.nice(0), os.environ["OMP_WAIT_POLICY"])).remote(), timeout=120)
+assert own == {name: os.environ.get(name) for name in own}, "the driver's environment stays as it is"
+there = ray.remote(num_cpus=1)(lambda: (os.nice(0), os.environ["OMP_WAIT_POLICY"]))
+niceness, policy = ray.get(there.remote(), timeout=120)
 assert policy == "PASSIVE", "threads that spin would take other roles' cores"
 print(niceness - os.nice(0))
 """
