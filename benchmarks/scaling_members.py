@@ -77,7 +77,8 @@ def host_class() -> Any:
         async def ping(self, member: int) -> str:
             return "pong"
 
-        async def apply(self, member: int, func: Call) -> Done:
+        async def apply(self, call: tuple[int, Call]) -> Done:
+            member, func = call
             (item,) = func.arguments
             if member not in self._places:
                 self._places[member] = asyncio.Semaphore(self._at_once)
@@ -109,8 +110,8 @@ def instant_host_class() -> Any:
         def ping(self, member: int) -> str:
             return "pong"
 
-        def apply(self, member: int, func: Call) -> Done:
-            (item,) = func.arguments
+        def apply(self, call: tuple[int, Call]) -> Done:
+            (item,) = call[1].arguments
             return Done(time.monotonic() - item.submitted, item.text)
 
         def busy_seconds(self) -> float:
@@ -120,21 +121,28 @@ def instant_host_class() -> Any:
     return InstantHost
 
 
-class _Method:
-    """A method of a member, as Ray's handles have them."""
+class _Ping:
+    """The method `ping` of a member, as Ray's handles have it."""
 
     def __init__(self, method: Any, member: int) -> None:
         self._method, self._member = method, member
 
-    def remote(self, *arguments: Any, **keywords: Any) -> Any:
-        return self._method.remote(self._member, *arguments, **keywords)
+    def remote(self) -> Any:
+        return self._method.remote(self._member)
+
+
+class _Apply(_Ping):
+    """Likewise `apply`. An actor of its own gets one argument, so this sends one, too: Ray packs each by itself."""
+
+    def remote(self, call: Call) -> Any:
+        return self._method.remote((self._member, call))
 
 
 class Member:
     """The handle of a simulated member."""
 
     def __init__(self, host: Any, member: int) -> None:
-        self.ping, self.apply = _Method(host.ping, member), _Method(host.apply, member)
+        self.ping, self.apply = _Ping(host.ping, member), _Apply(host.apply, member)
         self.__ray_call__ = _Whereabouts()
 
 
