@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from orchestration.commands.machine import child_environment
-from orchestration.commands.refusal import INTERRUPTED, STOPPED, refuse
+from orchestration.commands.refusal import INTERRUPTED, STOPPED, is_refusal, refuse
 from orchestration.commands.remote import opened
 
 if TYPE_CHECKING:
@@ -35,14 +35,32 @@ def sweep(
 
     found = read_sweep(file, overrides or [])
     if dry_run:
-        for trial in found.trials:
-            print(f"{trial.name:<32} {'finished' if trial.is_finished() else ' '.join(trial.words)}")
+        _list(found)
         return
     failed = [] if table else _run(found, address, at_once, installed=installed)
     print_tables(found)
     if failed:
         named = ", ".join(trial.name for trial in failed)
         raise refuse(f"{len(failed)} of {len(found.trials)} runs did not end well: {named}", STOPPED)
+
+
+def _list(found: Sweep) -> None:
+    """Prints the runs, those that are not finished as the arguments that start them, once these have passed the checks
+    of their own dry runs. Refuses the first that does not, by its name."""
+    from orchestration.commands.dry_run import checked_tasks
+
+    states = {trial.name: "finished" if trial.is_finished() else " ".join(trial.words) for trial in found.trials}
+    for trial in found.trials:
+        if states[trial.name] == "finished":
+            continue
+        try:
+            checked_tasks(trial.config)
+        except Exception as error:
+            if is_refusal(error):
+                raise refuse(f"{trial.name}: {error}") from None
+            raise
+    for name, state in states.items():
+        print(f"{name:<32} {state}")
 
 
 def _run(found: Sweep, address: str, at_once: int, *, installed: bool) -> list[Trial]:
