@@ -41,7 +41,8 @@ def host_class() -> Any:
         async def ping(self, member: int) -> str:
             return "pong"
 
-        async def apply(self, member: int, func: Call) -> Any:
+        async def apply(self, call: tuple[int, Call]) -> Any:
+            member, func = call
             if func.method == "versions":
                 return {"arch": "cpu"}
             request: EvaluationRequest
