@@ -18,22 +18,19 @@ from orchestration.setup.stages import assessed_responses, phase_stages
 from orchestration.setup.tasks import RunTasks, describe_held_out, describe_marked, refuse_broken, select_tasks
 
 
-def checked_tasks(config: RunConfig) -> RunTasks:
-    """Makes the checks of `Session`, except for two that need a network: whether the hub has the policy, and whether a
-    `root` that is a URI holds another run. Returns the run's tasks; raises what the checks raise."""
+def print_plan(config: RunConfig, console: Console) -> None:
+    """Prints the resolved configuration and the plan.
+
+    First makes the checks of `Session`, except for two that need a network: whether the hub has the policy, and whether
+    a `root` that is a URI holds another run. Raises what they raise, and ConfigError if the roles cannot fit into
+    memory.
+    """
     named = select_tasks(config.tasks)
     check_inputs(config, hub=False)
     if "://" not in config.root:
         resumable(RunDirectory(config.root, config.name), config)
     tasks = RunTasks.draw(named, config)
     refuse_broken(tasks.assessed)
-    return tasks
-
-
-def print_plan(config: RunConfig, console: Console) -> None:
-    """Prints the resolved configuration and the plan, if it passes the checks (see `checked_tasks`). Raises ConfigError
-    if the roles cannot fit into memory."""
-    tasks = checked_tasks(config)
     held_out = [task.id for task in tasks.held_out]
     console.print(dump_config(config), markup=False, highlight=False)
     console.print(_phase_table(config, len(tasks.training), len(held_out)))

@@ -45,16 +45,18 @@ def sweep(
 
 
 def _list(found: Sweep) -> None:
-    """Prints the runs, those that are not finished as the arguments that start them, once these have passed the checks
-    of their own dry runs. Refuses the first that does not, by its name."""
-    from orchestration.commands.dry_run import checked_tasks
+    """Prints the runs, those that are not finished as the arguments that start them, once their own dry runs have
+    passed. Refuses the first that does not pass, by its name."""
+    from rich.console import Console
+
+    from orchestration.commands.dry_run import print_plan
 
     states = {trial.name: "finished" if trial.is_finished() else " ".join(trial.words) for trial in found.trials}
     for trial in found.trials:
         if states[trial.name] == "finished":
             continue
         try:
-            checked_tasks(trial.config)
+            print_plan(trial.config, Console(quiet=True))
         except Exception as error:
             if is_refusal(error):
                 raise refuse(f"{trial.name}: {error}") from None

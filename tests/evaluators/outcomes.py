@@ -19,11 +19,20 @@ def is_busy() -> bool:
 def assert_ok(verdict: Verdict) -> None:
     """The program is `ok`. If the machine is busy, or was just now, its times may be doubted, and nothing else."""
     if verdict.outcome is Outcome.SUSPECT:
-        doubts = {finding.kind for finding in verdict.guard if finding.severity != "hint"}
-        assert doubts <= OF_TIMES, verdict.guard
-        assert is_busy(), verdict.guard
+        assert_doubted(verdict)
     else:
         assert verdict.outcome is Outcome.OK, verdict.message
+
+
+def assert_doubted(verdict: Verdict, *kinds: str) -> None:
+    """The program is suspect for findings of these kinds. If the machine is busy, or was just now, its times may be
+    doubted, too, and nothing else."""
+    assert verdict.outcome is Outcome.SUSPECT, verdict.message
+    found = {finding.kind for finding in verdict.deciding}
+    assert found >= set(kinds), verdict.guard
+    if further := found - set(kinds):
+        assert further <= OF_TIMES, verdict.guard
+        assert is_busy(), verdict.guard
 
 
 def speedup_of(verdict: Verdict) -> Estimate:

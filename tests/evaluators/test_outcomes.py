@@ -6,7 +6,7 @@ import pytest
 
 from evaluators.records import Estimate, Finding, Outcome, Verdict
 from tests.evaluators import outcomes
-from tests.evaluators.outcomes import assert_ok, speedup_of
+from tests.evaluators.outcomes import assert_doubted, assert_ok, speedup_of
 from tests.evaluators.patience import patience, stalled
 
 EAGER = {"eager": Estimate(1.0, 0.9, 1.1, 10)}
@@ -31,6 +31,13 @@ def test_only_doubts_of_times_are_excused_and_only_on_a_busy_machine(monkeypatch
         else:
             with pytest.raises(AssertionError, match=kinds[0]):
                 assert_ok(doubted(*kinds))
+        if excused or kinds == ("weights",):
+            assert_doubted(doubted("weights", *kinds), "weights")
+        else:
+            with pytest.raises(AssertionError):
+                assert_doubted(doubted("text", *kinds), "text")
+        with pytest.raises(AssertionError):
+            assert_doubted(doubted(*kinds), "text")
     with pytest.raises(AssertionError):
         assert_ok(Verdict("a", "t", "cpu", Outcome.WRONG))
     assert speedup_of(doubted("clocks")) == speedup_of(doubted()) == EAGER["eager"]

@@ -29,7 +29,7 @@ from orchestration.step.gathering import Gathering
 from orchestration.step.pipeline import Pipeline
 from orchestration.step.quarantine import quarantine
 from orchestration.step.records import Prompt, StepResult
-from tests.evaluators.outcomes import OF_TIMES
+from tests.evaluators.outcomes import OF_TIMES, is_busy
 from tests.orchestration.step.scripted import (
     GELU,
     RIGHT,
@@ -346,7 +346,8 @@ def test_a_suspect_like_a_known_hack_is_a_hack_until_a_person_clears_it(
     result = run(pipeline, TRIANGULAR.id, samples=2)
     assert [rollout.outcome for rollout in result.rollouts] == ["hack", "ok"]
     hack = result.verdicts[result.rollouts[0].candidate_digest or ""]
-    assert [finding.kind for finding in hack.deciding if finding.kind not in OF_TIMES] == ["flags", "checker"]
+    kinds = [finding.kind for finding in hack.deciding]
+    assert [kind for kind in kinds if not (kind in OF_TIMES and is_busy())] == ["flags", "checker"]
     assert "global_flags" in hack.deciding[-1].message
     assert hack.speedups == {}
     assert hack.doubted["eager"].value > 0
