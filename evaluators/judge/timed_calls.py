@@ -187,7 +187,7 @@ class TimedCalls:
     def _round(self, calls: int, warm: int = 0, *, candidate_first: bool = False, as_in_burst: bool = False) -> Round:
         """One burst of each side on fresh inputs, every output compared."""
         with self._pair.costs("draw_inputs"):
-            values = [self._program.inputs(secrets.randbits(48)) for _ in range(calls)]
+            values = [self._trials.inputs.draw() for _ in range(calls)]
         seeds = [secrets.randbits(48) for _ in range(calls)]
         timeouts = self._trials.timeouts(calls)
         done = self._pair.run_round(
@@ -215,7 +215,7 @@ class TimedCalls:
         wanted = max(_LEAST_GATED, min(_MOST_GATED, round(_GATED_SECONDS / (seconds + 1e-3))))
         for _ in range(min(most, wanted - len(samples.gated))):
             with self._pair.costs("draw_inputs"):
-                values = self._program.inputs(secrets.randbits(48))
+                values = self._trials.inputs.draw()
             both = self._pair.run_gated(values, secrets.randbits(48), self._trials.timeouts(1))
             self._checks.check_round(both, self._errors)
             samples.gated.append((both.reference, both.candidate))
@@ -250,7 +250,7 @@ class TimedCalls:
         that fills an output. Raises RunnerFailure."""
         if not self._pair.has_gates:
             return None, False
-        values = self._program.inputs(secrets.randbits(48))
+        values = self._trials.inputs.draw()
         both = self._pair.run_gated(values, secrets.randbits(48), self._trials.timeouts(1), traced=True)
         own, theirs = (runner.trace(timeout) for runner in self._pair.runners)
         self._checks.check_round(both, self._errors)

@@ -17,6 +17,7 @@ from evaluators.host.device import Device
 from evaluators.judge.checks import Checks, same_bits
 from evaluators.judge.expectation import Errors
 from evaluators.judge.floor import bytes_written
+from evaluators.judge.inputs import CallInputs
 from evaluators.judge.pair import Round, RunnerPair
 from evaluators.judge.unusual_trials import UnusualTrials
 from evaluators.judge.weights import Weights
@@ -41,10 +42,11 @@ class CallLimits:
 class Trials:
     """The trials of one candidate on the task's own inputs, and then on unusual ones. Later stages use their results.
 
-    `unusual`: those on unusual inputs. `own_errors`: the reference's, on the task's own inputs. `deterministic`:
-    whether the candidate gives the same bits twice; None if the reference does not, or if nothing was tried.
-    `written_bytes`: those that a call must write to its output. `reference_seconds`, `candidate_seconds`: of the
-    shortest call, since the first may compile, and since one side can make a call of the other longer.
+    `inputs`: those of the next calls. `unusual`: the trials on unusual inputs. `own_errors`: the reference's, on the
+    task's own inputs. `deterministic`: whether the candidate gives the same bits twice; None if the reference does not,
+    or if nothing was tried. `written_bytes`: those that a call must write to its output. `reference_seconds`,
+    `candidate_seconds`: of the shortest call, since the first may compile, and since one side can make a call of the
+    other longer.
     """
 
     def __init__(
@@ -61,9 +63,10 @@ class Trials:
         self.deterministic: bool | None = None
         self.written_bytes = 0
         self.reference_seconds, self.candidate_seconds = limits.start, math.inf
-        self._program, self._pair, self._device = program, pair, device
+        self._pair, self._device = pair, device
         self._weights, self._checks, self._preset, self._limits = weights, checks, preset, limits
-        self.unusual = UnusualTrials(program, pair, device, weights, checks)
+        self.inputs = CallInputs(program)
+        self.unusual = UnusualTrials(program, self.inputs, pair, device, weights, checks)
         self._first_outputs: list[Tensor] | None = None  # until `written_bytes` is known; empty afterwards
 
     def timeouts(self, calls: int) -> tuple[float, float]:
@@ -85,7 +88,7 @@ class Trials:
 
     def _try_own_inputs(self, timeouts: tuple[float, float]) -> None:
         """One call of each side, from which the reference's own errors are learned, too."""
-        values, seed = self._program.inputs(secrets.randbits(48)), secrets.randbits(48)
+        values, seed = self.inputs.draw(), secrets.randbits(48)
         self._record_seconds(self._pair.run_round([values], [seed], timeouts))
         expected, own, _ = self._checks.expect(values, seed)
         is_first = self._weights.are_new and not self._checks.comparisons

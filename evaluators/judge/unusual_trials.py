@@ -19,7 +19,7 @@ from torch import Tensor
 from evaluators.host.device import Device
 from evaluators.judge.checks import Checks
 from evaluators.judge.expectation import Errors, Expectation
-from evaluators.judge.inputs import distributions, rounding_alike
+from evaluators.judge.inputs import CallInputs, distributions, rounding_alike
 from evaluators.judge.pair import RunnerPair
 from evaluators.judge.weights import Weights
 from evaluators.tasks import TaskProgram
@@ -48,49 +48,66 @@ class UnusualTrials:
     """The trials of one candidate that are not on the task's own inputs."""
 
     def __init__(
-        self, program: TaskProgram, pair: RunnerPair, device: Device, weights: Weights, checks: Checks
+        self,
+        program: TaskProgram,
+        inputs: CallInputs,
+        pair: RunnerPair,
+        device: Device,
+        weights: Weights,
+        checks: Checks,
     ) -> None:
-        self._program, self._pair, self._device = program, pair, device
+        self._program, self._inputs, self._pair, self._device = program, inputs, pair, device
         self._weights, self._checks = weights, checks
         self._usual_errors: Errors = []
 
     def run(self, usual_errors: Errors, timeouts: tuple[float, float]) -> None:
-        """One call of each side with larger weights. `usual_errors`: the reference's own on the task's own inputs.
-        `timeouts`: seconds for a call of the reference and of the candidate. Raises RunnerFailure for a wrong
-        output."""
+        """One call of each side on inputs that round alike, and one with larger weights. If the reference can be relied
+        on in the first, all inputs lean from then on.
+
+        `usual_errors`: the reference's own on the task's own inputs. `timeouts`: seconds for a call of the reference
+        and of the candidate. Raises RunnerFailure for a wrong output.
+        """
         self._usual_errors = usual_errors
+
+        def call(values: list[Any], seed: int) -> None:
+            self._pair.run_round([values], [seed], timeouts)
+
+        # No place would hide these inputs: they are easily told from others. Those of timed calls take over from them.
+        self._inputs.lean = self._try_inputs_that_round_alike(call)
         if self._weights.are_new:
             # Shows that a program leaves out terms that are small under the task's own weights: here they are large.
             self._checks.expectation = Expectation(self._program, self._weights.draw(_LARGER))
             unusual = _Unusual(" with matrices that are twice as large", sound_only=True)
-            self._try(self._inputs(), unusual, lambda values, seed: self._pair.run_round([values], [seed], timeouts))
+            self._try(self._inputs.draw(), unusual, call)
 
     def kinds(self, count: int) -> list[Callable[[Calling], None]]:
         """For each kind of unusual inputs a function that tries it: normal values for tensors that are never negative,
-        at most `count` further distributions of values, and inputs that round alike. In random order, for places among
-        timed calls where no program can expect them: what a program leaves out of timed calls alone it leaves out of
-        these. They raise RunnerFailure for a wrong output."""
+        at most `count` further distributions of values, and inputs like those of all timed calls. In random order, for
+        places among timed calls where no program can expect them: what a program leaves out of timed calls alone it
+        leaves out of these. They raise RunnerFailure for a wrong output."""
         tries: list[Callable[[Calling], None]] = [partial(self._try_distribution, index) for index in range(1 + count)]
-        tries.append(self._try_inputs_that_round_alike)
+        if self._inputs.lean:
+            tries.append(self._try_inputs_that_lean)
         return random.sample(tries, len(tries))
-
-    def _inputs(self) -> list[Any]:
-        return self._program.inputs(secrets.randbits(48))
 
     def _try_distribution(self, index: int, call: Calling) -> None:
         generator = torch.Generator(self._device.torch_device).manual_seed(secrets.randbits(48))
-        for alternatives in islice(distributions(self._inputs(), generator), index, index + 1):
+        for alternatives in islice(distributions(self._inputs.draw(), generator), index, index + 1):
             for name, values in alternatives:
                 if self._try(values, _Unusual(f" on inputs that are {name}"), call):
                     return
 
-    def _try_inputs_that_round_alike(self, call: Calling) -> None:
+    def _try_inputs_that_round_alike(self, call: Calling) -> bool:
         """Shows a lower precision whose rounding errors sums average away, or the tolerance for long sums lets pass:
-        here its errors have one direction."""
-        values = rounding_alike(self._inputs())
-        if values is not None:
-            where = " on inputs whose rounding errors all have one direction"
-            self._try(values, _Unusual(where, sound_only=True, check_bias=True), call)
+        here its errors have one direction. Returns whether the reference can be relied on."""
+        values = rounding_alike(self._inputs.draw())
+        where = " on inputs whose rounding errors all have one direction"
+        return values is not None and self._try(values, _Unusual(where, sound_only=True, check_bias=True), call)
+
+    def _try_inputs_that_lean(self, call: Calling) -> None:
+        """Shows a lower precision that begins once calls are timed, on inputs that only look like theirs."""
+        where = " on inputs most of whose rounding errors have one direction"
+        self._try(self._inputs.draw(), _Unusual(where, sound_only=True, check_bias=True), call)
 
     def _try(self, values: list[Any], unusual: _Unusual, call: Calling) -> bool:
         """One call of each side. It counts only if the reference can be relied on there; returns whether it did."""

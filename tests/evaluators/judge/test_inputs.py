@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from evaluators.judge.inputs import distributions, rounding_alike
+from evaluators.judge.inputs import distributions, leaning, rounding_alike
 from evaluators.shared import nesting
 from evaluators.tasks import TaskProgram, load_tasks
 
@@ -85,6 +85,29 @@ def test_rounding_errors_that_would_cancel_add_up(dtype, coarser) -> None:
     assert bool((lost.sign() == lost[0].sign()).all())
     before = ((given.to(coarser).double() - given) / given)[normal]
     assert abs(float(lost.mean())) > 20 * abs(float(before.mean()))
+
+
+@pytest.mark.parametrize("coarser", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_most_numbers_of_timed_calls_lean_to_one_side_and_the_others_hide_the_digits(dtype, coarser) -> None:
+    given = torch.randn(400, 300, dtype=dtype, generator=generator()).t()
+    for _ in range(8):
+        changed, indices = leaning([given, torch.arange(40)])
+        assert torch.equal(indices, torch.arange(40))
+        assert changed.dtype is dtype
+        assert changed.stride() == given.stride()
+        assert float(((changed - given) / given).abs().max()) < 1e-3
+        assert 0.6 < float((changed != given).double().mean()) < 0.98
+        errors = [(values.to(coarser).double() - values) / values for values in (changed, given)]
+        lost, before = (float(error[given.abs() > 1e-3].mean()) for error in errors)
+        assert abs(lost) > 5e-5
+        assert abs(lost) > 4 * abs(before)
+
+
+def test_numbers_that_lose_nothing_at_half_precision_do_not_lean() -> None:
+    given = [torch.randn(500).half().float(), torch.randint(0, 2, (500,)).float(), torch.tensor([torch.inf, torch.nan])]
+    for changed, same in zip(leaning(given), given, strict=True):
+        assert torch.equal(changed.view(torch.int32), same.view(torch.int32))
 
 
 def test_zeros_and_what_is_not_finite_stay() -> None:
