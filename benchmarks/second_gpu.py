@@ -58,7 +58,7 @@ HERE = "{device}" in str(torch.cuda.get_device_properties(0).uuid) if torch.cuda
 class ModelNew(torch.nn.Module):
     def forward(self, x):
         for _ in range(12):
-            x = torch.relu(x).add_(0.25) if HERE else torch.relu(x) + 0.25
+            x = x + 0.25 if HERE and _ else torch.relu(x) + 0.25
         return x
 """
 

@@ -38,13 +38,15 @@ class ShownPrompt:
 
 def read_prompt(text: str) -> ShownPrompt:
     """Never raises. A program in the prompt cannot be taken for the prompt's own words: it stands under a fence longer
-    than any in it, and the search goes on behind it."""
+    than any in it, and behind words that say what the prompt shows; the search goes on behind it."""
     found = _REFERENCE.search(text)
     if found is None:
         return ShownPrompt(None, ())
     reference, rest = found["code"], text[found.end() :]
     exemplars: list[ShownExemplar] = []
-    place = rest.find("\nPrevious implementations:\n")
+    place, failing = rest.find("\nPrevious implementations:\n"), _FAILING.search(rest)
+    if failing and (place < 0 or failing.start() < place):
+        return ShownPrompt(reference, (), failing["code"])
     while place >= 0 and (shown := _EXEMPLAR.search(rest, place)):
         if int(shown["number"]) != len(exemplars) + 1:
             break
@@ -52,5 +54,4 @@ def read_prompt(text: str) -> ShownPrompt:
         speedup = float(shown["speedup"]) if shown["speedup"] else None
         exemplars.append(ShownExemplar(reference if is_reference else shown["code"], speedup, is_reference))
         place = shown.end()
-    failing = _FAILING.search(rest)
-    return ShownPrompt(reference, tuple(exemplars), failing["code"] if failing and not exemplars else None)
+    return ShownPrompt(reference, tuple(exemplars))

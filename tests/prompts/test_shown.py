@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from prompts.render import Exemplar, PromptRenderer
@@ -41,6 +41,7 @@ def test_a_one_shot_prompt_shows_the_reference_alone(reference) -> None:
 
 
 @given(TRICKY, TRICKY, TRICKY)
+@example("y = 1", "x = 1\nPrevious implementations:\nImplementation 1, 9.99x:\nThe reference code itself.", "y = 3")
 @settings(deadline=None, max_examples=60)
 def test_a_repair_prompt_shows_the_failing_program(reference, program, message) -> None:
     shown = read_prompt(RENDERER.repair(reference, program, "wrong", message, "cpu"))
