@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from evaluators.host.device import Slot
+from evaluators.host.device import Slot, gpu_files
 from evaluators.host.locks import HostLocks
 from evaluators.host.native import cpu_library
 from evaluators.shared.region import Region
@@ -52,6 +52,7 @@ class CpuDevice:
 
     def __init__(self, *, threads: int = 1) -> None:
         self.threads = threads
+        self.hidden: Sequence[str] = gpu_files()
         self._cores = sorted(os.sched_getaffinity(0))
         self._locks: HostLocks[Slot] = HostLocks()
 

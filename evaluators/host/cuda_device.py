@@ -79,6 +79,7 @@ class CudaDevice:
         self._properties = properties
         self._flush_bytes = max(_LEAST_FLUSH_BYTES, _FLUSHED_CACHES * properties.L2_cache_size)
         self._nvml = Nvml(self.uuid)
+        self.hidden: Sequence[str] = self._nvml.other_gpus()
         self._locks: HostLocks[Slot] = HostLocks()
         self._shared: HostLocks[None] = HostLocks()
         self._lock = f"gpu-{self.uuid}"

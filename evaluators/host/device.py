@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -32,6 +33,11 @@ class Slot:
     judge_cores: tuple[int, ...]
 
 
+def gpu_files() -> tuple[str, ...]:
+    """The device files of all GPUs of the host that are to be seen here."""
+    return tuple(sorted(map(str, Path("/dev").glob("nvidia[0-9]*"))))
+
+
 class Device(Protocol):
     """A kind of processor that candidates are measured on, from the judge's side."""
 
@@ -40,6 +46,7 @@ class Device(Protocol):
     torch_device: torch.device
     name: str  # of this device on the host
     capability: str  # a GPU's compute capability, such as `9.0`; empty for a CPU
+    hidden: Sequence[str]  # files of other devices, which no program may reach
     own_memory: bool  # whether it has memory of its own, which the host's limits do not cover
     clock: Clock  # turns the durations of bursts into figures
     calibrated_seconds: float  # the difference between processes matters to shorter references; 0: to none

@@ -312,7 +312,7 @@ def _containment(
         user=user,
         folder=str(folder),
         cores=cores,
-        hidden=(*_HIDDEN, str(shared_folder())),  # a program could hold the locks in there
+        hidden=(*_HIDDEN, str(shared_folder()), *device.hidden),  # a program could hold the locks in the shared folder
         writable=tuple(map(str, writable)),
         lendable=str(lendable or ""),
         maps_device=device.own_memory,

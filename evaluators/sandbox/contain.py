@@ -41,8 +41,8 @@ class Containment:
 
     `folder_bytes`, `folder_files`: what its own folder may hold if that is in memory.
     `user`: the uid that it gets if we are root. `cores`: those on which it may run. If the host lets us mount, the
-    runner may write only in `folder` and in the `writable` folders, and sees the `hidden` folders as empty. Folders
-    below `lendable` can be made writable later (`lend_folders`).
+    runner may write only in `folder` and in the `writable` folders, and sees what is `hidden`, folders or files of
+    devices, as empty. Folders below `lendable` can be made writable later (`lend_folders`).
     `maps_device`: it maps device memory. CUDA reserves terabytes of address space, so the limit of memory is then on
     what the process can write to, not on its address space.
     """
@@ -275,7 +275,10 @@ def _restrict_mounts(containment: Containment, pid_namespace: bool) -> bool:
     for place in (*memory, *containment.writable):
         _set_read_only(place, False, recursive=False)
     for place in containment.hidden:
-        _mount("tmpfs", place, "tmpfs", _MS_NOSUID | _MS_NODEV, "size=4k,mode=0755")
+        if os.path.isdir(place):
+            _mount("tmpfs", place, "tmpfs", _MS_NOSUID | _MS_NODEV, "size=4k,mode=0755")
+        else:
+            _mount(os.devnull, place, "none", _MS_BIND)
     if pid_namespace:
         _mount("proc", "/proc", "proc", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC)
     return True
