@@ -3,11 +3,12 @@
     python -m benchmarks.several_gpus [--gpus 1 2 4] [--seconds 60] [--arch H200] [--output FILE]
 
 Evaluators are a run's own: Ray actors with a GPU each, which a pool gives the next program as soon as one is free. The
-programs are the right ones that come with the bundled tasks and need no compiler, in turns; each is told apart from the
-one before by its docstring, so that no verdict is known. After every evaluator has judged four, verdicts are counted
-for so many seconds, while more programs wait than they can judge.
+programs are the right ones that come with the bundled tasks and need no compiler, in turns, each once for every GPU, so
+that all have the same work; each is told apart from the one before by its docstring, so that no verdict is known. After
+every evaluator has judged four, verdicts are counted for so many seconds, while more programs wait than they can judge.
 
-Prints verdicts a minute for each number of GPUs, and what share that is of so many times one GPU's.
+Prints verdicts a minute for each number of GPUs, what share that is of so many times one GPU's, and the median of the
+time that a verdict waits for the processes that start behind the one before.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import ray
@@ -41,8 +43,8 @@ WARM = 4  # verdicts of each evaluator before the count
 _BACKLOG = 8  # programs that wait for each evaluator
 
 
-def requests(arch: str) -> Iterator[EvaluationRequest]:
-    """Endless programs, each another text."""
+def requests(arch: str, times: int = 1) -> Iterator[EvaluationRequest]:
+    """Endless programs, each another text, and each so many times in a row but for its docstring."""
     profile = profile_of(arch)
     tasks = {task.id: task for task in load_tasks("bundled", profile)}
     programs = [
@@ -51,7 +53,8 @@ def requests(arch: str) -> Iterator[EvaluationRequest]:
         for source in sources
         if not needs_build(source)
     ]
-    for number, (task, source) in enumerate(itertools.cycle(programs)):
+    in_turn = (program for program in itertools.cycle(programs) for _ in range(times))
+    for number, (task, source) in enumerate(in_turn):
         candidate = Candidate.propose(task.id, f'"""Number {number} of {time.time_ns()}."""\n{source}', "benchmark")
         yield EvaluationRequest(task, candidate, "fast")
 
@@ -65,8 +68,9 @@ def count(arch: str, gpus: int, seconds: float, store: str) -> dict[str, Any]:
     )
     try:
         pool.wait_ready()
-        source = requests(arch)
+        source = requests(arch, gpus)
         outcomes: Counter[str] = Counter()
+        waits = list[float]()
         done, begun, ended = 0, 0.0, float("inf")
         while (now := time.monotonic()) < ended:
             for request in itertools.islice(source, max(gpus * _BACKLOG - pool.queued, 0)):
@@ -75,10 +79,17 @@ def count(arch: str, gpus: int, seconds: float, store: str) -> dict[str, Any]:
                 done += 1
                 if begun and time.monotonic() < ended:
                     outcomes[str(getattr(verdict, "outcome", type(verdict).__name__))] += 1
+                    waits.append(getattr(verdict, "cost", {}).get("turn_over", 0.0))
                 elif not begun and done >= gpus * WARM:
                     begun = time.monotonic()
                     ended = begun + seconds
-        return {"gpus": gpus, "seconds": seconds, "verdicts": sum(outcomes.values()), "outcomes": dict(outcomes)}
+        return {
+            "gpus": gpus,
+            "seconds": seconds,
+            "verdicts": sum(outcomes.values()),
+            "outcomes": dict(outcomes),
+            "waits": waits,
+        }
     finally:
         pool.stop()
 
@@ -98,12 +109,13 @@ def main() -> None:
             rows.append(count(arch, gpus, arguments.seconds, store))
             if arguments.output:
                 arguments.output.write_text(json.dumps({"arch": arch, "rows": rows}, indent=1) + "\n")
-    table = Table("GPUs", "verdicts a minute", "of one GPU's", "outcomes", box=None)
+    table = Table("GPUs", "verdicts a minute", "of one GPU's", "wait, ms", "outcomes", box=None)
     one = rows[0]["verdicts"] / rows[0]["gpus"]
     for row in rows:
         share = f"{row['verdicts'] / (row['gpus'] * one):.1%}" if one else "-"
         outcomes = ", ".join(f"{number} {name}" for name, number in sorted(row["outcomes"].items()))
-        table.add_row(str(row["gpus"]), f"{60 * row['verdicts'] / row['seconds']:.0f}", share, outcomes)
+        wait = f"{1e3 * median(row['waits'] or [0.0]):.0f}"
+        table.add_row(str(row["gpus"]), f"{60 * row['verdicts'] / row['seconds']:.0f}", share, wait, outcomes)
     console = Console(width=110)
     console.print(f"one evaluator a GPU, {arch}", highlight=False)
     console.print(table)

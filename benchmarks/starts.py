@@ -5,13 +5,17 @@
 The first table has milliseconds from the fork of contained processes to their answer that they hold the device: of one
 or of two side by side, with or without the libraries that many programs use, and while the two before end; and of that
 end itself, also of processes that held memory. The second has the steps of a start within a process that is not
-contained: of one, and of the slower one of two side by side. Needs a GPU.
+contained: of one, and of the slower one of two side by side. The third has the first two of these steps of plain
+processes that start side by side on all GPUs of the host in turns: with all GPUs to be seen, with their own alone by
+CUDA_VISIBLE_DEVICES, and with the device files of the others hidden, as a contained process has it. Needs a GPU.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -26,6 +30,7 @@ from benchmarks.tables import print_table
 from configs.schema import LimitsConfig
 from evaluators.compile.run_settings import runner_limits
 from evaluators.host.device import Device, Slot
+from evaluators.host.nvml import Nvml
 from evaluators.host.open_device import open_device
 from evaluators.host.runner_handle import RunnerHandle
 from evaluators.host.zygote_handle import ZygoteHandle
@@ -155,6 +160,43 @@ def profile_starts(repeats: int, number: int) -> _Milliseconds:
     return found
 
 
+_CONTEXT = """
+import ctypes, os, sys, time
+for file in sys.argv[1:]:
+    libc = ctypes.CDLL(None, use_errno=True)
+    if file == sys.argv[1]:
+        assert libc.unshare(0x20000) == 0 and libc.mount(b"none", b"/", b"none", 0x44000, b"") == 0
+    assert libc.mount(b"/dev/null", file.encode(), b"none", 0x1000, b"") == 0
+driver, device, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(), ctypes.c_void_p()
+begin = time.perf_counter()
+assert driver.cuInit(0) == 0
+between = time.perf_counter()
+assert driver.cuDeviceGet(ctypes.byref(device), 0) == 0
+assert driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), device) == 0
+print(1e3 * (between - begin), 1e3 * (time.perf_counter() - between))
+"""
+_SEEN = {"all GPUs": (False, False), "its own alone": (True, False), "its own file alone": (True, True)}
+
+
+def measure_beside(repeats: int, number: int, *, only_own: bool, hides: bool) -> _Milliseconds:
+    """Milliseconds of `cuInit` and of a context, of each of so many processes that start side by side."""
+    gpus = [
+        Nvml(f"GPU-{torch.cuda.get_device_properties(ordinal).uuid}") for ordinal in range(torch.cuda.device_count())
+    ]
+    found: _Milliseconds = {"cuInit": [], "context": []}
+    for _ in range(repeats):
+        children = []
+        for place in range(number):
+            gpu = gpus[place % len(gpus)]
+            environment = {**os.environ, **({"CUDA_VISIBLE_DEVICES": gpu.uuid} if only_own else {})}
+            words = [sys.executable, "-c", _CONTEXT, *(gpu.other_gpus() if hides else ())]
+            children.append(subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, text=True))
+        for child in children:
+            for name, milliseconds in zip(found, child.communicate()[0].split(), strict=True):
+                found[name].append(float(milliseconds))
+    return found
+
+
 def _rows(found: _Milliseconds) -> list[list[str]]:
     return [[name, f"{median(values):.0f}", f"{max(values):.0f}"] for name, values in found.items()]
 
@@ -171,8 +213,15 @@ def main(
     print_table("Contained processes, ms", ["what", "median", "most"], _rows(found))
     for number, profile in profiles.items():
         print_table(f"Steps of a start, {number} at a time, ms", ["step", "median", "most"], _rows(profile))
+    beside = {
+        f"{number}, {seen}": measure_beside(repeats, number, only_own=only_own, hides=hides)
+        for number in (1, 2, 4, 8)
+        for seen, (only_own, hides) in _SEEN.items()
+    }
+    rows = [[name, *(f"{median(one[step]):.0f}" for step in ("cuInit", "context"))] for name, one in beside.items()]
+    print_table("Processes side by side, each sees, ms", ["what", "cuInit", "context"], rows)
     if out is not None:
-        out.write_text(json.dumps({"processes": found, "profiles": profiles}))
+        out.write_text(json.dumps({"processes": found, "profiles": profiles, "beside": beside}))
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ class Nvml:
     """One GPU, by its UUID (`GPU-...`). A figure that this GPU or its driver does not tell reads 0."""
 
     def __init__(self, uuid: str) -> None:
+        self.uuid = uuid
         pynvml.nvmlInit()
         self._handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
         self._origin = time.perf_counter()

@@ -19,10 +19,12 @@ from evaluators.shared import nesting
 from evaluators.tasks import TaskProgram
 
 _LAST_BITS = {torch.float32: (torch.int32, 19), torch.float64: (torch.int64, 48)}  # of the mantissa, all but four
-_BEYOND_HALF = {torch.float32: (torch.int32, 13), torch.float64: (torch.int64, 42)}  # of the mantissa, all but ten
+_BEYOND_HALF = {  # of the mantissa, all but ten; and an odd factor, which spreads the others over all integers
+    torch.float32: (torch.int32, 13, 0x1E3779B1),
+    torch.float64: (torch.int64, 42, 0x1E3779B97F4A7C15),
+}
 _ALTERNATING = 0x5555_5555_5555_5555
 _LEAST_LEANING, _MOST_LEANING = 0.7, 0.95  # share of the numbers that lean
-_MIX, _PARTS = 0x1E3779B1, 1 << 10  # an odd factor, by which few bits of a number choose one of so many parts
 _LARGER, _FAR = 4.0, 64.0  # times the task's own
 _REACH, _MOST = 100.0, 4096.0  # the exponential of 89 overflows single precision; the largest factor to get there
 _FEW = 1 / 1024  # share of the numbers: a row of many has one of them, and a sample of some has none
@@ -122,16 +124,17 @@ def _set_last_bits(tensor: Tensor) -> Tensor:
 def _lean(tensor: Tensor, pattern: int, share: float) -> Tensor:
     if tensor.dtype not in _BEYOND_HALF:
         return tensor
-    integers, count = _BEYOND_HALF[tensor.dtype]
-    mask = (1 << count) - 1
+    integers, count, factor = _BEYOND_HALF[tensor.dtype]
+    mask, largest = (1 << count) - 1, torch.iinfo(integers).max
     bits = tensor.view(integers)
-    part = bits >> count
-    part *= _MIX
-    part >>= 8
-    part &= _PARTS - 1
-    chosen = part < share * _PARTS
-    chosen &= (bits & mask) != 0  # zeros and infinities stay; a NaN stays one
-    return torch.where(chosen, (bits & ~mask) | (pattern & mask), bits).view(tensor.dtype)
+    beyond = bits & mask
+    spread = bits >> count
+    spread *= factor
+    chosen = spread < int((2 * share - 1) * largest)
+    chosen &= beyond != 0  # zeros and infinities stay; a NaN stays one
+    beyond ^= pattern & mask
+    beyond ^= bits
+    return torch.where(chosen, beyond, bits).view(tensor.dtype)
 
 
 def _scaled(tensor: Tensor, factor: float) -> Tensor:
