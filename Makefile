@@ -12,7 +12,7 @@ GENERATED := runs/generated.jsonl
 PARTS ?= 6
 SELECTED = -m "not slow"
 HOSTILE := $(addprefix tests/evaluators/,hostile isolation sandbox compile audit tasks generator gauntlet)
-MODELS := $(addprefix tests/,actors learners benchmarks upgrading)
+MODELS := $(addprefix tests/,actors learners benchmarks upgrading evaluators/host evaluators/guard)
 RUNS := $(addprefix tests/orchestration/,commands fleet run) tests/cluster
 OTHERS := $(filter-out tests/evaluators tests/chaos tests/cluster $(MODELS),$(patsubst %/,%,$(wildcard tests/*/)) $(wildcard tests/test_*.py))
 
@@ -51,7 +51,7 @@ test-all: $(INSTALLED)
 	$(MAKE) -j3 --output-sync=target test-others test-models test-runs test-evaluators test-hostile SELECTED=
 
 test-evaluators: $(INSTALLED)
-	$(BIN)/python -m pytest $(SELECTED) tests/evaluators $(addprefix --ignore=,$(HOSTILE))
+	$(BIN)/python -m pytest $(SELECTED) tests/evaluators $(addprefix --ignore=,$(HOSTILE) $(filter tests/evaluators/%,$(MODELS)))
 
 test-models: $(INSTALLED)
 	$(BIN)/python -m pytest $(SELECTED) $(MODELS)
