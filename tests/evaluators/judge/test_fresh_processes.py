@@ -30,10 +30,10 @@ FAILS = model("raise ValueError('here')", name="ModelNew")
 
 @pytest.fixture
 def ahead(limits: LimitsConfig, monkeypatch: pytest.MonkeyPatch) -> Iterator[Evaluator]:
-    """An evaluator whose device starts processes ahead, as a GPU does. It judges once, even if a busy machine makes it
-    doubt the times."""
+    """An evaluator whose device starts processes ahead, as a GPU does. It judges once and believes what it measures,
+    since a busy machine would make it doubt the times."""
     monkeypatch.setattr("evaluators.judge.slot.judge_until_believed", lambda judge, preset: judge())
-    with Evaluator(arch="cpu", limits=limits) as made:
+    with Evaluator(arch="cpu", limits=limits, guarded=False) as made:
         made.device.starts_ahead = True
         made.start()
         yield made
