@@ -15,6 +15,7 @@ from typing import Any
 
 from cluster.errors import ClusterError
 from configs.addresses import without_login
+from configs.code_version import CODE_VARIABLE, code_version
 from configs.load import dump_config, load_config
 from configs.schema import RunConfig
 
@@ -109,7 +110,8 @@ def training_job(
             f"{CHECKOUT}: not a checkout of Warpsmith, so there is nothing to upload; give --installed if the "
             "cluster's nodes have Warpsmith installed"
         )
-    return Job(("run", _config_for_job(config), *overrides, *words), environment, metadata)
+    code = {CODE_VARIABLE: version} if (version := code_version()) else {}  # its history does not travel
+    return Job(("run", _config_for_job(config), *overrides, *words), {**code, **environment}, metadata)
 
 
 def _metadata(settings: RunConfig) -> dict[str, str]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from actors.log_fields import put_log_fields
+from configs.code_version import code_version
 from configs.frozen import asks_endpoint, has_engines
 from configs.schema import FROZEN, RunConfig
 from configs.waits import store_seconds
@@ -37,7 +38,7 @@ from orchestration.run.errors import RunDirectoryError
 from orchestration.run.interrupt import Drain, EarlyEnd
 from orchestration.run.retention import Retention
 from orchestration.run.snapshots import EXPORT
-from orchestration.run.state import phase_key, split_phase_key
+from orchestration.run.state import phase_key, record_code, split_phase_key
 from orchestration.run.sweep import sweep
 from orchestration.run.tracking import TaskSet, Tracker, has_rest, send_rest
 from orchestration.run.watchdog import Watchdog
@@ -94,6 +95,7 @@ class Session:
         with ExitStack() as stack:
             stack.enter_context(self.run.lock(self.config.storage.lease))
             state = resumable(self.run, self.config)  # again: another process may have gone on until now
+            state = record_code(state, code_version())
             sweep(self.run.storage, state.checkpoint)
             self._begin_directory()
             completed = state.extra.get("completed", ())

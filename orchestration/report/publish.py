@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from configs.code_version import DIRTY, commit_of
 from evaluators.records import VERDICT_SCHEMA
 from evaluators.stored.verdicts import REUSED_FROM
 from evaluators.tasks import load_tasks
@@ -80,7 +81,7 @@ def publish(report: Report, run: RunDirectory, folder: Path) -> Path:
     changed = state.extra.get("changed", ()) if state else ()
     branch = _branch(state.extra.get("branch")) if state else []
     introduction = [
-        *_setting(report, _evaluator_facts(verdicts), metrics),
+        *_setting(report, _evaluator_facts(verdicts), metrics, state.extra.get("code", ()) if state else ()),
         *branch,
         *_taken_over(verdicts),
         *_changes(changed),
@@ -126,8 +127,10 @@ def stage_sections(report: Report) -> list[str]:
     return parts
 
 
-def _setting(report: Report, evaluator_facts: Mapping[str, str], metrics: pa.Table) -> list[str]:
-    """Policy, phases, measurement, minutes, and the commands that repeat the run."""
+def _setting(
+    report: Report, evaluator_facts: Mapping[str, str], metrics: pa.Table, code: Sequence[Mapping[str, Any]]
+) -> list[str]:
+    """Policy, phases, measurement, minutes, the versions of the `code`, and the commands that repeat the run."""
     config = report.config
     minutes = ", ".join(f"{name} {value / 60:.1f}" for name, value in _seconds_by_phase(metrics).items())
     facts = "; ".join(f"{name} {value}" for name, value in evaluator_facts.items())
@@ -138,10 +141,23 @@ def _setting(report: Report, evaluator_facts: Mapping[str, str], metrics: pa.Tab
         *([f"Minutes, without starts of the actors and work lost to kills: {minutes}."] if minutes else []),
         _fenced(
             "sh",
+            *_checkouts(code),
             f"warpsmith run config.yaml name={report.name}  # the same command again resumes",
             f"warpsmith report {config.root}/{report.name} --publish .",
         ),
     ]
+
+
+def _checkouts(code: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The commands that bring the versions of a run's code; one that is no commit is a comment."""
+    lines = []
+    for one in code:
+        version, commit = one["version"], commit_of(one["version"])
+        remarks = [f"from step {one['step']} of {one['phase']} on"] if one["phase"] else []
+        remarks += ["with changes that no commit has"] if version.endswith(DIRTY) else []
+        word = f"git checkout {commit[:10]}" if commit else f"# Warpsmith {version}"
+        lines.append(f"{word}  # {', '.join(remarks)}" if remarks else word)
+    return lines
 
 
 def _changes(changed: Sequence[Mapping[str, Any]]) -> list[str]:

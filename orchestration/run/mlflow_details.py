@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from configs.code_version import code_version, commit_of, in_short
 from configs.schema import RunConfig
 from orchestration.run.judged_rollouts import JudgedRollout
 
@@ -17,7 +18,9 @@ _MOST_CHARACTERS = 8 << 20  # of a table
 
 
 def run_tags(config: RunConfig) -> dict[str, str]:
-    """What tells runs apart in a list of them, which MLflow can show as columns, and a description."""
+    """What tells runs apart in a list of them, which MLflow can show as columns, and a description. The commit is also
+    under the name that MLflow has for it."""
+    code = code_version()
     phases = " + ".join(config.schedule.phases) + (f", {config.schedule.cycles} cycles" * (config.schedule.cycles > 1))
     archs = ", ".join([config.evaluator.arch, *config.evaluation.archs])
     tags = {
@@ -28,9 +31,11 @@ def run_tags(config: RunConfig) -> dict[str, str]:
         "warpsmith.reward": f"{config.reward.worth} over {config.reward.baseline}",
         "warpsmith.preset": f"{config.evaluator.preset}, {config.evaluator.strict}",
         "warpsmith.seed": str(config.seed),
+        "warpsmith.code": in_short(code),
     }
     described = "\n".join(f"- {name.partition('.')[2]}: {value}" for name, value in tags.items() if value)
-    return {**tags, "mlflow.note.content": f"A run of Warpsmith.\n\n{described}"}
+    commit = {"mlflow.source.git.commit": found} if (found := commit_of(code)) else {}
+    return {**tags, **commit, "mlflow.note.content": f"A run of Warpsmith.\n\n{described}"}
 
 
 def log_tasks(client: Any, run_id: str, sets: Sequence[Mapping[str, Any]]) -> None:

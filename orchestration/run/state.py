@@ -106,3 +106,13 @@ def record_changes(state: RunState, before: RunConfig, now: RunConfig) -> RunSta
     recorded = list(state.extra.get("changed", ()))
     fresh = [change for change in changes if change not in recorded]
     return replace(state, extra={**state.extra, "changed": [*recorded, *fresh]}) if fresh else state
+
+
+def record_code(state: RunState, version: str) -> RunState:
+    """The state with a list of the versions of the code (`configs.code_version`), each from its first step on."""
+    recorded = list(state.extra.get("code", ()))
+    if not version or (recorded and recorded[-1]["version"] == version):
+        return state
+    phase = phase_key(state.cycle, state.phase) if state.phase else ""
+    fresh = {"version": version, "phase": phase, "step": state.step}
+    return replace(state, extra={**state.extra, "code": [*recorded, fresh]})

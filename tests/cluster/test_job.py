@@ -10,6 +10,7 @@ import yaml
 from typer.testing import CliRunner
 
 from cluster.job import CHECKOUT, training_job
+from configs.code_version import CODE_VARIABLE
 from configs.load import load_config
 from orchestration.commands.main import app
 
@@ -70,14 +71,20 @@ def test_only_the_named_variables_reach_the_job(monkeypatch) -> None:
     monkeypatch.setenv("WARPSMITH_TEST_TOKEN", "a secret value")
     monkeypatch.setenv("WARPSMITH_TEST_OTHER", "stays")
     job = training_job("local", ["root=/shared"], variables=["WARPSMITH_TEST_TOKEN"])
-    assert job.environment.keys() == {"WARPSMITH_TEST_TOKEN", "RAY_JOB_STOP_WAIT_TIME_S"}
+    assert job.environment.keys() - {CODE_VARIABLE} == {"WARPSMITH_TEST_TOKEN", "RAY_JOB_STOP_WAIT_TIME_S"}
     assert job.environment["WARPSMITH_TEST_TOKEN"] == "a secret value"
     assert "a secret value" not in job.entrypoint + str(job.metadata)
 
 
 def test_a_stopped_job_has_time_to_drain() -> None:
     job = training_job("local", ["root=/shared", "drain_seconds=100.5"])
-    assert job.environment == {"RAY_JOB_STOP_WAIT_TIME_S": "161"}
+    assert job.environment["RAY_JOB_STOP_WAIT_TIME_S"] == "161"
+
+
+def test_a_job_is_told_the_version_of_the_code_that_travels_with_it(monkeypatch) -> None:
+    monkeypatch.setenv(CODE_VARIABLE, "of this checkout")
+    assert training_job("local", ["root=/shared"]).environment[CODE_VARIABLE] == "of this checkout"
+    assert CODE_VARIABLE not in training_job("local", ["root=/shared"], installed=True).environment
 
 
 def test_of_an_installed_warpsmith_the_whole_configuration_travels_alone(outside: str) -> None:

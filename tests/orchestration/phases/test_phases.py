@@ -22,7 +22,7 @@ from orchestration.report.progress import Progress
 from orchestration.run.commits import Commits
 from orchestration.run.interrupt import Drain, EarlyEnd
 from orchestration.run.retention import Retention
-from orchestration.run.state import RunState, extend_schedule, record_changes
+from orchestration.run.state import RunState, extend_schedule, record_changes, record_code
 from orchestration.setup.tasks import RunTasks
 from orchestration.step.constants import NEAREST_LESSONS, REFERENCES
 from orchestration.step.records import Prompt, StepResult
@@ -331,6 +331,17 @@ def test_what_a_resumed_run_is_configured_otherwise_is_kept_once() -> None:
         {**at, "key": "contrastive_rl.learning_rate", "before": "1e-06", "after": "0.0003"},
     ]
     assert record_changes(changed, before, now) == changed, "killed before the new configuration was written"
+
+
+def test_the_versions_of_the_code_are_kept_each_from_its_first_step_on() -> None:
+    begun = record_code(RunState(), "one")
+    assert record_code(begun, "one") == begun
+    assert record_code(begun, "") == begun
+    later = record_code(replace(begun, phase="contrastive_rl", step=10), "two")
+    assert later.extra["code"] == [
+        {"version": "one", "phase": "", "step": 0},
+        {"version": "two", "phase": "1-contrastive_rl", "step": 10},
+    ]
 
 
 def test_a_phase_that_was_completed_but_not_assessed_is_assessed_and_not_repeated() -> None:

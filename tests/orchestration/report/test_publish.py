@@ -157,6 +157,25 @@ def test_a_page_names_the_keys_that_a_resume_changed(published: Path, run: RunDi
     assert "/there" not in text
 
 
+def test_a_page_names_the_code_that_made_the_run(published: Path, run: RunDirectory) -> None:
+    assert "git checkout" not in published.read_text()
+    commit = "0123456789abcdef" * 2 + "01234567"
+    code = [
+        {"version": commit, "phase": "", "step": 0},
+        {"version": f"{commit[::-1]}-dirty", "phase": "1-contrastive_rl", "step": 1},
+        {"version": "0.1.0", "phase": "1-contrastive_rl", "step": 2},
+    ]
+    run.write_state(RunState(phase="contrastive_rl", step=2, finished=True, extra={"code": code}))
+    assert report(run, published.parent).exit_code == 0
+    assert (
+        "```sh\n"
+        "git checkout 0123456789\n"
+        "git checkout 76543210fe  # from step 1 of 1-contrastive_rl on, with changes that no commit has\n"
+        "# Warpsmith 0.1.0  # from step 2 of 1-contrastive_rl on\n"
+        "warpsmith run config.yaml"
+    ) in published.read_text()
+
+
 def test_a_page_names_the_runs_whose_verdicts_were_taken_over(published: Path, run: RunDirectory) -> None:
     assert "taken over" not in published.read_text()
     (row, *_) = run.verdicts.read("assess/base").to_pylist()

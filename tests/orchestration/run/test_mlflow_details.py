@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
+from configs.code_version import CODE_VARIABLE
 from configs.schema import RunConfig
 from evaluators.records import Candidate, Estimate, Outcome, Task, Verdict
 from learners.records import Rollout
@@ -20,6 +21,7 @@ from orchestration.run.tracking import FLUSH_SECONDS, TaskSet, Tracker, send_res
 from tests.orchestration.faulty_server import FaultyServer, always
 
 FAST, WRONG = "class ModelNew: fast = True", "class ModelNew: fast = False"
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
 TASKS = [Task("level1/1", 1, "relu", "x = 1"), Task("level2/3", 2, "chain", "x = 2")]
 
 
@@ -63,8 +65,9 @@ def follow(config: RunConfig, run: RunDirectory, ids: object = None) -> Tracker:
 
 
 @pytest.fixture
-def tracker(config: RunConfig, run: RunDirectory) -> Tracker:
+def tracker(config: RunConfig, run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> Tracker:
     """Of a run that told everything twice, as after a kill before its first commit."""
+    monkeypatch.setenv(CODE_VARIABLE, f"{COMMIT}-dirty")
     config.tracking.rollouts = 3
     first = follow(config, run)
     return follow(config, run, {"key": first.ids["key"]})
@@ -76,6 +79,7 @@ def test_tags_tell_runs_apart(tracker: Tracker, client: MlflowClient) -> None:
     assert tags["warpsmith.arch"] == "cpu"
     assert tags["warpsmith.exemplars"] == "2 by bucket"
     assert "- seed: 0" in tags["mlflow.note.content"]
+    assert (tags["warpsmith.code"], tags["mlflow.source.git.commit"]) == (f"{COMMIT[:10]}-dirty", COMMIT)
 
 
 def test_tasks_are_inputs_of_the_run(tracker: Tracker, client: MlflowClient) -> None:
