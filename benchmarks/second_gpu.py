@@ -57,8 +57,8 @@ import torch
 HERE = "{device}" in str(torch.cuda.get_device_properties(0).uuid) if torch.cuda.is_available() else False
 class ModelNew(torch.nn.Module):
     def forward(self, x):
-        for _ in range(12):
-            x = x + 0.25 if HERE and _ else torch.relu(x) + 0.25
+        for step in range(12):
+            x = x + 0.25 if HERE and step else torch.relu(x) + 0.25
         return x
 """
 
