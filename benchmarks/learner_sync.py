@@ -54,6 +54,9 @@ class Waiting:
         """Makes a call and returns its result."""
         return call(*arguments)
 
+    def finish_responses(self) -> None:
+        """There are none under way."""
+
     def pump_until(self, done: Callable[[], bool]) -> None:
         """Receives answers until `done()`."""
         while not done():

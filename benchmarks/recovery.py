@@ -35,6 +35,7 @@ from actors.generation import GenerationRequest
 from actors.learner import LearnerLost
 from actors.pool import ActorPool
 from actors.pool_restarts import STEADY_SECONDS
+from benchmarks.learner_sync import Waiting
 from configs.load import load_config
 from configs.schema import RunConfig
 from evaluators.records import Candidate, Task
@@ -89,7 +90,7 @@ class Fleet:
         policy = prepare_policy(config, tasks, folder / "policy")
         self.roles = Roles(config, policy, RunDirectory(str(folder), config.name))
         self.roles.start()
-        self.roles.push_weights(0, _Waiter(self.roles))
+        self.roles.push_weights(0, Waiting(self.roles.engines))
         self._task: Task = tasks[0]
         self._tokens = tuple(load_tokenizer(policy)("import torch", add_special_tokens=False)["input_ids"])
         (folder / "checkpoint").mkdir()
@@ -134,23 +135,6 @@ class Fleet:
     def reload(self) -> None:
         """Puts a new learner to the checkpoint."""
         self.roles.learner.load(self._place, self._files)
-
-
-class _Waiter:
-    """Waits for a push to the engines."""
-
-    def __init__(self, roles: Roles) -> None:
-        self._roles = roles
-
-    def meanwhile(self, call: Callable[..., Any], *arguments: Any) -> Any:
-        return call(*arguments)
-
-    def finish_responses(self) -> None:
-        """There are none under way."""
-
-    def pump_until(self, done: Callable[[], bool]) -> None:
-        while not done():
-            self._roles.engines.poll(0.05)
 
 
 def of_pool(fleet: Fleet, kind: str, repeats: int) -> Times:
