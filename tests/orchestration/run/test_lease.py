@@ -192,20 +192,24 @@ def test_a_renewal_that_takes_longer_than_the_lease_is_none_whatever_its_date(tm
 
 @dataclass(frozen=True)
 class StandsStill(Storage):
-    """Whoever is about to say that it holds the run stands still for so many seconds, as often."""
+    """Whoever is about to say that it holds the run stands still until something has happened, and for so many seconds,
+    as often."""
 
     seconds: float = 0.0
+    until: Callable[[], object] = lambda: None
     stops: list[str] = field(default_factory=list)
 
     def write(self, path: str, content: bytes, **options: Any) -> None:
         if path == "lease/last" and self.stops:
             self.stops.pop()
+            self.until()
             time.sleep(self.seconds)
         super().write(path, content, **options)
 
 
-def stands_still(folder: Path, seconds: float, times: int) -> RunDirectory:
-    storage = StandsStill(remote(folder), "demo", "remote://demo", seconds=seconds, stops=["once"] * times)
+def stands_still(folder: Path, seconds: float, times: int, until: Callable[[], object] = lambda: None) -> RunDirectory:
+    stops = ["once"] * times
+    storage = StandsStill(remote(folder), "demo", "remote://demo", seconds=seconds, until=until, stops=stops)
     return RunDirectory("", "demo", storage=storage)
 
 
@@ -213,17 +217,17 @@ def test_a_driver_that_stood_still_before_it_held_the_run_looks_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lease, "_is_gone", lambda _: False)  # they are on two machines
+    seconds = 3.0 * LEASE  # the second one must renew its claim in time
     with ThreadPoolExecutor(1) as pool, ExitStack() as stack:
 
         def second() -> None:
-            time.sleep(0.3 * LEASE)
-            stack.enter_context(run_in(tmp_path).lock(LEASE))
+            time.sleep(0.3 * seconds)
+            stack.enter_context(run_in(tmp_path).lock(seconds))
 
         taken = pool.submit(second)
-        refused = pytest.raises(RunDirectoryError, match="is running in it")
-        with refused, stands_still(tmp_path, 3.0 * LEASE, 1).lock(LEASE):
+        first = stands_still(tmp_path, 0.0, 1, lambda: taken.result(60))
+        with pytest.raises(RunDirectoryError, match="is running in it"), first.lock(seconds):
             pass
-        taken.result(60)
 
 
 def test_a_driver_that_stood_still_alone_holds_the_run(tmp_path: Path) -> None:
