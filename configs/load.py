@@ -5,9 +5,11 @@ Any fault raises a `ConfigError` of one line. Imports neither torch nor ray, and
 
 from __future__ import annotations
 
+import copy
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -233,9 +235,15 @@ def _override_layer(text: str) -> _Layer:
         raise ConfigError(f"{origin}: the value of {key} is not valid YAML; quote it: {key}='...'") from error
 
 
+@cache
+def _defaults() -> DictConfig:
+    """The schema's defaults, which take OmegaConf several times as long to make as to copy."""
+    return OmegaConf.structured(RunConfig)
+
+
 def _merge(layers: Sequence[_Layer], file_origin: str, default_name: str) -> RunConfig:
     """Applies the settings to the schema's defaults, key by key, so that an error can name the source of the key."""
-    merged, origins = OmegaConf.structured(RunConfig), dict[str, str]()
+    merged, origins = copy.deepcopy(_defaults()), dict[str, str]()
     for layer in layers:
         settings: Any = OmegaConf.to_container(layer.settings)
         if retired := remedies(settings):

@@ -11,6 +11,7 @@ import runpy
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -90,10 +91,16 @@ def there(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+@cache
+def command_line() -> Any:
+    """All commands of `warpsmith`, which take a while to make."""
+    return typer.main.get_command(app)
+
+
 def parse(words: tuple[str, ...]) -> list[str]:
     """Parses the words after `warpsmith` as the command line does. Returns the names of the commands that take them.
     Raises UsageError."""
-    command: Any = typer.main.get_command(app)
+    command = command_line()
     names, rest = [], list(words)
     context = command.context_class(command, info_name="warpsmith")
     while rest and hasattr(command, "resolve_command"):  # a page may name a group alone

@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -28,14 +29,20 @@ HONEST = reference_of(TWICE)
 FAILS = model("raise ValueError('here')", name="ModelNew")
 
 
-@pytest.fixture
-def ahead(limits: LimitsConfig, monkeypatch: pytest.MonkeyPatch) -> Iterator[Evaluator]:
+@contextmanager
+def opened(limits: LimitsConfig) -> Iterator[Evaluator]:
     """An evaluator whose device starts processes ahead, as a GPU does. It judges once and believes what it measures,
     since a busy machine would make it doubt the times."""
-    monkeypatch.setattr("evaluators.judge.slot.judge_until_believed", lambda judge, preset: judge())
-    with Evaluator(arch="cpu", limits=limits, guarded=False) as made:
+    with pytest.MonkeyPatch.context() as patch, Evaluator(arch="cpu", limits=limits, guarded=False) as made:
+        patch.setattr("evaluators.judge.slot.judge_until_believed", lambda judge, preset: judge())
         made.device.starts_ahead = True
         made.start()
+        yield made
+
+
+@pytest.fixture
+def ahead(limits: LimitsConfig) -> Iterator[Evaluator]:
+    with opened(limits) as made:
         yield made
 
 
@@ -211,8 +218,7 @@ def test_a_failure_to_start_ahead_is_no_failure_of_a_judgement(ahead, monkeypatc
 
 
 def test_closing_ends_what_was_started_ahead(limits, forks) -> None:
-    with Evaluator(arch="cpu", limits=limits) as made:
-        made.device.starts_ahead = True
+    with opened(limits) as made:
         assert judged(made) is Outcome.OK
         settle(made)
         assert len(forks) == 4

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from configs.schema import LimitsConfig
 from evaluators.evaluator import Evaluator
 from evaluators.host.device import gpu_files
-from evaluators.records import Outcome
-from tests.evaluators.sources import TWICE, model, reference_of
+from tests.evaluators.sources import TWICE, model
 
 READS_ZEROS = model(
     "return torch.tanh(x[0])", "raise ValueError(f\"read {len(open('/dev/zero', 'rb').read(4))} bytes\")", "ModelNew"
@@ -31,17 +29,14 @@ raise ValueError(f"{count.stdout.strip()} GPUs")
 '''
 
 
-def test_the_file_of_a_hidden_device_is_empty(limits: LimitsConfig) -> None:
-    with Evaluator(arch="cpu", limits=limits) as evaluator:
-        before = evaluator.evaluate(TWICE, READS_ZEROS)
-        evaluator.device.hidden = ("/dev/zero",)
-        verdict = evaluator.evaluate(TWICE, f"{READS_ZEROS}\nagain = 1\n")
-        honest = evaluator.evaluate(TWICE, reference_of(TWICE))
+def test_the_file_of_a_hidden_device_is_empty(evaluator: Evaluator, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = evaluator.evaluate(TWICE, READS_ZEROS)
+    monkeypatch.setattr(evaluator.device, "hidden", (*evaluator.device.hidden, "/dev/zero"))
+    verdict = evaluator.evaluate(TWICE, f"{READS_ZEROS}\nagain = 1\n")
     if "read_only_host" not in before.evaluator["containment"].split():
         pytest.skip("nothing can be mounted here")
     assert "read 4 bytes" in before.message
     assert "read 0 bytes" in verdict.message
-    assert honest.outcome in (Outcome.OK, Outcome.SUSPECT), honest.message  # suspect times do not matter here
 
 
 def test_a_program_sees_no_gpu_but_the_one_that_measures_it(evaluator: Evaluator) -> None:
