@@ -9,7 +9,7 @@ program on both sides), `slowdowns` (a known slow-down), `recovery` (the next ve
 `published` and `baselines` (CUDA-L1's kernels), and `marked` (the tasks of these that cannot tell a good program from a
 cheat). The last four need `--programs`. All but `marked`, `table` and `noise --arch cpu` need a GPU. With `--go-on`,
 `noise`, `published` and `baselines` continue where an earlier run of the same code stopped; without it they start
-again.
+again. `--keep-reference` is of `noise` and `published`.
 """
 
 from __future__ import annotations
@@ -77,11 +77,14 @@ def _earlier(out: Path, name: str) -> Any:
     return json.loads(path.read_text()) if path.is_file() else []
 
 
-def noise(out: Path, trials: int, deadline: float, arch: str = "auto", busy: int = 0) -> None:
+def noise(
+    out: Path, trials: int, deadline: float, arch: str = "auto", busy: int = 0, *, keeps_reference: bool = False
+) -> None:
     """Judges the same program on both sides, `trials` times for each kernel, with new processes for each. Saves the
     figures after each trial. `busy`: how many processes keep a core busy meanwhile."""
     first = 1 + max((row["trial"] for row in _earlier(out, "noise")), default=-1)
     with Evaluator(arch) as evaluator, _load(busy):
+        evaluator.device.keeps_reference = keeps_reference
         evaluator.start()
         programs = BUNDLED if evaluator.device.arch == "cpu" else KERNELS
         for trial in range(first, trials):
@@ -175,12 +178,13 @@ def build(out: Path, programs: Path, store: Path, workers: int, seconds: float) 
     print(entry)
 
 
-def published(out: Path, programs: Path, store: Path, deadline: float) -> None:
+def published(out: Path, programs: Path, store: Path, deadline: float, *, keeps_reference: bool = False) -> None:
     """Judges the published programs, and asks for each verdict a second time."""
     usable = load_programs(programs)
     earlier = out / "published.parquet"
     done = set(pq.read_table(earlier, columns=["task"])["task"].to_pylist()) if earlier.is_file() else set()
     with Evaluator(limits=LIMITS, store=store) as evaluator:
+        evaluator.device.keeps_reference = keeps_reference
         evaluator.start()
         start = time.perf_counter()
         verdicts = list(measure(evaluator, [program for program in usable if program.task.id not in done], deadline))
@@ -230,6 +234,9 @@ def main(
     workers: Annotated[int, typer.Option(help="Builds at a time.")] = max(1, (os.cpu_count() or 2) - 2),
     arch: Annotated[str, typer.Option(help="Of `noise`: cpu, or auto for the GPU.")] = "auto",
     busy: Annotated[int, typer.Option(help="Of `noise`: processes that keep a core busy meanwhile.")] = 0,
+    keep_reference: Annotated[
+        bool, typer.Option("--keep-reference", help="The reference's process serves several verdicts.")
+    ] = False,
 ) -> None:
     """Runs sections and prints the tables of the figures in `--out`."""
     chosen = sections or ["noise", "slowdowns", "recovery"]
@@ -246,7 +253,7 @@ def main(
             for kind in ("json", "parquet"):
                 (out / f"{section}.{kind}").unlink(missing_ok=True)
         if section == "noise":
-            noise(out, trials, deadline, arch, busy)
+            noise(out, trials, deadline, arch, busy, keeps_reference=keep_reference)
         elif section == "slowdowns":
             slowdowns(out, max(1, trials // 6), deadline)
         elif section == "recovery":
@@ -254,7 +261,7 @@ def main(
         elif section == "build" and programs:
             build(out, programs, store, workers, seconds)
         elif section == "published" and programs:
-            published(out, programs, store, deadline)
+            published(out, programs, store, deadline, keeps_reference=keep_reference)
         elif section == "marked" and programs:
             marked(out, programs)
         elif section == "baselines" and programs:

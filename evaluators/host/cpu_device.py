@@ -47,6 +47,7 @@ class CpuDevice:
     own_memory = False
     calibrated_seconds = 0.0
     looks_first = starts_ahead = False
+    keeps_reference = False
     shares_tensors = True
     clock: Clock = JudgeClock()
 

@@ -65,6 +65,7 @@ class CudaDevice:
     own_memory = True
     calibrated_seconds = 5e-3
     looks_first = starts_ahead = True
+    keeps_reference = False  # not measured yet
     shares_tensors = False
     clock: Clock = EventClock()
 

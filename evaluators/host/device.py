@@ -53,6 +53,7 @@ class Device(Protocol):
     shares_tensors: bool  # whether the judge can map the memory of a runner's tensors
     looks_first: bool  # whether preparing a measurement takes so long that a first look may save time
     starts_ahead: bool  # whether processes take so long to start and end that no verdict should wait for that
+    keeps_reference: bool  # whether the reference's process serves several judgements; only if `starts_ahead`
 
     def allocate(self, size: int) -> Region:
         """Allocates `size` bytes of memory to share with the runners."""

@@ -62,6 +62,7 @@ class RunnerHandle:
         self._arena = ArenaOutputs(device, limits.memory_bytes // 2) if device.shares_tensors else None
         self.outputs = self._arena or CopiedOutputs(device)
         self._gate: Gate | None = None
+        self._keeps_gate = False
         self._memory_bytes = limits.device_memory_bytes
 
     @property
@@ -71,8 +72,8 @@ class RunnerHandle:
 
     @property
     def gate_bytes(self) -> int:
-        """Device memory of its gate."""
-        return 0 if self._gate is None else self._gate.words.size + self._gate.memory.size
+        """Device memory of its gate, if it got that in this judgement."""
+        return 0 if self._gate is None or self._keeps_gate else self._gate.words.size + self._gate.memory.size
 
     @property
     def libraries(self) -> set[Path]:
@@ -103,6 +104,12 @@ class RunnerHandle:
         self._exchange.extensions = extensions
         self._exchange.ask({"op": "environment", "variables": dict(environment)}, timeout, decode=claims.ignore)
         return True
+
+    def reset(self, timeout: float) -> None:
+        """Lets a reference's runner forget its program and the judge's memory, for the next judgement. It keeps its
+        gate."""
+        self._exchange.ask({"op": "reset"}, timeout, decode=claims.ignore)
+        self._keeps_gate = self._gate is not None
 
     def load(self, source: str, entry: str, timeout: float) -> None:
         """Imports the program, which must define `entry`."""
@@ -244,10 +251,16 @@ class RunnerHandle:
             if region is not None:
                 region.close()
 
+    def has_room(self, specs: list[nesting.Spec]) -> bool:
+        """Whether outputs of these forms can be copied to the gate that it has, if it has one."""
+        return self._gate is None or nesting.layout(specs)[1] <= self._gate.spare
+
     def bind_gate(self, specs: list[nesting.Spec], timeout: float) -> bool:
         """Gives the runner a gate for calls with outputs of these forms, if the device has gates. Returns whether it
-        has."""
+        has. One that it has already must have room for these outputs (`has_room`)."""
         output_bytes = nesting.layout(specs)[1]
+        if self._gate is not None:
+            return True  # `bind_outputs` has told both ends of it
         self._gate = gate = self._device.new_gate(output_bytes, self._memory_bytes // 2)
         if gate is None:
             return False

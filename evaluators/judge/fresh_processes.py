@@ -1,6 +1,7 @@
 """Starts fresh processes for one candidate at a time: one that only runs it, or a pair that is measured.
 
-The processes live no longer than one judgement, so that no candidate meets the remains of another. On a GPU a pair
+The candidate's process lives no longer than one judgement, so that no candidate meets the remains of another. The
+reference's, which runs nothing but tasks, may serve several (`Device.keeps_reference`). On a GPU a pair
 takes some tenths of a second to start and to end, for which a verdict that stands does not wait: both are done behind
 it (`turn_over`). The slot stays locked meanwhile. What is left of a program that failed is ended before its verdict.
 The next pair is forked when nothing is left of the last one, or, where no process can leave its group, as soon as the
@@ -32,6 +33,7 @@ from evaluators.host.zygote_handle import ZygoteHandle
 from evaluators.judge.demands import Demands
 from evaluators.judge.judge import Judge
 from evaluators.judge.judgement import Judgement
+from evaluators.judge.loading import GateTooSmall
 from evaluators.judge.trials import CallLimits
 from evaluators.records import Artifact, Outcome
 from evaluators.tasks import TaskProgram
@@ -39,6 +41,7 @@ from evaluators.tasks.shapes import shape_variants
 from evaluators.timing.presets import Preset
 
 _log = logging.getLogger(__name__)
+_MOST_USES = 32  # of one process of the reference, which differs a little from others by chance
 _LOOK_SECONDS = 60.0  # of a look beside others: all evaluators wait for the last one, and judge what takes longer
 
 
@@ -63,6 +66,8 @@ class FreshProcesses:
         self._thread = ThreadPoolExecutor(1, "warpsmith-processes")
         self._killed: list[RunnerHandle] = []  # the pair of the last judgement, until `turn_over`
         self._is_over = False  # the last judgement came to an end, on a device that works
+        self._kept: RunnerHandle | None = None  # the reference's process, if the next judgement is to use it
+        self._uses = 0  # judgements that have used it
         self._ahead: list[RunnerHandle] = []  # the pair that was started for the next one
         self._prepared = 0  # the zygote's preparations when that pair was forked
 
@@ -79,7 +84,8 @@ class FreshProcesses:
             self.wait()
         except (InfraError, OSError) as error:
             _log.warning("%s", error)
-        _close(self._take_ahead())
+        self._close(self._take_ahead())
+        self._keep(None)
         self._thread.shutdown()
         self._zygote.close()
 
@@ -132,15 +138,32 @@ class FreshProcesses:
         self.wait()
         self._end_killed()
         start = time.perf_counter()
-        runners: list[RunnerHandle] = []
+        if artifact:
+            self.prepare_compilers(source)
+        ahead = self._take_ahead()
         try:
-            if artifact:
-                self.prepare_compilers(source)
-            runners += self._take_ahead()
+            return self._judge(ahead, start, slot, program, source, preset, artifact, in_full=in_full)
+        except GateTooSmall:
+            self._keep(None)
+            return self._judge([], start, slot, program, source, preset, artifact, in_full=in_full)
+
+    def _judge(
+        self,
+        runners: list[RunnerHandle],
+        start: float,
+        slot: Slot,
+        program: TaskProgram,
+        source: str,
+        preset: Preset,
+        artifact: Artifact | None,
+        *,
+        in_full: bool,
+    ) -> Judgement:
+        """The judgement of a pair, of which `runners` have been started. `start`: when it was asked for."""
+        try:
             if artifact and runners and not self._lend(runners[1], artifact):
                 runners.pop().close()
-            for side in range(len(runners), 2):
-                runners.append(self._fork(slot, side, artifact if side else None))
+            runners.extend(self._fork(slot, side, artifact if side else None) for side in range(len(runners), 2))
             fork_seconds = time.perf_counter() - start
             judge = Judge(
                 program,
@@ -155,17 +178,49 @@ class FreshProcesses:
             judgement = judge.judge(source, in_full=in_full)
             judgement = replace(judgement, cost={**judgement.cost, "fork": fork_seconds})
             judgement = replace(judgement, containment=runners[1].process.active)
+            if self._is_to_keep(runners[0], judgement, in_full=in_full):
+                self._keep(runners.pop(0))
+            elif runners[0] is self._kept:
+                self._kept = None
             for runner in runners:
                 runner.process.kill()  # their contexts on a GPU end side by side
             if self._device.starts_ahead and judgement.outcome is Outcome.OK:
                 self._killed, runners = runners, []
             else:
-                runners[1].end()
+                runners[-1].end()  # the candidate's
                 judgement = self._after_fault(judgement, is_alone=True)
             self._is_over = True
             return judgement
         finally:
-            _close(runners)
+            self._close(runners)
+
+    def _is_to_keep(self, reference: RunnerHandle, judgement: Judgement, *, in_full: bool) -> bool:
+        """Whether the reference's process is to serve the next judgement, too: it runs nothing but tasks. One more pair
+        for the same candidate is fresh on both sides, since the difference between processes is looked for."""
+        uses = self._uses if reference is self._kept else 0
+        is_sound = judgement.outcome in (Outcome.OK, Outcome.WRONG) and reference.process.is_alive
+        seconds = reference.process.cpu_seconds() if is_sound else 0.0
+        return (
+            self._device.keeps_reference
+            and in_full
+            and is_sound
+            and uses < _MOST_USES
+            and seconds < runner_limits(self._limits).cpu_seconds / 2
+        )
+
+    def _keep(self, reference: RunnerHandle | None) -> None:
+        """Keeps the reference's process for the next judgement, in place of any other."""
+        if reference is not self._kept:
+            self._close([] if self._kept is None else [self._kept])
+            self._kept, self._uses = reference, 0
+        self._uses += 1
+
+    def _close(self, runners: Sequence[RunnerHandle]) -> None:
+        """Kills processes with everything that they started. None of them is kept any longer."""
+        for runner in runners:
+            if runner is self._kept:
+                self._kept = None
+            runner.close()
 
     def turn_over(self, slot: Slot, release: Callable[[], None]) -> None:
         """Ends what is left of the last judgement, starts the processes of the next one, and releases the slot then.
@@ -173,6 +228,7 @@ class FreshProcesses:
         broken."""
         is_over, self._is_over = self._is_over, False
         if not (self._device.starts_ahead and is_over):
+            self._keep(None)
             release()
             return
 
@@ -203,36 +259,41 @@ class FreshProcesses:
             for runner in killed:
                 runner.end()
         finally:
-            _close(killed)
+            self._close(killed)
 
     def _begin_ahead(self, slot: Slot) -> None:
-        """Forks the next pair, if it can: what fails here is not needed yet."""
+        """Forks the next pair, but for the process that is kept, if it can: what fails here is not needed yet."""
         with self._not_needed_yet():
             self._prepared = self._zygote.preparations
-            for side in range(2):
+            self._ahead += [self._kept] if self._kept is not None else []
+            for side in range(len(self._ahead), 2):
                 self._ahead.append(self._fork(slot, side, None, is_ahead=True))
                 self._ahead[-1].begin_start(loads_libraries=True)
 
     def _end_start_ahead(self) -> None:
+        """Waits until the next pair is ready: what was started has started, and what is kept has forgotten."""
         with self._not_needed_yet():
             for runner in self._ahead:
-                runner.end_start(self._limits.start_seconds)
+                if runner.has_started:
+                    runner.reset(self._limits.start_seconds)
+                else:
+                    runner.end_start(self._limits.start_seconds)
 
     @contextmanager
     def _not_needed_yet(self) -> Iterator[None]:
         """Within this block a failure costs the processes that were started ahead, and nothing else."""
         try:
             yield
-        except (InfraError, OSError) as error:
+        except (InfraError, RunnerFailure, OSError) as error:
             _log.info("no process is started ahead: %s", error)
-            _close(self._take_ahead())
+            self._close(self._take_ahead())
 
     def _take_ahead(self) -> list[RunnerHandle]:
         """The pair that was started ahead, if both still run and are prepared as those that would be forked now."""
         ahead, self._ahead = self._ahead, []
         if all(runner.process.is_alive for runner in ahead) and self._prepared == self._zygote.preparations:
             return ahead
-        _close(ahead)
+        self._close(ahead)
         return []
 
     def _lend(self, runner: RunnerHandle, artifact: Artifact) -> bool:
@@ -276,8 +337,3 @@ class FreshProcesses:
         start = time.perf_counter()
         self._device.check_health()
         return replace(judgement, cost={**judgement.cost, "health": time.perf_counter() - start})
-
-
-def _close(runners: Sequence[RunnerHandle]) -> None:
-    for runner in runners:
-        runner.close()

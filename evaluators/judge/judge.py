@@ -65,8 +65,8 @@ class Judge:
     def judge(self, source: str, *, in_full: bool = True) -> Judgement:
         """Loads both programs, checks the candidate's outputs, times the two in turns and examines the evidence.
 
-        Without `in_full` the trace and the other shapes are left out. Raises InfraError, and Unbuilt for an extension
-        that the candidate asks for and nobody has built.
+        Without `in_full` the trace and the other shapes are left out. Raises InfraError, GateTooSmall, and Unbuilt for
+        an extension that the candidate asks for and nobody has built.
         """
         trace, is_recorded = None, False
         try:

@@ -36,6 +36,11 @@ class Loaded:
     findings: list[Finding]
 
 
+class GateTooSmall(Exception):
+    """The outputs of this task have no room in the gate that the reference's process has from an earlier judgement: it
+    needs another process. Nothing of the candidate has been loaded."""
+
+
 class MemoryLimit:
     """Ends a judgement in which the runners take much more device memory than they may.
 
@@ -76,7 +81,8 @@ class Loading:
         self._weights, self._checks, self._memory, self._timeout = weights, checks, memory, timeout
 
     def run(self, source: str) -> Loaded:
-        """Loads both programs, the candidate last, and constructs both models. Raises RunnerFailure and InfraError."""
+        """Loads both programs, the candidate last, and constructs both models. Raises RunnerFailure, InfraError and
+        GateTooSmall."""
         reference, candidate = self._pair.runners
         self._memory.begin()
         self._begin_start()
@@ -84,6 +90,8 @@ class Loading:
         init_inputs = self._program.init_inputs(seed)
         with reference_errors_as_infra(self._program.task.id):  # no program of a candidate is there yet
             example, spec = self._forms(seed, init_inputs)
+            if not reference.has_room(nesting.tensor_specs(spec)):
+                raise GateTooSmall
             self._end_start(reference)
             with self._pair.costs("load_reference"):
                 reference.load(self._program.source, "Model", self._timeout)

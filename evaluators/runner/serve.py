@@ -64,6 +64,7 @@ class Runner:
         self.handlers: dict[str, Callable[..., dict[str, Any]]] = {
             "start": self.start,
             "environment": self.environment,
+            "reset": self.reset,
             "load": self.load,
             "construct": self.construct,
             "get_state": self.get_state,
@@ -113,14 +114,30 @@ class Runner:
         os.environ.update(message["variables"])
         return {}
 
-    def load(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Imports the program in place of the one before, and forgets that one but for its changes to other modules."""
-        self._interception.install()
+    def reset(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Forgets the program, and the judge's memory but for its gate. For a reference, which the next judgement may
+        use: it serves no candidate."""
+        self._forget_program()
+        self.inputs, self.outputs, self.output_spec, self.tracer = [], [], None, None
+        if self.gate is not None:
+            self.gate.forget()
+        gc.unfreeze()
+        gc.collect()
+        self.device.finish()
+        self.device.tidy()
+        return {}
+
+    def _forget_program(self) -> None:
         self.kind, self.model, self.state = None, _NO_MODEL, {}
         for file in _OWN_FILES:
             Path(file).unlink(missing_ok=True)
             if sys.modules.pop(file.removesuffix(".py"), None):
                 gc.collect()
+
+    def load(self, message: dict[str, Any]) -> dict[str, Any]:
+        """Imports the program in place of the one before, and forgets that one but for its changes to other modules."""
+        self._interception.install()
+        self._forget_program()
         name = _NAMES[message["entry"]]
         program = Path.cwd() / f"{name}.py"
         program.write_text(message["source"], encoding="utf-8", errors="surrogatepass")
