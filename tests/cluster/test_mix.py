@@ -6,7 +6,7 @@ import itertools
 import math
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from cluster.cost.mix import NodeKind, NoMix, Slice, cheapest_mix
@@ -54,6 +54,7 @@ rates = st.floats(1.0, 50.0)
 
 
 @given(st.lists(st.tuples(rates, rates, rates), min_size=1, max_size=4), st.floats(0.5, 5.0))
+@example([(1.0, 2.0, 2.0), (3.0, 4.0, 5.0)], 0.99999)
 def test_no_other_assignment_is_cheaper(drawn: list[tuple[float, float, float]], price: float) -> None:
     slices = [Slice(rate, {"H100": first, "L40S": second}) for rate, first, second in drawn]
     assume(not _is_near_a_whole(slices))  # there the solver's tolerance decides
