@@ -7,6 +7,7 @@ outcome; our own failures are `InfraError`. The runner must never run outside of
 from __future__ import annotations
 
 import contextlib
+import math
 import re
 import time
 from collections.abc import Callable, Sequence
@@ -30,6 +31,7 @@ _COMPILER_WORDS = ("Error building extension", "CppCompileError", "ninja", "erro
 _MOST_EXTENSIONS = 64
 _NO_ROOM = re.compile("No space left on device|Disk quota exceeded")
 _SENT_AHEAD = 32 << 10  # bytes of a request that a socket takes while nobody reads
+_MOSTLY, _MOST_LONGER = 0.5, 4.0  # share of a time that a program waits for a core; timeouts that it may take longer
 _QUOTA_SECONDS = 0.25  # for which a program runs before what it wrote is counted again
 
 
@@ -165,7 +167,7 @@ class Exchange:
         Raises Unbuilt, and what the channel raises."""
         deadline = start + timeout
         for _ in range(_MOST_EXTENSIONS):
-            body = self._receive(deadline)
+            body = self._receive(deadline, _MOST_LONGER * timeout)
             if body == READY and when_ready is not None:
                 when_ready()
                 when_ready = None
@@ -184,16 +186,25 @@ class Exchange:
             self._channel.send(answer)
         raise ProtocolViolation(f"more than {_MOST_EXTENSIONS} extensions")
 
-    def _receive(self, deadline: float) -> bytes:
-        """The next message. While none comes, what the program writes is counted again and again. Raises OverQuota, and
-        what the channel raises."""
+    def _receive(self, deadline: float, most_longer: float) -> bytes:
+        """The next message. While none comes, what the program writes is counted again and again.
+
+        After the deadline it is waited for as long as the program is mostly kept from running by other load on its
+        core, for `most_longer` seconds at most. Raises OverQuota, and what the channel raises.
+        """
+        latest, seen = deadline + most_longer, (-math.inf, 0.0)  # when it was looked at last, what it had waited then
         while True:
             left = max(0.0, deadline - time.perf_counter())
             try:
                 return self._channel.receive_body(min(left, _QUOTA_SECONDS))[0]
             except PeerTimeout:
+                now = time.perf_counter()
                 if left <= _QUOTA_SECONDS:
-                    raise
+                    waited = self._process.waited_seconds()
+                    is_kept = waited - seen[1] > _MOSTLY * (now - seen[0]) or seen[0] < 0.0
+                    if not is_kept or now >= latest:
+                        raise
+                    deadline, seen = now + _QUOTA_SECONDS, (now, waited)
                 self._check_quota()
 
     def _check_quota(self) -> None:
