@@ -7,16 +7,12 @@ import select
 import signal
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from configs.schema import LimitsConfig
 from evaluators.evaluator import Evaluator
-from evaluators.failures import InfraError, RunnerFailure
+from evaluators.failures import InfraError
 from evaluators.host.cpu_device import CpuDevice
 from evaluators.host.device import Slot
 from evaluators.host.runner_handle import RunnerHandle
@@ -24,56 +20,8 @@ from evaluators.host.runner_process import RunnerProcess
 from evaluators.host.zygote_handle import ZygoteHandle
 from evaluators.judge.fresh_processes import FreshProcesses
 from evaluators.records import Artifact, Outcome
-from tests.evaluators.sources import DOUBLE, TWICE, WEIGHT, model, reference_of
-
-HONEST = reference_of(TWICE)
-WRONG = model("return torch.tanh(x[0])", name="ModelNew")
-FAILS = model("raise ValueError('here')", name="ModelNew")
-
-
-@contextmanager
-def opened(limits: LimitsConfig) -> Iterator[Evaluator]:
-    """An evaluator whose device starts processes ahead, as a GPU does. It judges once and believes what it measures,
-    since a busy machine would make it doubt the times, and waits as long as such a machine may take."""
-    patient = replace(limits, start_seconds=60.0)
-    with pytest.MonkeyPatch.context() as patch, Evaluator(arch="cpu", limits=patient, guarded=False) as made:
-        patch.setattr("evaluators.judge.slot.judge_until_believed", lambda judge, preset: judge())
-        made.device.starts_ahead = True
-        made.start()
-        yield made
-
-
-@pytest.fixture
-def ahead(limits: LimitsConfig) -> Iterator[Evaluator]:
-    with opened(limits) as made:
-        yield made
-
-
-@pytest.fixture
-def forks(monkeypatch) -> list[tuple[str, int]]:
-    """The thread and the process of every fork, in their order."""
-    seen, request = [], ZygoteHandle.request
-
-    def noted(self, message, *arguments, **options):
-        reply = request(self, message, *arguments, **options)
-        if message["op"] == "fork":
-            seen.append((threading.current_thread().name, int(reply["pid"])))
-        return reply
-
-    monkeypatch.setattr(ZygoteHandle, "request", noted)
-    return seen
-
-
-def judged(evaluator: Evaluator, source: str = HONEST) -> Outcome:
-    return evaluator.evaluate(TWICE, source, again=True).outcome
-
-
-def settle(evaluator: Evaluator) -> None:
-    evaluator._slot._processes.wait()
-
-
-def is_there(process: int) -> bool:
-    return os.path.isdir(f"/proc/{process}")
+from tests.evaluators.judge.ahead import FAILS, is_there, judged, opened, settle
+from tests.evaluators.sources import TWICE, WEIGHT, model
 
 
 def test_the_next_judgement_uses_the_processes_that_were_started_behind_the_last_verdict(ahead, forks) -> None:
@@ -324,87 +272,3 @@ def test_processes_start_on_all_cores_of_the_slot_and_run_on_those_that_are_meas
     for runner in ahead._slot._processes._ahead:
         for thread in os.listdir(f"/proc/{runner.process.pid}/task"):
             assert os.sched_getaffinity(int(thread)) == {measured}
-
-
-@pytest.fixture
-def keeping(ahead: Evaluator) -> Evaluator:
-    """An evaluator whose reference's process serves several judgements."""
-    ahead.device.keeps_reference = True
-    return ahead
-
-
-def by_side(evaluator: Evaluator) -> tuple[int, int]:
-    """The processes that wait for the next judgement: the reference's and the candidate's."""
-    reference, candidate = evaluator._slot._processes._ahead
-    return reference.process.pid, candidate.process.pid
-
-
-def test_the_reference_process_serves_the_next_judgement_and_the_candidates_does_not(keeping, forks) -> None:
-    """Of another task, too, after right programs and wrong ones."""
-    assert judged(keeping) is Outcome.OK
-    settle(keeping)
-    reference, candidate = by_side(keeping)
-    assert [process for _, process in forks] == [reference, forks[1][1], candidate]
-    for task, source, outcome in (
-        (TWICE, HONEST, Outcome.OK),
-        (DOUBLE, reference_of(DOUBLE), Outcome.OK),
-        (DOUBLE, model("return 3 * x[0]", name="ModelNew"), Outcome.WRONG),
-        (TWICE, WRONG, Outcome.WRONG),
-        (TWICE, HONEST, Outcome.OK),
-    ):
-        before = candidate
-        verdict = keeping.evaluate(task, source, again=True)
-        assert verdict.outcome is outcome, verdict.message
-        settle(keeping)
-        kept, candidate = by_side(keeping)
-        assert kept == reference
-        assert candidate != before
-        assert not is_there(before)
-    assert len(forks) == 2 + 6
-
-
-def test_a_failing_program_takes_the_reference_process_with_it(keeping, forks) -> None:
-    assert judged(keeping) is Outcome.OK
-    settle(keeping)
-    reference, _ = by_side(keeping)
-    assert judged(keeping, FAILS) is Outcome.RUNTIME_ERROR
-    settle(keeping)
-    assert not is_there(reference)
-    assert judged(keeping) is Outcome.OK
-
-
-def test_a_reference_process_serves_so_often_and_no_more(keeping, forks, monkeypatch) -> None:
-    monkeypatch.setattr("evaluators.judge.fresh_processes._MOST_USES", 2)
-    served = []
-    for _ in range(4):
-        assert judged(keeping) is Outcome.OK
-        settle(keeping)
-        served.append(by_side(keeping)[0])
-    assert served[0] == served[1] != served[2] == served[3]
-
-
-def test_a_reference_process_that_cannot_forget_is_replaced(keeping, forks, monkeypatch) -> None:
-    assert judged(keeping) is Outcome.OK
-    settle(keeping)
-    reference, _ = by_side(keeping)
-
-    def refuse(self: RunnerHandle, timeout: float) -> None:
-        raise RunnerFailure(Outcome.RUNTIME_ERROR, "it does not forget")
-
-    monkeypatch.setattr(RunnerHandle, "reset", refuse)
-    assert judged(keeping) is Outcome.OK
-    settle(keeping)
-    assert keeping._slot._processes._ahead == []
-    assert not is_there(reference)
-    assert judged(keeping) is Outcome.OK
-
-
-def test_outputs_without_room_in_a_kept_gate_get_another_process(keeping, forks, monkeypatch) -> None:
-    assert judged(keeping) is Outcome.OK
-    settle(keeping)
-    reference, _ = by_side(keeping)
-    full = {reference}
-    monkeypatch.setattr(RunnerHandle, "has_room", lambda self, specs: self.process.pid not in full)
-    assert judged(keeping) is Outcome.OK
-    settle(keeping)
-    assert not is_there(reference)
