@@ -197,15 +197,12 @@ class FreshProcesses:
     def _is_to_keep(self, reference: RunnerHandle, judgement: Judgement, *, in_full: bool) -> bool:
         """Whether the reference's process is to serve the next judgement, too: it runs nothing but tasks. One more pair
         for the same candidate is fresh on both sides, since the difference between processes is looked for."""
+        if not (self._device.keeps_reference and in_full and judgement.outcome in (Outcome.OK, Outcome.WRONG)):
+            return False
         uses = self._uses if reference is self._kept else 0
-        is_sound = judgement.outcome in (Outcome.OK, Outcome.WRONG) and reference.process.is_alive
-        seconds = reference.process.cpu_seconds() if is_sound else 0.0
+        seconds = reference.process.cpu_seconds()
         return (
-            self._device.keeps_reference
-            and in_full
-            and is_sound
-            and uses < _MOST_USES
-            and seconds < runner_limits(self._limits).cpu_seconds / 2
+            reference.process.is_alive and uses < _MOST_USES and seconds < runner_limits(self._limits).cpu_seconds / 2
         )
 
     def _keep(self, reference: RunnerHandle | None) -> None:

@@ -43,7 +43,7 @@ worker = Worker.options(num_cpus=1).remote()
 found = {**ray.get(worker.facts.remote()), "keeps_handler": signal.getsignal(signal.SIGTERM) is own}
 several = [Asynchronous.remote() for _ in range(3)]
 under_way = [one.wait.remote() for one in several]
-ray.get([one.exit_soon.remote() for one in several])
+ray.wait([one.exit_soon.remote() for one in several], num_returns=3, timeout=30.0)  # one may have exited already
 found["exits"] = len(ray.wait(under_way, num_returns=3, timeout=3.0)[0]) == 3  # one or the other does at times
 print(json.dumps(found))
 """
