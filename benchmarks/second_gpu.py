@@ -11,7 +11,6 @@ Prints how many programs jumped, how many of these the other GPU confirmed or do
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
 import tempfile
@@ -21,17 +20,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import ray
 from rich.console import Console
 
 from actors.builder import BuilderActor
-from actors.evaluator import EvaluatorActor
 from actors.pool import ActorPool
 from actors.start import start_actor
-from benchmarks.several_gpus import requests
+from benchmarks.several_gpus import begin, parser_of, requests, start_evaluators
 from configs.schema import EvaluatorConfig, GuardConfig
 from evaluators.guard.cases import HackCases
-from evaluators.host.open_device import open_device
 from evaluators.records import Candidate, Task, Verdict
 from evaluators.stored.verdicts import CONFIRMED_BY, DEVICE
 from evaluators.tasks import find_task
@@ -95,10 +91,7 @@ def row_of(verdict: Verdict) -> dict[str, Any]:
 def measure(arch: str, programs: int, jump: float, store: str) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Rows of the programs, and that of the false jump."""
     config = EvaluatorConfig(arch=arch, workers=2, measure_baselines="never")
-    options = {"num_gpus": 0 if arch == "cpu" else 1, "num_cpus": 1}
-    evaluators = ActorPool(
-        "evaluator", lambda _: start_actor(EvaluatorActor, options, config, store), 2, ahead=1, timeout=_TIMEOUT
-    )
+    evaluators = start_evaluators(config, store)
     builders = ActorPool(
         "builder",
         lambda _: start_actor(BuilderActor, {"num_cpus": 1}, config, store, True),
@@ -129,14 +122,11 @@ def measure(arch: str, programs: int, jump: float, store: str) -> tuple[list[dic
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--programs", type=int, default=40)
     parser.add_argument("--jump", type=float, default=1.05)
-    parser.add_argument("--arch", default="auto")
-    parser.add_argument("--output", type=Path)
     arguments = parser.parse_args()
-    arch = open_device(arguments.arch).arch if arguments.arch == "auto" else arguments.arch
-    ray.init(include_dashboard=False, log_to_driver=False)
+    arch = begin(arguments.arch)
     with tempfile.TemporaryDirectory() as store:
         rows, false = measure(arch, arguments.programs, arguments.jump, store)
     if arguments.output:

@@ -59,13 +59,35 @@ def requests(arch: str, times: int = 1) -> Iterator[EvaluationRequest]:
         yield EvaluationRequest(task, candidate, "fast")
 
 
+def start_evaluators(config: EvaluatorConfig, store: str) -> ActorPool:
+    """A pool of `config.workers` evaluators with a GPU each."""
+    options = {"num_gpus": 0 if config.arch == "cpu" else 1, "num_cpus": 1}
+    return ActorPool(
+        "evaluators",
+        lambda _: start_actor(EvaluatorActor, options, config, store),
+        config.workers,
+        ahead=1,
+        timeout=600.0,
+    )
+
+
+def parser_of(description: str | None) -> argparse.ArgumentParser:
+    """The options that benchmarks of several GPUs have in common."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--arch", default="auto")
+    parser.add_argument("--output", type=Path)
+    return parser
+
+
+def begin(arch: str) -> str:
+    """Starts Ray. Returns the architecture that `arch` names, which may be `auto`."""
+    ray.init(include_dashboard=False, log_to_driver=False)
+    return open_device(arch).arch if arch == "auto" else arch
+
+
 def count(arch: str, gpus: int, seconds: float, store: str) -> dict[str, Any]:
     """Judges for `seconds` seconds on so many GPUs."""
-    config = EvaluatorConfig(arch=arch, measure_baselines="never")
-    options = {"num_gpus": 0 if arch == "cpu" else 1, "num_cpus": 1}
-    pool = ActorPool(
-        "evaluators", lambda _: start_actor(EvaluatorActor, options, config, store), gpus, ahead=1, timeout=600.0
-    )
+    pool = start_evaluators(EvaluatorConfig(arch=arch, workers=gpus, measure_baselines="never"), store)
     try:
         pool.wait_ready()
         source = requests(arch, gpus)
@@ -95,14 +117,11 @@ def count(arch: str, gpus: int, seconds: float, store: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--gpus", type=int, nargs="+", default=[1, 2, 4])
     parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("--arch", default="auto")
-    parser.add_argument("--output", type=Path)
     arguments = parser.parse_args()
-    arch = open_device(arguments.arch).arch if arguments.arch == "auto" else arguments.arch
-    ray.init(include_dashboard=False, log_to_driver=False)
+    arch = begin(arguments.arch)
     rows = []
     with tempfile.TemporaryDirectory() as store:
         for gpus in arguments.gpus:

@@ -7,7 +7,6 @@ outcome; our own failures are `InfraError`. The runner must never run outside of
 from __future__ import annotations
 
 import contextlib
-import math
 import re
 import time
 from collections.abc import Callable, Sequence
@@ -31,7 +30,7 @@ _COMPILER_WORDS = ("Error building extension", "CppCompileError", "ninja", "erro
 _MOST_EXTENSIONS = 64
 _NO_ROOM = re.compile("No space left on device|Disk quota exceeded")
 _SENT_AHEAD = 32 << 10  # bytes of a request that a socket takes while nobody reads
-_MOSTLY, _MOST_LONGER = 0.5, 4.0  # share of a time that a program waits for a core; timeouts that it may take longer
+_MOSTLY, _MOST_LONGER = 0.5, 4.0  # the share of a time; timeouts that a program may take longer
 _QUOTA_SECONDS = 0.25  # for which a program runs before what it wrote is counted again
 
 
@@ -189,22 +188,23 @@ class Exchange:
     def _receive(self, deadline: float, most_longer: float) -> bytes:
         """The next message. While none comes, what the program writes is counted again and again.
 
-        After the deadline it is waited for as long as the program is mostly kept from running by other load on its
-        core, for `most_longer` seconds at most. Raises OverQuota, and what the channel raises.
+        After the deadline it is waited for as long as other load mostly keeps the program from its core, for
+        `most_longer` seconds at most. What its own threads and processes take from each other does not count. Raises
+        OverQuota, and what the channel raises.
         """
-        latest, seen = deadline + most_longer, (-math.inf, 0.0)  # when it was looked at last, what it had waited then
+        latest = deadline + most_longer
+        seen: _Seen | None = None
         while True:
             left = max(0.0, deadline - time.perf_counter())
             try:
                 return self._channel.receive_body(min(left, _QUOTA_SECONDS))[0]
             except PeerTimeout:
                 now = time.perf_counter()
+                before, seen = seen, (now, self._process.waited_seconds(), self._process.cpu_seconds())
                 if left <= _QUOTA_SECONDS:
-                    waited = self._process.waited_seconds()
-                    is_kept = waited - seen[1] > _MOSTLY * (now - seen[0]) or seen[0] < 0.0
-                    if not is_kept or now >= latest:
+                    if now >= latest or not _is_kept_waiting(before, seen):
                         raise
-                    deadline, seen = now + _QUOTA_SECONDS, (now, waited)
+                    deadline = now + _QUOTA_SECONDS
                 self._check_quota()
 
     def _check_quota(self) -> None:
@@ -232,6 +232,17 @@ class Exchange:
         if isinstance(error, ProtocolViolation):
             return f"the program wrote to the judge's pipe ({error})"
         return self._process.explain_end()
+
+
+_Seen = tuple[float, float, float]  # when, and what a program had waited for a core and had run by then, in seconds
+
+
+def _is_kept_waiting(before: _Seen | None, after: _Seen) -> bool:
+    """Whether a program wanted to run for most of the time between, and did not run for most of it."""
+    if before is None:
+        return False
+    passed, waited, ran = (later - earlier for earlier, later in zip(before, after, strict=True))
+    return waited > _MOSTLY * passed > ran
 
 
 def _failure_of(kind: str, message: str, operation: str) -> RunnerFailure:

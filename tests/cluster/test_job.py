@@ -14,6 +14,13 @@ from configs.code_version import CODE_VARIABLE
 from configs.load import load_config
 from orchestration.commands.main import app
 
+CODE = "of this checkout"
+
+
+@pytest.fixture(autouse=True)
+def known_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(CODE_VARIABLE, CODE)
+
 
 @pytest.fixture
 def outside(tmp_path: Path) -> str:
@@ -71,19 +78,18 @@ def test_only_the_named_variables_reach_the_job(monkeypatch) -> None:
     monkeypatch.setenv("WARPSMITH_TEST_TOKEN", "a secret value")
     monkeypatch.setenv("WARPSMITH_TEST_OTHER", "stays")
     job = training_job("local", ["root=/shared"], variables=["WARPSMITH_TEST_TOKEN"])
-    assert job.environment.keys() - {CODE_VARIABLE} == {"WARPSMITH_TEST_TOKEN", "RAY_JOB_STOP_WAIT_TIME_S"}
+    assert job.environment.keys() == {CODE_VARIABLE, "WARPSMITH_TEST_TOKEN", "RAY_JOB_STOP_WAIT_TIME_S"}
     assert job.environment["WARPSMITH_TEST_TOKEN"] == "a secret value"
     assert "a secret value" not in job.entrypoint + str(job.metadata)
 
 
 def test_a_stopped_job_has_time_to_drain() -> None:
     job = training_job("local", ["root=/shared", "drain_seconds=100.5"])
-    assert job.environment["RAY_JOB_STOP_WAIT_TIME_S"] == "161"
+    assert job.environment == {CODE_VARIABLE: CODE, "RAY_JOB_STOP_WAIT_TIME_S": "161"}
 
 
-def test_a_job_is_told_the_version_of_the_code_that_travels_with_it(monkeypatch) -> None:
-    monkeypatch.setenv(CODE_VARIABLE, "of this checkout")
-    assert training_job("local", ["root=/shared"]).environment[CODE_VARIABLE] == "of this checkout"
+def test_a_job_is_told_the_version_of_the_code_if_that_travels_with_it() -> None:
+    assert training_job("local", ["root=/shared"]).environment[CODE_VARIABLE] == CODE
     assert CODE_VARIABLE not in training_job("local", ["root=/shared"], installed=True).environment
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,13 +20,36 @@ from tests.evaluators.host.test_claims import EXTENSION
 BUILD_SECONDS, REPLY = 0.3, {"done": True}
 
 
+@contextmanager
+def talking(
+    run: Callable[[Channel], None],
+    build: Callable[[Any], dict[str, Any]] | None = None,
+    waited: Callable[[], float] = lambda: 0.0,
+    ran: Callable[[], float] = lambda: 0.0,
+) -> Iterator[Exchange]:
+    """An exchange with a runner that does this. `waited`, `ran`: its seconds as the kernel counts them."""
+    judges, runners = socket.socketpair()
+
+    def nothing(*_: Any) -> float:
+        return 0.0
+
+    process = SimpleNamespace(
+        channel=Channel(judges, trusted=False), resume=nothing, stop=nothing, halt=nothing, check_quota=nothing,
+        waited_seconds=waited, cpu_seconds=ran,
+    )  # fmt: skip
+    thread = threading.Thread(target=run, args=(Channel(runners),), daemon=True)
+    thread.start()
+    yield Exchange(process, build)  # type: ignore[arg-type]
+    thread.join(30.0)
+    for end in (judges, runners):
+        end.close()
+
+
 def asked(*requests: Any) -> float:
     """The seconds that a call took by the judge's clock whose runner asked for these extensions, one after the other.
     Each answer takes `BUILD_SECONDS`."""
-    judges, runners = socket.socketpair()
-    runner = Channel(runners)
 
-    def run() -> None:
+    def run(runner: Channel) -> None:
         runner.receive(30.0)
         for request in requests:
             runner.send({"extension": request})
@@ -36,18 +60,8 @@ def asked(*requests: Any) -> float:
         time.sleep(BUILD_SECONDS)
         return {"library": "/a"}
 
-    def nothing(*_: Any) -> float:
-        return 0.0
-
-    process = SimpleNamespace(
-        channel=Channel(judges, trusted=False), resume=nothing, stop=nothing, halt=nothing, check_quota=nothing
-    )
-    exchange, thread = Exchange(process, build), threading.Thread(target=run, daemon=True)  # type: ignore[arg-type]
-    thread.start()
-    assert exchange.ask({"op": "call"}, 20.0, decode=lambda reply: reply) == REPLY
-    thread.join(30.0)
-    for end in (judges, runners):
-        end.close()
+    with talking(run, build) as exchange:
+        assert exchange.ask({"op": "call"}, 20.0, decode=lambda reply: reply) == REPLY
     return exchange.seconds
 
 
@@ -66,39 +80,35 @@ def test_a_message_of_very_many_parts_is_refused_before_it_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("share", "takes", "answers"),
-    [(0.0, 3.0, False), (0.2, 3.0, False), (0.9, 1.5, True), (0.9, 9.0, False)],
-    ids=["hangs", "runs", "kept from running", "kept from running for ever"],
+    ("waits", "runs", "takes", "answers"),
+    [
+        pytest.param(0.0, 0.0, 3.0, False, id="hangs"),
+        pytest.param(0.2, 0.8, 3.0, False, id="runs"),
+        pytest.param(3.0, 1.0, 3.0, False, id="keeps itself from running"),
+        pytest.param(0.9, 0.1, 1.5, True, id="is kept from running"),
+        pytest.param(0.9, 0.1, 9.0, False, id="is kept from running for ever"),
+    ],
 )
 def test_a_program_that_other_load_keeps_from_running_may_take_longer(
-    share: float, takes: float, answers: bool
+    waits: float, runs: float, takes: float, answers: bool
 ) -> None:
-    """But not without end. `share`: of its time for which it waits for a core. `takes`: how long until it answers."""
-    judges, runners = socket.socketpair()
-    runner, begun, end = Channel(runners), time.perf_counter(), threading.Event()
+    """But not without end. `waits`, `runs`: seconds a second of all its threads. `takes`: how long until it answers."""
+    begun, end = time.perf_counter(), threading.Event()
 
-    def run() -> None:
+    def run(runner: Channel) -> None:
         runner.receive(30.0)
         end.wait(takes)
         with suppress(PeerClosed, OSError):
             runner.send(REPLY)
 
-    def nothing(*_: Any) -> float:
-        return 0.0
+    def counts(rate: float) -> Callable[[], float]:
+        return lambda: rate * (time.perf_counter() - begun)
 
-    process = SimpleNamespace(
-        channel=Channel(judges, trusted=False), resume=nothing, stop=nothing, halt=nothing, check_quota=nothing,
-        waited_seconds=lambda: share * (time.perf_counter() - begun),
-    )  # fmt: skip
-    exchange, thread = Exchange(process, None), threading.Thread(target=run, daemon=True)  # type: ignore[arg-type]
-    thread.start()
-    if answers:
-        assert exchange.ask({"op": "call"}, 0.5, decode=lambda reply: reply) == REPLY
-    else:
-        with pytest.raises(RunnerFailure, match=r"no answer within 0\.5 s"):
-            exchange.ask({"op": "call"}, 0.5, decode=lambda reply: reply)
-        assert time.perf_counter() - begun < min(takes, 8.0)
-    end.set()
-    thread.join(30.0)
-    for one in (judges, runners):
-        one.close()
+    with talking(run, waited=counts(waits), ran=counts(runs)) as exchange:
+        if answers:
+            assert exchange.ask({"op": "call"}, 0.5, decode=lambda reply: reply) == REPLY
+        else:
+            with pytest.raises(RunnerFailure, match=r"no answer within 0\.5 s"):
+                exchange.ask({"op": "call"}, 0.5, decode=lambda reply: reply)
+            assert time.perf_counter() - begun < min(takes, 8.0)
+        end.set()

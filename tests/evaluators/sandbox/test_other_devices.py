@@ -25,7 +25,7 @@ except OSError:
 print(count.value)
 """
 count = subprocess.run([sys.executable, "-c", ask], env=environment, capture_output=True, text=True, timeout=30)
-raise ValueError(f"{count.stdout.strip()} GPUs")
+raise ValueError(f"sees {count.stdout.strip()} GPUs")
 '''
 
 
@@ -46,4 +46,4 @@ def test_a_program_sees_no_gpu_but_the_one_that_measures_it(evaluator: Evaluator
         pytest.skip("nothing can be mounted here")
     own = evaluator.device.arch != "cpu"
     assert len(evaluator.device.hidden) == len(gpu_files()) - own
-    assert f"{int(own)} GPUs" in verdict.message, verdict.message
+    assert f"sees {int(own)} GPUs" in verdict.message, verdict.message
