@@ -135,12 +135,16 @@ def test_a_program_that_takes_all_memory_to_compile_fails_in_its_own_process(eva
 
 
 def test_no_descriptor_of_the_judge_leaks(evaluator) -> None:
-    evaluator.evaluate(TASK, program())
-    before = len(os.listdir("/proc/self/fd"))
+    def open_at_rest() -> int:
+        assert_next_is_ok(evaluator)
+        evaluator.start()  # waits for the processes that start behind a verdict
+        return len(os.listdir("/proc/self/fd"))
+
+    before = open_at_rest()
     for name in ("sends descriptors", "giant message", "exits", "closes descriptors"):
         outcome, source = FAILING[name]
         assert evaluator.evaluate(TASK, source + f"\nagain = {next_nonce()}\n").outcome == outcome
-    assert len(os.listdir("/proc/self/fd")) <= before
+    assert open_at_rest() <= before
 
 
 def test_programs_that_differ_in_a_docstring_are_judged_apart(evaluator) -> None:
