@@ -225,7 +225,8 @@ class FreshProcesses:
         broken."""
         is_over, self._is_over = self._is_over, False
         if not (self._device.starts_ahead and is_over):
-            self._keep(None)
+            if self._kept not in self._ahead:  # it waits there still after a look, which takes no pair
+                self._keep(None)
             release()
             return
 

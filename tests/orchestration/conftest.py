@@ -43,11 +43,18 @@ def run(tmp_path) -> RunDirectory:
 
 
 @pytest.fixture
+def impatient(server: FaultyServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sender gives up a request to `server` after a second."""
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
+
+
+@pytest.fixture
 def server(
     store_root: str, client: MlflowClient, config: RunConfig, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[FaultyServer]:
-    """MLflow's server for the shared database, which `config` names. The sender's pauses are short."""
-    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
+    """MLflow's server for the shared database, which `config` names. The sender's pauses are short, and it waits for
+    answers as long as a busy machine may take."""
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "60")
     monkeypatch.setattr(sender, "FIRST_PAUSE", 0.05)
     monkeypatch.setattr(sender, "LONGEST_PAUSE", 0.2)
     with FaultyServer(tracking_uri(config), store_root) as server:

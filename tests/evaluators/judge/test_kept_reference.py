@@ -59,6 +59,18 @@ def test_a_failing_program_takes_the_reference_process_with_it(keeping, forks) -
     assert judged(keeping) is Outcome.OK
 
 
+def test_a_program_that_fails_at_a_look_costs_no_process_of_the_next_judgement(keeping, forks, monkeypatch) -> None:
+    assert judged(keeping) is Outcome.OK
+    settle(keeping)
+    waiting = by_side(keeping)
+    monkeypatch.setattr(keeping.device, "looks_first", True)
+    looked = keeping.evaluate(TWICE, FAILS, again=True)
+    assert (looked.outcome, "look" in looked.cost) == (Outcome.RUNTIME_ERROR, True)
+    assert by_side(keeping) == waiting
+    assert all(is_there(process) for process in waiting)
+    assert judged(keeping) is Outcome.OK
+
+
 def test_a_reference_process_serves_so_often_and_no_more(keeping, forks, monkeypatch) -> None:
     monkeypatch.setattr("evaluators.judge.fresh_processes._MOST_USES", 2)
     served = []

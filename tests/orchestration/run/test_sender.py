@@ -111,6 +111,7 @@ def phase_run(run: RunDirectory) -> str:
     return str(sender.known_runs(run)["ids"]["phases"][PHASE])
 
 
+@pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize(
     ("part", "fault"),
     [(LOG_BATCH, "500"), (LOG_BATCH, "drop"), (LOG_BATCH, "hang"), (CREATE_RUN, "drop"), (UPDATE_RUN, "drop")],
@@ -120,17 +121,18 @@ def test_a_failed_call_loses_and_doubles_nothing(part, fault, server, config, cl
     server.fault = once(part, fault)
     with Tracker(config, run) as tracker:
         log(tracker, range(5))
-        assert server.failed.wait(20)
+        assert server.failed.wait(60)
         log(tracker, range(5, 10))
     assert history(client, phase_run(run)) == list(range(10))
     assert statuses(client, run) == {"demo": "FINISHED", PHASE: "FINISHED"}
     assert not has_rest(run)
 
 
+@pytest.mark.usefixtures("impatient")
 def test_a_run_goes_on_while_the_server_hangs(server, config, run):
     server.fault = always("", "hang")
     tracker = Tracker(config, run)
-    assert server.failed.wait(20)
+    assert server.failed.wait(60)
     waited = time.monotonic()
     log(tracker, range(20))
     assert time.monotonic() - waited < 5, "twenty calls that wait take twenty seconds"
