@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/installed
 RUN := runs/demo
 GENERATED := runs/generated.jsonl
-PARTS ?= 6
+PARTS ?= $(shell $(BIN)/python -m tests.parts)
 SELECTED = -m "not slow"
 HOSTILE := $(addprefix tests/evaluators/,hostile isolation sandbox compile audit tasks generator gauntlet)
 MODELS := $(addprefix tests/,actors learners benchmarks upgrading evaluators/host evaluators/guard)
@@ -39,7 +39,7 @@ demo: $(INSTALLED) $(GENERATED)
 $(GENERATED): | $(INSTALLED)
 	$(BIN)/warpsmith tasks --generate 12 --output $@
 
-# Six parts side by side (PARTS=1: one by one), each printed when it is done: most tests wait for processes.
+# Six parts side by side, two if other programs keep the cores busy (PARTS=1: one by one), each printed when it is done.
 # `make test` leaves out those marked slow, a whole run among them; `make test-all`, like `pytest` alone, runs them, too.
 test: $(INSTALLED)
 	$(MAKE) -j$(PARTS) --output-sync=target test-evaluators test-others test-models test-hostile test-runs test-chaos

@@ -363,6 +363,6 @@ class ActorPool:
 
 def wait_any(pools: Iterable[ActorPool], timeout: float) -> None:
     """Returns as soon as a call of one of the pools is answered, or after `timeout` seconds."""
-    pools = list(pools)
+    pools = list(dict.fromkeys(pools))  # a pool may have two roles
     if not any(pool.members.has_news for pool in pools):
         wait_for_answers([place for pool in pools for place in pool.answers()], timeout)

@@ -9,7 +9,7 @@ import pytest
 import ray
 
 from actors import pool_waits
-from actors.pool import ActorPool
+from actors.pool import ActorPool, wait_any
 from tests.actors.workers import Worker
 
 
@@ -65,3 +65,13 @@ def test_work_that_no_actor_can_take_is_told_of(make_pool, caplog, monkeypatch) 
     assert re.search(r"pool test: 1 item\(s\) have waited \d+ s: actor 0 starts and has [45]\d s left", caplog.text)
     with pytest.raises(TimeoutError, match=r"0 of 1 actors are ready after 0 s; actor 0 starts and has [45]\d s left"):
         pool.wait_ready(0.0)
+
+
+def test_a_pool_in_two_roles_is_waited_for_once(make_pool) -> None:
+    pool = make_pool()
+    pool.wait_ready(60)
+    pool.submit("live", "work")
+    deadline = time.monotonic() + 60
+    while not (done := pool.poll(0.0)) and time.monotonic() < deadline:
+        wait_any([pool, pool], 1.0)
+    assert done == [("live", "live")]

@@ -27,7 +27,7 @@ def test_bursts_of_a_much_slower_program_are_short(evaluator, monkeypatch) -> No
     alike = evaluator.evaluate(task, reference_of(task))
     assert_ok(slower)
     assert_ok(alike)
-    assert speedup_of(slower).value < 0.05
+    assert speedup_of(slower).low < 0.05, "on a busy machine it may be anything above"
     assert beside_slower > 2 * asked[-1]
     share = beside_slower / (slower.timing.candidate_seconds.value / 10)
     assert 0.05 < share < 1.7, "of the shortest calls, which other load delays less than the median"
