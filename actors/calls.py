@@ -43,6 +43,17 @@ class Call:
             return Raised(error)
 
 
+@dataclass(frozen=True)
+class Together:
+    """Calls for an actor's `apply` that it makes one after the other, each of a method that is not asynchronous. The
+    answer is a list of theirs."""
+
+    calls: tuple[Call, ...]
+
+    def __call__(self, actor: Any, *further: Any) -> list[Any]:
+        return [call(actor, *further) for call in self.calls]
+
+
 def whereabouts(actor: Any) -> tuple[str, int]:
     """The id of an actor's node, and of its process there. Called within the actor."""
     return str(ray.get_runtime_context().get_node_id()), os.getpid()

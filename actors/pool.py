@@ -13,9 +13,10 @@ from typing import Any
 from ray.actor import ActorHandle
 from ray.exceptions import ActorUnavailableError, RayError
 
-from actors.calls import Call, Raised
+from actors.calls import Call, Raised, Together
 from actors.pool_answers import Answers, wait_for_answers
 from actors.pool_broadcasts import Broadcast, Broadcasts
+from actors.pool_bundles import Bundles
 from actors.pool_load import Load
 from actors.pool_losses import Blame
 from actors.pool_manager import Manager, one_line
@@ -43,7 +44,9 @@ class ActorPool:
     itself raises, the item is not retried. An actor is probed after a time-out, and while it has nothing to do.
     `ahead`: items that an actor is given beyond the `max_in_flight` that it works on, so that it need not wait for the
     driver, while many wait (`AHEAD_BACKLOG`). Only for actors that work on one item at a time, in order. Their time
-    begins when the actor is done with those before, and if it is lost before that they do not count it as a loss.
+    begins when the actor is done with those before, and if it is lost before that they do not count it as a loss. Each
+    of them may be several in one call (`actors.pool_bundles`), which have their time together; if the actor is lost
+    meanwhile, that counts for none of them, and each goes to an actor alone.
     `affinity(item)`: items with the same affinity prefer the same actor; None: no preference. `key(item)`:
     what `withdraw_keys` finds it by. `avoid(item)`: the places whose actors are its last choice: it waits for others
     that are ready. `control_group`: the
@@ -88,6 +91,7 @@ class ActorPool:
         self._blame = Blame()
         self._witnesses: dict[int, Any] = {}  # by ticket: a ping just before the item's call
         self._heard: dict[int, float] = {}  # when each actor last ended an item
+        self._bundles = Bundles(clock)
         self.load = Load(max_in_flight, ahead)
         self._manager = Manager()
         self.members = Members(
@@ -217,7 +221,8 @@ class ActorPool:
     def stop(self) -> None:
         """Kills all actors and forgets all work."""
         self._manager.clear()
-        for part in (self.members, self.load, self._queue, self._broadcasts, self._witnesses, self._heard):
+        parts = (self.members, self.load, self._queue, self._bundles, self._broadcasts, self._witnesses, self._heard)
+        for part in parts:
             part.clear()
 
     def _check(self) -> None:
@@ -255,11 +260,21 @@ class ActorPool:
                 return
             now = self._clock()
             waits = self._is_exclusive and self.load.first(actor) is not None
+            lives = now - self._heard.get(actor, -WITNESS_SECONDS) < WITNESS_SECONDS
             work = self._queue.start_first(actor, now, None if waits else now + self._timeout)
             self.load.assign(actor, work)
-            if self._is_exclusive and not waits and now - self._heard.get(actor, -WITNESS_SECONDS) >= WITNESS_SECONDS:
+            works = self._bundle(work, actor) if has_ahead and (waits or lives) else [work]
+            if len(works) > 1 and not waits:
+                self._queue.begin(work, now, now + self._timeout * len(works))
+            if self._is_exclusive and not (waits or lives):
                 self._witnesses[work.ticket] = self._manager.actor(actor).ping.remote()
-            self._manager.call(actor, work.ticket, Call(work.method, (work.item,)))
+            calls = tuple(Call(each.method, (each.item,)) for each in works)
+            self._manager.call(actor, work.ticket, calls[0] if len(calls) == 1 else Together(calls))
+
+    def _bundle(self, first: Work, actor: int) -> list[Work]:
+        """Work that an actor is given, and what goes along with it in the same call."""
+        spare = self._queue.waiting // max(self.members.ready, 1) - AHEAD_BACKLOG
+        return self._bundles.gather(first, self._queue, actor, spare, lambda work: bool(self._avoid(work.item)))
 
     def _collect(self) -> None:
         """Receives the results that have arrived, and notices actors that became unavailable."""
@@ -283,10 +298,13 @@ class ActorPool:
             return
         if isinstance(reply, RayError):
             self._lose(work, actor, one_line(reply), reply)
-        else:
-            self._heard[actor] = self._clock()
-            self._release(work, actor)
-            self._queue.finish(work, PoolFailure(reply.error) if isinstance(reply, Raised) else reply)
+            return
+        self._heard[actor] = self._clock()
+        self._release(work, actor)
+        works = self._bundles.take(work)
+        for each, result in zip(works, reply if len(works) > 1 else [reply], strict=True):
+            self._queue.finish(each, PoolFailure(result.error) if isinstance(result, Raised) else result)
+        self._bundles.count(len(works))
 
     def _on_loss(self, actor: int, reason: str, *, died: bool) -> None:
         if died:
@@ -314,11 +332,14 @@ class ActorPool:
         for ticket in self.load.tickets(actor) if self._ahead else ():
             other = self._queue.find(ticket)
             if other is not None and other.deadline is None:
-                self._manager.forget(ticket)
-                self.load.release(actor, other)
-                self._queue.put_back(other)
+                for each in self._take_call_of(other, actor):
+                    self._queue.put_back(each)
         if work.actor is None:
             return  # it was given ahead itself
+        if self._bundles.length(work) > 1:
+            for each in self._take_call_of(work, actor):
+                self._queue.suspect(each)
+            return
         now, (node, process) = self._clock(), self.members.whereabouts(actor)
         excuse = self._blame.at_first(error, self._witnesses.get(work.ticket), work.losses)
         place, seconds = self.members[actor].index, now - work.given
@@ -329,6 +350,13 @@ class ActorPool:
                 if member.is_ready and idle != actor and self._is_idle(idle):
                     self.members.probe(idle)
 
+    def _take_call_of(self, work: Work, actor: int) -> list[Work]:
+        """Takes from an actor the call that work is in; returns all that is in it."""
+        works = self._bundles.take(work)
+        self._manager.forget(works[0].ticket)
+        self._release(works[0], actor)
+        return works
+
     def _release(self, work: Work, actor: int) -> None:
         """Counts work as no longer with an actor, which begins with what it was given ahead."""
         self.load.release(actor, work)
@@ -338,7 +366,7 @@ class ActorPool:
             assert following is not None, "an actor has only work that is under way"
             if following.deadline is None:
                 now = self._clock()
-                self._queue.begin(following, now, now + self._timeout)
+                self._queue.begin(following, now, now + self._timeout * self._bundles.length(following))
 
     def _take_back(self, unwanted: Iterable[Work], queued_only: bool) -> list[Any]:
         taken = []
@@ -346,8 +374,9 @@ class ActorPool:
             if work.actor is not None:
                 if queued_only:
                     continue
-                self._manager.forget(work.ticket)
-                self._release(work, work.actor)
+                for other in self._take_call_of(work, work.actor):
+                    if other is not work:
+                        self._queue.put_back(other)
             taken.append(work.item)
             self._queue.remove(work)
         return taken

@@ -15,7 +15,7 @@ from ray.actor import ActorHandle
 from ray.exceptions import RayError
 from ray.rllib.utils.actor_manager import FaultTolerantActorManager
 
-from actors.calls import Call
+from actors.calls import Call, Together
 from actors.pool_answers import Answers
 
 Tag = int | str
@@ -57,7 +57,7 @@ class Manager(FaultTolerantActorManager):
         self._unhealthy.discard(actor_id)
         return super().remove_actor(actor_id)
 
-    def call(self, actor_id: int, tag: Tag, call: Call, *arguments: Any, group: str = "") -> None:
+    def call(self, actor_id: int, tag: Tag, call: Call | Together, *arguments: Any, group: str = "") -> None:
         """Starts a call, whose answer `ready` gives under this tag. Raises RuntimeError if the tag is in use.
 
         `group`: the concurrency group of the actor that it runs in, empty for the default one.

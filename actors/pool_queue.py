@@ -9,7 +9,6 @@ from __future__ import annotations
 import heapq
 import itertools
 import logging
-from collections import OrderedDict
 from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -34,6 +33,7 @@ class Work:
     With `actor` but without a `deadline` it was given ahead, and waits there until the actor has ended what it had.
     `losses`: the workers that it lost. `decided_at`: when it is decided whether they are its fault; None: it may go on.
     `key`: what it is withdrawn by, None if by its content alone. `is_waiting`: whether the next actor may have it.
+    `is_suspect`: an actor was lost that had it with others, so it is given alone from now on.
     """
 
     ticket: int
@@ -48,6 +48,7 @@ class Work:
     decided_at: float | None = None
     key: Hashable = None
     is_waiting: bool = False
+    is_suspect: bool = False
 
     @property
     def counted(self) -> int:
@@ -71,7 +72,7 @@ class WorkQueue:
         self._work: dict[int, Work] = {}
         self._heap: list[tuple[int, int]] = []  # (priority, ticket) of what waits, and of what was removed meanwhile
         self._waiting = 0
-        self._deadlines: OrderedDict[int, float] = OrderedDict()  # by ticket; all have the same time, so in order
+        self._deadlines: list[tuple[float, int]] = []  # a heap, with tickets of what has ended meanwhile
         self._undecided: dict[int, Work] = {}
         self._by_key: dict[Hashable, set[int]] = {}
         self._results: list[tuple[Any, Any]] = []
@@ -141,26 +142,36 @@ class WorkQueue:
         return work
 
     def begin(self, work: Work, now: float, deadline: float) -> None:
-        """An actor begins with work that it has, and has until `deadline`, which must not be before any other's."""
-        work.given = now
-        work.deadline = self._deadlines[work.ticket] = deadline
+        """An actor begins with work that it has, and has until `deadline`."""
+        work.given, work.deadline = now, deadline
+        heapq.heappush(self._deadlines, (deadline, work.ticket))
+        if len(self._deadlines) > 2 * len(self._work) + _SPARE:
+            self._deadlines = [entry for entry in self._deadlines if self._holds(*entry)]
+            heapq.heapify(self._deadlines)
 
     def put_back(self, work: Work) -> None:
         """Puts work back in its place that an actor was given ahead, and did not begin."""
-        work.actor = None
+        work.actor = work.deadline = None
         self._push(work)
+
+    def suspect(self, work: Work) -> None:
+        """Puts work back in its place whose actor was lost while it had this together with others."""
+        work.is_suspect = True
+        self.moves += 1
+        self.put_back(work)
 
     def overdue(self, now: float) -> list[Work]:
         """The work whose time is over."""
-        late = list(itertools.takewhile(lambda ticket: now > self._deadlines[ticket], self._deadlines))
-        return [self._work[ticket] for ticket in late]
+        late = []
+        while (deadline := self._next_deadline()) is not None and now > deadline:
+            late.append(self._work[heapq.heappop(self._deadlines)[1]])
+        return late
 
     def lose(self, work: Work, loss: Loss, *, is_absent: bool = False) -> bool:
         """Puts work that lost its worker back in its place; False if it has to be decided first whether it goes on.
         `is_absent`: the worker is out of reach rather than dead."""
         work.losses.append(loss)
         work.actor = work.deadline = None
-        self._deadlines.pop(work.ticket, None)
         self.moves += 1
         if work.counted > self._max_retries or len(work.losses) >= self._most_losses:
             work.decided_at = loss.at + (ABSENT_SECONDS if is_absent else SETTLE_SECONDS)
@@ -193,7 +204,20 @@ class WorkQueue:
 
     def deadlines(self) -> list[float]:
         """When something is to be done next, in seconds of the monotonic clock."""
-        return [*itertools.islice(self._deadlines.values(), 1), *self.decisions()]
+        deadline = self._next_deadline()
+        return [*([] if deadline is None else [deadline]), *self.decisions()]
+
+    def _next_deadline(self) -> float | None:
+        """The first deadline of work that an actor has. Drops those before it, which hold for nothing any more."""
+        while self._deadlines:
+            if self._holds(*self._deadlines[0]):
+                return self._deadlines[0][0]
+            heapq.heappop(self._deadlines)
+        return None
+
+    def _holds(self, deadline: float, ticket: int) -> bool:
+        work = self._work.get(ticket)
+        return work is not None and work.deadline == deadline
 
     def _requeue(self, work: Work) -> None:
         _log.warning("pool %s: %s is tried again elsewhere: %s", self._name, work.method, work.losses[-1])
@@ -213,7 +237,6 @@ class WorkQueue:
     def remove(self, work: Work) -> None:
         """Drops work without a result."""
         del self._work[work.ticket]
-        self._deadlines.pop(work.ticket, None)
         self._undecided.pop(work.ticket, None)
         if work.key is not None:
             alike = self._by_key[work.key]

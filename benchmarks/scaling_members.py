@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import ray
 
-from actors.calls import Call
+from actors.calls import Call, Together
 from actors.start import start_actor
 
 VERDICTS = Path(__file__).parents[1] / "docs/results/coder/verdicts.parquet"
@@ -77,19 +77,23 @@ def host_class() -> Any:
         async def ping(self, member: int) -> str:
             return "pong"
 
-        async def apply(self, call: tuple[int, Call]) -> Done:
+        async def apply(self, call: tuple[int, Call | Together]) -> Done | list[Done]:
             member, func = call
-            (item,) = func.arguments
             if member not in self._places:
                 self._places[member] = asyncio.Semaphore(self._at_once)
             async with self._places[member]:
-                began, self._numbers = time.monotonic(), self._numbers + 1
-                number = self._numbers
-                self._began[number] = began
-                await asyncio.sleep(item.seconds)
-                ended = time.monotonic()
-                del self._began[number]
-                self._busy += ended - began
+                if isinstance(func, Together):
+                    return [await self._work(one.arguments[0]) for one in func.calls]
+                return await self._work(func.arguments[0])
+
+        async def _work(self, item: Item) -> Done:
+            began, self._numbers = time.monotonic(), self._numbers + 1
+            number = self._numbers
+            self._began[number] = began
+            await asyncio.sleep(item.seconds)
+            ended = time.monotonic()
+            del self._began[number]
+            self._busy += ended - began
             return Done(began - item.submitted, item.text)
 
         async def busy_seconds(self) -> float:
@@ -110,9 +114,11 @@ def instant_host_class() -> Any:
         def ping(self, member: int) -> str:
             return "pong"
 
-        def apply(self, call: tuple[int, Call]) -> Done:
-            (item,) = call[1].arguments
-            return Done(time.monotonic() - item.submitted, item.text)
+        def apply(self, call: tuple[int, Call | Together]) -> Done | list[Done]:
+            func, now = call[1], time.monotonic()
+            items = [one.arguments[0] for one in getattr(func, "calls", (func,))]
+            done = [Done(now - item.submitted, item.text) for item in items]
+            return done if isinstance(func, Together) else done[0]
 
         def busy_seconds(self) -> float:
             """It takes no time."""
@@ -134,7 +140,7 @@ class _Ping:
 class _Apply(_Ping):
     """Likewise `apply`. An actor of its own gets one argument, so this sends one, too: Ray packs each by itself."""
 
-    def remote(self, call: Call) -> Any:
+    def remote(self, call: Call | Together) -> Any:
         return self._method.remote((self._member, call))
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import ray
 
-from actors.calls import Call
+from actors.calls import Call, Together
 from actors.evaluation import EvaluationRequest
 from actors.pool import ActorPool
 from benchmarks.scaling_members import Member, Service
@@ -41,8 +41,13 @@ def host_class() -> Any:
         async def ping(self, member: int) -> str:
             return "pong"
 
-        async def apply(self, call: tuple[int, Call]) -> Any:
+        async def apply(self, call: tuple[int, Call | Together]) -> Any:
             member, func = call
+            if isinstance(func, Together):
+                return [await self._answer(member, one) for one in func.calls]
+            return await self._answer(member, func)
+
+        async def _answer(self, member: int, func: Call) -> Any:
             if func.method == "versions":
                 return {"arch": "cpu"}
             request: EvaluationRequest

@@ -1,8 +1,6 @@
 """A pool's work for an item does not grow with what waits; items given ahead wait for no driver, and none is lost."""
 
-import os
 import random
-import signal
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -14,7 +12,7 @@ from actors.pool import AHEAD_BACKLOG, ActorPool
 from actors.pool_load import Load
 from actors.pool_queue import Work
 from actors.pool_records import ItemGivenUp, PoolFailure
-from tests.actors.workers import Worker, hurried_pools, process_of
+from tests.actors.workers import Worker, hurried_pools, results_despite_kills, results_of
 
 
 def timed_worker_class() -> Any:
@@ -45,14 +43,6 @@ TimedWorker = timed_worker_class()
 def make_pool(local_ray: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., ActorPool]]:
     with hurried_pools(monkeypatch, probe_timeout=5.0, ahead=1) as make:
         yield make
-
-
-def results_of(pool: ActorPool) -> list[tuple[Any, Any]]:
-    results, deadline = [], time.monotonic() + 120
-    while pool.pending:
-        assert time.monotonic() < deadline, pool.describe()
-        results += pool.poll()
-    return results
 
 
 def test_a_pool_that_waits_does_not_look_again_and_again(
@@ -215,15 +205,7 @@ def test_each_of_2_000_items_comes_once_while_workers_die_at_random(make_pool) -
     items = [("live", number / 1e7) for number in range(2_000)]
     for item in items:
         pool.submit(item, "work")
-    results, kills = [], 0
-    deadline = time.monotonic() + 120
-    while pool.pending:
-        assert time.monotonic() < deadline, pool.describe()
-        results += pool.poll()
-        if len(results) > 300 * (kills + 1):
-            kills += 1
-            alive = [actor for actor, member in pool.members.items() if member.is_ready and pool.load.tickets(actor)]
-            os.kill(process_of(pool, chance.choice(alive)), signal.SIGKILL)
+    results, kills = results_despite_kills(pool, chance, every=300)
     assert kills >= 5
     assert sorted(item for item, _ in results) == items
     assert all(result == item for item, result in results)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import random
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -79,3 +81,26 @@ def process_of(pool: ActorPool, actor: int | None = None) -> int:
         assert time.monotonic() < deadline, "it does not say where it is"
         time.sleep(0.01)
     return process
+
+
+def results_of(pool: ActorPool) -> list[tuple[Any, Any]]:
+    """All results of a pool, in the order in which they come."""
+    results, deadline = [], time.monotonic() + 120
+    while pool.pending:
+        assert time.monotonic() < deadline, pool.describe()
+        results += pool.poll()
+    return results
+
+
+def results_despite_kills(pool: ActorPool, chance: random.Random, every: int) -> tuple[list[tuple[Any, Any]], int]:
+    """Likewise, while a worker that has work is killed after every so many; and how many were."""
+    results: list[tuple[Any, Any]] = []
+    kills, deadline = 0, time.monotonic() + 120
+    while pool.pending:
+        assert time.monotonic() < deadline, pool.describe()
+        results += pool.poll()
+        if len(results) > every * (kills + 1):
+            kills += 1
+            alive = [actor for actor, member in pool.members.items() if member.is_ready and pool.load.tickets(actor)]
+            os.kill(process_of(pool, chance.choice(alive)), signal.SIGKILL)
+    return results, kills
