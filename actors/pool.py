@@ -337,8 +337,7 @@ class ActorPool:
         if work.actor is None:
             return  # it was given ahead itself
         if self._bundles.length(work) > 1:
-            for each in self._take_call_of(work, actor):
-                self._queue.suspect(each)
+            self._queue.suspect(self._take_call_of(work, actor), reason)
             return
         now, (node, process) = self._clock(), self.members.whereabouts(actor)
         excuse = self._blame.at_first(error, self._witnesses.get(work.ticket), work.losses)

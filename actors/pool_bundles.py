@@ -6,6 +6,7 @@ so only items that would wait at their actor anyway are bundled, while others st
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 from actors.pool_queue import Work, WorkQueue
@@ -37,8 +38,7 @@ class Bundles:
     def size(self, spare: int) -> int:
         """How many items the next call may have. `spare`: how many there are for each actor beyond those that have to
         wait."""
-        wanted = -(-self._rate // CALLS_A_SECOND)
-        return int(max(1, min(wanted, 1 + spare, MOST)))
+        return max(1, min(math.ceil(self._rate / CALLS_A_SECOND), 1 + spare, MOST))
 
     def gather(
         self, first: Work, queue: WorkQueue, actor: int, spare: int, goes_alone: Callable[[Work], bool]

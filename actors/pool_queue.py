@@ -154,11 +154,13 @@ class WorkQueue:
         work.actor = work.deadline = None
         self._push(work)
 
-    def suspect(self, work: Work) -> None:
-        """Puts work back in its place whose actor was lost while it had this together with others."""
-        work.is_suspect = True
+    def suspect(self, works: Sequence[Work], reason: str) -> None:
+        """Puts work back in its place whose actor was lost while it had all of this together."""
+        _log.warning("pool %s: %d items are tried again one by one: %s", self._name, len(works), reason)
         self.moves += 1
-        self.put_back(work)
+        for work in works:
+            work.is_suspect = True
+            self.put_back(work)
 
     def overdue(self, now: float) -> list[Work]:
         """The work whose time is over."""

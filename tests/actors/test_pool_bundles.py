@@ -13,17 +13,9 @@ from actors.pool_bundles import CALLS_A_SECOND, MOST, Bundles
 from actors.pool_manager import Manager
 from actors.pool_queue import Work
 from actors.pool_records import ItemGivenUp, PoolFailure
-from tests.actors.workers import hurried_pools, results_despite_kills, results_of
+from tests.actors.workers import Clock, hurried_pools, results_despite_kills, results_of
 
 _SIZE = 3
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture
@@ -105,7 +97,7 @@ def test_what_an_item_raises_is_its_own(make_pool, calls) -> None:
     assert pool.members.restarts == 0
 
 
-def test_a_deadly_item_is_given_alone_before_it_counts(make_pool, calls) -> None:
+def test_a_deadly_item_is_given_alone_before_it_counts(make_pool, calls, caplog) -> None:
     pool = make_pool(1, max_retries=0)
     items = [*live(2, 0.2), ("die", 0.0), *live(2 * AHEAD_BACKLOG)]
     submit(pool, items)
@@ -114,6 +106,7 @@ def test_a_deadly_item_is_given_alone_before_it_counts(make_pool, calls) -> None
     error = results.pop(items[2]).error
     assert isinstance(error, ItemGivenUp)
     assert len(error.losses) == 1
+    assert "3 items are tried again one by one: " in caplog.text
     assert all(item == result for item, result in results.items())
     assert len(results) == len(items) - 1
     assert pool.members.restarts == 2

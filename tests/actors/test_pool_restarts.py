@@ -12,16 +12,7 @@ from actors import pool_members
 from actors.pool import ActorPool
 from actors.pool_records import PoolFailure
 from actors.pool_restarts import MOST_SECONDS, STEADY_SECONDS, pause_before_start
-from tests.actors.workers import Worker, process_of
-
-
-class Clock:
-    """Shows what a test says."""
-
-    now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.actors.workers import Clock, Worker, process_of
 
 
 @pytest.fixture

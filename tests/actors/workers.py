@@ -17,6 +17,15 @@ from actors import pool_members, pool_queue
 from actors.pool import ActorPool
 
 
+class Clock:
+    """A clock that shows what a test says."""
+
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
 def worker_class() -> Any:
     """A local class, so that Ray sends it by value."""
 

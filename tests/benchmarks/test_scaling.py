@@ -26,7 +26,7 @@ def test_a_simulated_member_works_on_one_item_at_a_time_and_tells_how_long_each_
     pool.wait_ready(60)
     began = time.monotonic()
     for _ in range(9):
-        pool.submit(Item(0.3, time.monotonic(), "text"), "work")
+        pool.submit(Item(0.3, began, "text"), "work")  # as if all came at once
     results = []
     while pool.pending:
         results += pool.poll()
@@ -34,8 +34,8 @@ def test_a_simulated_member_works_on_one_item_at_a_time_and_tells_how_long_each_
     assert passed >= 0.9
     assert 9 * 0.3 <= hosts.busy_seconds() <= 3 * passed
     waited = sorted(result.waited for _, result in results)
-    assert waited[3] > 0.2, "less the time that submitting takes"
-    assert waited[6] > 0.4
+    assert waited[3] >= 0.3
+    assert waited[6] >= 0.6
     hosts.stop()
 
 

@@ -75,15 +75,20 @@ _OTHERS = 1.6  # other programs on the machine take caches away, so that all thr
 
 @dataclass(frozen=True)
 class Neighbours:
-    """An evaluator's verdicts on the same programs. `interval`: of the honest program's speed-up. `noise`: the factor
-    by which the interval of the reference's own speed-up reaches away from 1, or this interval from its middle: what
-    the machine did to measurements meanwhile."""
+    """An evaluator's verdicts on the same programs. `interval`: of the honest program's speed-up. `same`: of the
+    reference's own."""
 
     honest: Outcome
     wrong: Outcome
     interval: tuple[float, float]
     state: object
-    noise: float = 1.0
+    same: tuple[float, float] = (1.0, 1.0)
+
+    @property
+    def noise(self) -> float:
+        """The factor by which the wider interval reaches away from its middle: how far the machine disturbed what was
+        measured. Where an interval lies plays no part: a poisoned evaluator is not to excuse itself."""
+        return max((math.sqrt(high / low) for low, high in (self.interval, self.same) if low > 0), default=1.0)
 
     @classmethod
     def judged_by(cls, evaluator: Evaluator) -> Neighbours:
@@ -94,25 +99,27 @@ class Neighbours:
         )
         assert state.outcome is Outcome.RUNTIME_ERROR
         found = json.loads(state.message.split("state=")[1].split("=")[0])
-        (low, high), interval = _interval(same), _interval(honest)
-        noise = max(1.0, high, 1.0 / low, math.sqrt(interval[1] / interval[0]))
-        return cls(honest.outcome, wrong.outcome, interval, found, noise)
+        return cls(honest.outcome, wrong.outcome, _interval(honest), found, _interval(same))
 
     def differences(self, other: Neighbours) -> list[str]:
         """What another evaluator, judging the same, does differently."""
         slack = max(_SLACK, self.noise, other.noise)
-        apart = other.interval[0] > slack * self.interval[1] or slack * other.interval[1] < self.interval[0]
+
+        def apart(own: tuple[float, float], its: tuple[float, float]) -> bool:
+            return its[0] > slack * own[1] or slack * its[1] < own[0]
+
         return [
             *(["honest"] if other.honest is not self.honest else []),
             *(["wrong"] if other.wrong is not self.wrong else []),
             *(["state"] if other.state != self.state else []),
-            *(["interval"] if apart else []),
+            *(["interval"] if apart(self.interval, other.interval) else []),
+            *(["same"] if apart(self.same, other.same) else []),
         ]
 
 
 def _interval(verdict: Verdict) -> tuple[float, float]:
-    estimate = verdict.speedups["eager"]
-    return estimate.low, estimate.high
+    estimate = verdict.speedups.get("eager")
+    return (estimate.low, estimate.high) if estimate else (0.0, 0.0)
 
 
 @pytest.fixture(scope="module")
@@ -124,6 +131,9 @@ def fresh(limits) -> Neighbours:
 
 def test_a_fresh_evaluator_is_right(fresh) -> None:
     assert (fresh.honest, fresh.wrong) == (Outcome.OK, Outcome.WRONG)
+    slack = max(_SLACK, fresh.noise)
+    assert fresh.same[0] < slack
+    assert fresh.same[1] > 1 / slack
     assert fresh.interval[0] < _RATIO * _OTHERS * fresh.noise
     assert fresh.interval[1] > _RATIO / (_OTHERS * fresh.noise)
 
@@ -136,6 +146,8 @@ def test_a_fresh_evaluator_is_right(fresh) -> None:
         ("state", {"state": {"priority": 19}}),
         ("interval", {"interval": (6.0, 7.0)}),
         ("interval", {"interval": (1.0, 1.5)}),
+        ("same", {"same": (2.8, 3.2)}),
+        ("same", {"same": (0.4, 0.5)}),
     ],
 )
 def test_a_poisoned_evaluator_would_be_noticed(defect, changed) -> None:

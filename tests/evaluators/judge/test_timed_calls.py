@@ -21,13 +21,13 @@ def test_bursts_of_a_much_slower_program_are_short(evaluator, monkeypatch) -> No
     task = task_of(model("return torch.tanh(x[0])"), top="n = 160\nother = 1")  # no other test has it
     asked, calls = [], evaluator.device.calls  # the calibration asks first, if there is one
     monkeypatch.setattr(evaluator.device, "calls", lambda seconds, most: asked.append(seconds) or calls(seconds, most))
-    slow = "return torch.tanh(sum(torch.sin(x[0]) for _ in range(300)) * 0 + x[0])"
+    slow = "return torch.tanh(sum(torch.sin(x[0]) for _ in range(900)) * 0 + x[0])"
     slower = evaluator.evaluate(task, model(slow, name="ModelNew"))
     beside_slower = asked[-1]
     alike = evaluator.evaluate(task, reference_of(task))
     assert_ok(slower)
     assert_ok(alike)
-    assert speedup_of(slower).low < 0.05, "on a busy machine it may be anything above"
+    assert speedup_of(slower).value < 0.05
     assert beside_slower > 2 * asked[-1]
     share = beside_slower / (slower.timing.candidate_seconds.value / 10)
     assert 0.05 < share < 1.7, "of the shortest calls, which other load delays less than the median"
