@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import runpy
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -239,6 +241,21 @@ def test_every_target_of_make_is_one(commands: list[Command]) -> None:
         word for command in commands if command.words[0] == "make" for word in command.words[1:] if "=" not in word
     }
     assert named - targets == set()
+
+
+def test_the_fifths_of_the_slow_tests_are_all_of_them() -> None:
+    fifths = [part for number in range(1, 6) for part in _parts_of("test-slow", f"FIFTH={number}")]
+    assert sorted(fifths) == sorted(_parts_of("test-all"))
+
+
+def _parts_of(*words: str) -> list[str]:
+    """What make would give to pytest, part by part, but for the marks it selects."""
+    outside = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    printed = subprocess.run(
+        ["make", "-n", *words], cwd=ROOT, env=outside, capture_output=True, text=True, check=True
+    ).stdout
+    parts = [line.partition(" -m pytest ")[2] for line in printed.splitlines() if " -m pytest " in line]
+    return [part.removeprefix("-m slow").strip() for part in parts]
 
 
 class _Parsed(Exception):
