@@ -214,6 +214,7 @@ class LearnerGroup:
             with suppress(RayError):  # it died as it started
                 ray.get(done[0])
                 placed.append(calls[done[0]])
+        placed = placed[: len(placed) - len(placed) % config.sequence_parallel]
         if len(placed) < config.min_ranks:
             raise LearnerLost(
                 f"{len(placed)} of {config.ranks} learner ranks found a place within {limit:.0f} s, and "

@@ -296,6 +296,18 @@ def _ranks(config: RunConfig) -> Violations:
             ("learner.min_ranks", "learner.ranks"),
             f"learner.min_ranks must be at most learner.ranks ({learner.ranks}), got {learner.min_ranks}",
         )
+    size = learner.sequence_parallel
+    for name, ranks in (("learner.ranks", learner.ranks), ("learner.min_ranks", learner.min_ranks)):
+        if ranks % size:
+            yield (
+                (name, "learner.sequence_parallel"),
+                f"{name} must be a multiple of learner.sequence_parallel ({size}), got {ranks}",
+            )
+    if size > 1 and learner.attention == "padded":
+        yield (
+            ("learner.attention", "learner.sequence_parallel"),
+            f"learner.sequence_parallel={size} needs packed rows: set learner.attention to auto or packed",
+        )
 
 
 def _offload(config: RunConfig) -> Violations:

@@ -78,6 +78,7 @@ CHANGEABLE: Mapping[str, str] = {
     "rollout.timeout": "patience only",
     "learner.micro_batch_tokens": "how a batch is cut for memory, not its gradient",
     "learner.ranks": "how a batch is divided, not its gradient",
+    "learner.sequence_parallel": "how a batch is divided, not its gradient",
     "learner.min_ranks": "how a batch is divided, not its gradient",
     "learner.place_timeout": "patience only",
     "learner.start_timeout": "patience only",

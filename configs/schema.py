@@ -133,6 +133,9 @@ class LearnerConfig:
     # masked blocks (on a GPU with FlashAttention, which needs `autocast`). `auto`: packed on GPUs, if the model has
     # plain full attention.
     attention: str = one_of("auto", "auto", "padded", "packed")
+    # Ranks that share each row, a part of its tokens each (Ulysses, arXiv 2309.14509): for rows too long for one GPU. A
+    # rank still computes `micro_batch_tokens`; the rows are packed, and as many times as long. Divides `ranks`.
+    sequence_parallel: int = one_of(1, 1, 2, 4, 8, 16)
     gradient_clip: float = bounded(1.0, 0.0)  # highest norm of a step's gradient; 0 does not clip
     # An optimiser step whose gradient is not finite changes nothing, and is counted (`train/skipped_steps`). So many of
     # them in a row end the run.

@@ -63,7 +63,7 @@ def has_flash(config: PretrainedConfig, device: torch.device) -> bool:
 
 def use_packed_attention(model: PreTrainedModel) -> None:
     """Makes `model` compute attention by the `layout` of each call, in bfloat16, on a GPU."""
-    AttentionInterface.register(NAME, _packed_attention)
+    AttentionInterface.register(NAME, packed_attention)
     model.set_attn_implementation(NAME)
 
 
@@ -96,7 +96,7 @@ def _bounds_of(sizes: Tensor) -> Tensor:
     return torch.cat([sizes.new_zeros(1), sizes.cumsum(0)]).int()
 
 
-def _packed_attention(
+def packed_attention(
     module: torch.nn.Module,
     query: Tensor,
     key: Tensor,

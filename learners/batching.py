@@ -12,13 +12,16 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from learners.attention import BLOCK, PackedLayout, dense_mask, packed_layout
 from learners.records import Sample
+
+if TYPE_CHECKING:
+    from learners.sequence_parallel import Part
 
 
 @dataclass(frozen=True)
@@ -69,10 +72,11 @@ class Batch:
     `input_ids`: [rows, length]. `attention_mask`: [rows, 1, length, length], true where attention is allowed; None if
     every row has one response, because all padding is then at the end, and causal attention is right (and faster).
     `position_ids`: [rows, length], or None in the same case. `segments`: [2, length], only of packed rows: each token's
-    prompt and response. `layout`: replaces segments and mask on a GPU (see `learners.attention`). `predictors`:
-    [tokens], the index into rows * length of the position whose output predicts the token. `targets`: [tokens], token
-    ids. `advantages`: [tokens]. `behaviour_logprobs`: [tokens], NaN if the sample has none. `response_of`: [tokens],
-    the token's response, counted from 0.
+    prompt and response. `layout`: replaces segments and mask on a GPU (see `learners.attention`). `part`: if ranks
+    share the row, what this one has of it: ids, positions, predictors and targets are then its own alone.
+    `predictors`: [tokens], the index into rows * length of the position whose output predicts the token. `targets`:
+    [tokens], token ids. `advantages`: [tokens]. `behaviour_logprobs`: [tokens], NaN if the sample has none.
+    `response_of`: [tokens], the token's response, counted from 0.
     """
 
     input_ids: Tensor
@@ -85,6 +89,7 @@ class Batch:
     response_of: Tensor
     segments: Tensor | None = None
     layout: PackedLayout | None = None
+    part: Part | None = None
 
     def to(self, device: torch.device) -> Batch:
         """The same batch on `device`. Packed rows get their mask (on a CPU) or their layout (on a GPU)."""

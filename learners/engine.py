@@ -30,6 +30,7 @@ from learners.optimiser import Optimiser, logprobs_of
 from learners.records import Sample
 from learners.reference import Reference
 from learners.scoring import TokenScorer, has_bfloat16
+from learners.sequence_parallel import SequenceGroup
 from learners.sharding import Sharder, whole_already
 from learners.trained_policy import Loaded, load_for_training
 
@@ -72,6 +73,7 @@ class LearnerEngine:
         self.model, self.tokenizer = self._policy.model, self._policy.tokenizer
         scorer = TokenScorer(self.model, autocast=config.autocast, cache_casts=config.zero_stage < 3).to(self.device)
         self._optimiser = self._make_optimiser(scorer)
+        self._sequence_group = self._join_sequence_group()
         self._frozen_size = checkpoints.size_of_frozen(scorer, self._gather)
         self._reference = Reference(self._policy, self._optimiser.engine, config, self.device, sharder)
 
@@ -200,6 +202,12 @@ class LearnerEngine:
     def _make_optimiser(self, scorer: TokenScorer) -> Optimiser:
         return Optimiser(self._deepspeed, scorer, self.config, self.device, self.world_size)
 
+    def _join_sequence_group(self) -> SequenceGroup | None:
+        size = self.config.sequence_parallel
+        if size == 1:
+            return None
+        return SequenceGroup(self.model.config, size, self.rank, self.world_size, self.config.timeout)
+
     def _reference_scorer(self) -> contextlib.AbstractContextManager[Any]:
         return self._reference.at_hand()
 
@@ -211,16 +219,17 @@ class LearnerEngine:
     def _plan(self, samples: Sequence[Sample], *, only_signal: bool = False) -> Plan:
         return plan_batches(
             samples,
-            micro_batch_tokens=self.config.micro_batch_tokens,
+            micro_batch_tokens=self.config.micro_batch_tokens * self.config.sequence_parallel,
             max_length=self.max_length,
-            world_size=self.world_size,
+            world_size=self.world_size // self.config.sequence_parallel,
             share_prompts=self.config.share_prompts,
             packed=self._policy.is_packed,
             only_signal=only_signal,
         )
 
     def _micro_batches(self, plan: Plan) -> list[MicroBatch]:
-        return micro_batches_of(plan, self.rank, self.tokenizer, self.device)
+        group = self.rank // self.config.sequence_parallel
+        return micro_batches_of(plan, group, self.tokenizer, self.device, self._sequence_group)
 
 
 def _use_threads(config: LearnerConfig, ranks_on_host: int) -> None:

@@ -15,6 +15,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from learners.batching import Batch, Plan, Row, collate
+from learners.sequence_parallel import SequenceGroup
 
 
 @dataclass
@@ -36,13 +37,18 @@ class MicroBatch:
 
 
 def micro_batches_of(
-    plan: Plan, rank: int, tokenizer: PreTrainedTokenizerBase, device: torch.device
+    plan: Plan,
+    rank: int,
+    tokenizer: PreTrainedTokenizerBase,
+    device: torch.device,
+    sequence_group: SequenceGroup | None = None,
 ) -> list[MicroBatch]:
-    """The micro-batches of `rank` in a plan."""
+    """The micro-batches of `rank` in a plan, or this rank's part of them if a `sequence_group` shares them."""
     pad = tokenizer.pad_token_id
     pad_id = cast(int, tokenizer.eos_token_id if pad is None else pad)
 
     def batch_of(rows: Sequence[Row]) -> Batch:
-        return collate(rows, pad_id, packed=plan.packed).to(device)
+        batch = collate(rows, pad_id, packed=plan.packed).to(device)
+        return batch if sequence_group is None else sequence_group.part_of(batch)
 
     return [MicroBatch(partial(batch_of, rows)) for rows in plan.micro_batches[rank]]

@@ -131,6 +131,7 @@ class Optimiser:
         if self._world_size > 1:
             distributed.all_reduce(total)
             distributed.all_reduce(maximum, op=distributed.ReduceOp.MAX)
+        total /= self._config.sequence_parallel  # each rank of a group computed the same
         merged = zip(names, total.tolist(), maximum.tolist(), strict=True)
         return {name: highest if name.endswith("_max") else added for name, added, highest in merged}
 

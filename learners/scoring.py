@@ -54,14 +54,14 @@ class TokenScorer(nn.Module):
         self.cache_casts = cache_casts
 
     def forward(self, batch: Batch, temperature: float, with_entropy: bool = False) -> tuple[Tensor, Tensor | None]:
-        """Natural log-probabilities of `batch.targets` at the sampling temperature, [tokens], float32.
+        """Natural log-probabilities of the batch's response tokens at the sampling temperature, [tokens], float32.
 
         Also returns the entropy of each prediction, [tokens], without a gradient, if `with_entropy` is set. Temperature
         0 (greedy) counts as 1.
         """
         scale = temperature if temperature > 0.0 else 1.0
         head = self.model.get_output_embeddings()
-        packed = {} if batch.layout is None else {"layout": batch.layout}
+        packed = {name: value for name in ("layout", "part") if (value := getattr(batch, name)) is not None}
         with self._precision(batch.input_ids.device.type):
             hidden = self.model.base_model(
                 input_ids=batch.input_ids,
@@ -72,8 +72,9 @@ class TokenScorer(nn.Module):
             ).last_hidden_state
             predicting = hidden.flatten(0, 1)[batch.predictors]
             pieces = list(self._chunks(predicting, batch.targets, head, scale, with_entropy))
-        logprobs = torch.cat([piece[0] for piece in pieces])
-        return logprobs, torch.cat([piece[1] for piece in pieces]) if with_entropy else None
+        whole = batch.part.whole if batch.part is not None else lambda values: values
+        logprobs = whole(torch.cat([piece[0] for piece in pieces]))
+        return logprobs, whole(torch.cat([piece[1] for piece in pieces])) if with_entropy else None
 
     def _precision(self, device: str) -> contextlib.AbstractContextManager[object]:
         if not self.autocast:

@@ -21,6 +21,7 @@ from learners.frozen import freeze, frozen_dtype
 from learners.lora import attach_lora
 from learners.policy import compile_layers, load_policy, switch_dropout_off
 from learners.policy_files import fetch_policy
+from learners.sequence_parallel import use_sequence_parallel_attention
 from learners.sharding import Sharder, load_empty
 from learners.tokenizing import load_tokenizer
 
@@ -30,17 +31,18 @@ Loaded = tuple[PreTrainedModel, PreTrainedTokenizerBase]
 @dataclass(frozen=True)
 class TrainedPolicy:
     """`adapters`: None if all weights are trained. `is_packed`: the rows of a micro-batch stand one behind the other
-    (see `learners.batching`). `is_compiled`: torch compiles its layers."""
+    (see `learners.batching`). `is_shared`: several ranks share a row. `is_compiled`: torch compiles its layers."""
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
     adapters: PeftModel | None
     is_packed: bool
+    is_shared: bool
     is_compiled: bool
 
     def equip(self, model: PreTrainedModel, device: torch.device) -> None:
         """Gives a copy of the policy the same attention and compiled layers."""
-        _equip(model, device, is_packed=self.is_packed, is_compiled=self.is_compiled)
+        _equip(model, device, is_packed=self.is_packed, is_shared=self.is_shared, is_compiled=self.is_compiled)
 
 
 def load_for_training(
@@ -58,11 +60,12 @@ def load_for_training(
     if config.lora.rank:
         freeze(model, autocast=config.autocast)
     is_packed, is_compiled = _packs(config, model, device), _compiles(config, device)
-    _equip(model, device, is_packed=is_packed, is_compiled=is_compiled)
+    is_shared = config.sequence_parallel > 1
+    _equip(model, device, is_packed=is_packed, is_shared=is_shared, is_compiled=is_compiled)
     if config.gradient_checkpointing:
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     adapters = attach_lora(model, config.lora, config.autocast) if config.lora.rank > 0 else None
-    return TrainedPolicy(model, tokenizer, adapters, is_packed, is_compiled)
+    return TrainedPolicy(model, tokenizer, adapters, is_packed, is_shared, is_compiled)
 
 
 def _load(config: LearnerConfig, model: str, sharder: Sharder | None) -> Loaded:
@@ -80,16 +83,21 @@ def _float32(_weight: Tensor) -> torch.dtype:
     return torch.float32
 
 
-def _equip(model: PreTrainedModel, device: torch.device, *, is_packed: bool, is_compiled: bool) -> None:
-    if is_packed and device.type == "cuda":
+def _equip(
+    model: PreTrainedModel, device: torch.device, *, is_packed: bool, is_shared: bool, is_compiled: bool
+) -> None:
+    if is_shared:
+        use_sequence_parallel_attention(model)
+    elif is_packed and device.type == "cuda":
         use_packed_attention(model)
     if is_compiled:
         compile_layers(model)
 
 
 def _compiles(config: LearnerConfig, device: torch.device) -> bool:
-    """Whether layers are compiled: on GPUs, unless ZeRO-3 gathers their weights by hooks that a compiler cannot see."""
-    return config.compile and device.type == "cuda" and config.zero_stage < 3
+    """Whether layers are compiled: on GPUs, unless ZeRO-3 gathers their weights by hooks that a compiler cannot see, or
+    ranks exchange tokens in the middle of them."""
+    return config.compile and device.type == "cuda" and config.zero_stage < 3 and config.sequence_parallel == 1
 
 
 def _packs(config: LearnerConfig, model: PreTrainedModel, device: torch.device) -> bool:
@@ -98,9 +106,10 @@ def _packs(config: LearnerConfig, model: PreTrainedModel, device: torch.device) 
     possible = supports_packing(model.config)
     if on_gpu:
         possible = possible and config.autocast and has_flash(model.config, device)
-    if wanted == "packed" and not possible:
+    if (wanted == "packed" or config.sequence_parallel > 1) and not possible:
+        asked = "learner.attention=packed" if wanted == "packed" else "learner.sequence_parallel"
         raise LearnerError(
-            "learner.attention=packed needs a model of plain full attention, and on a GPU learner.autocast and "
+            f"{asked} needs a model of plain full attention, and on a GPU learner.autocast and "
             "heads that FlashAttention serves (compute capability 8.0, sizes of 8 to 256): set it to padded"
         )
-    return possible and (wanted == "packed" or (wanted == "auto" and on_gpu))
+    return possible and (wanted == "packed" or config.sequence_parallel > 1 or (wanted == "auto" and on_gpu))

@@ -142,11 +142,15 @@ def _learner(config: RunConfig, shape: PolicyShape, device: int, *, on_gpu: bool
     if not learns(config):
         return RoleMemory("learner", 0, 0, device, "nothing is learnt", "")
     in_half = config.learner.autocast and has_bfloat16("cuda" if on_gpu else "cpu")
-    learner, trains = replace(config.learner, autocast=in_half), "contrastive_rl" in config.schedule.phases
+    longest = -(-config.policy.max_length // config.learner.sequence_parallel)  # of one row, on one rank
+    is_cut = longest <= config.learner.micro_batch_tokens
+    tokens = max(longest, config.learner.micro_batch_tokens)
+    learner = replace(config.learner, autocast=in_half, micro_batch_tokens=tokens)
+    trains = "contrastive_rl" in config.schedule.phases
     memory = learner_memory(
         shape,
         learner,
-        responses=learner.micro_batch_tokens,
+        responses=tokens,
         reference=trains and config.contrastive_rl.kl > 0,
         device_bytes=device if on_gpu else 0,
     )
@@ -163,7 +167,7 @@ def _learner(config: RunConfig, shape: PolicyShape, device: int, *, on_gpu: bool
     remedies = {
         "off-loaded": "set learner.offload_optimizer=nvme",
         "reference": f"set contrastive_rl.kl=0, or {adapters}, of which the copy is small",
-        "activations": "lower learner.micro_batch_tokens"
+        "activations": ("lower learner.micro_batch_tokens" if is_cut else "raise learner.sequence_parallel, with learner.ranks")
         + ("" if learner.gradient_checkpointing else ", or set learner.gradient_checkpointing=true"),
     }
     if on_gpu:

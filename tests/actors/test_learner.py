@@ -164,6 +164,9 @@ def test_ranks_without_a_place_are_left_out_if_the_others_are_enough(
     group = LearnerGroup(**lacking(limit, 1, ranks=3, min_ranks=2), policy="")
     assert group.size == 2
     group.stop()
+    group = LearnerGroup(**lacking(limit, 1, ranks=4, min_ranks=2, sequence_parallel=2), policy="")
+    assert group.size == 2, "three are there, who cannot share rows in pairs"
+    group.stop()
     limit = replace(config, learner=replace(limit.learner, start_timeout=2.0))
     found = r"[01] of 3 learner ranks found a place within 2 s, and learner\.min_ranks is 2"
     with pytest.raises(LearnerLost, match=found):

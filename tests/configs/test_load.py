@@ -143,6 +143,15 @@ BAD_VALUES = [
     ("policy: {scratch: {hidden_size: 190}}", "bad.yaml: policy.scratch.hidden_size must be a multiple of"),
     ("policy: {scratch: {kv_heads: 4}}", "bad.yaml: policy.scratch.heads must be a multiple of"),
     ("buffer: {exemplars: 65}", "bad.yaml: buffer.exemplars must be at most buffer.capacity (64), got 65"),
+    (
+        "learner: {sequence_parallel: 2}",
+        "bad.yaml: learner.ranks must be a multiple of learner.sequence_parallel (2), got",
+    ),
+    ("learner: {ranks: 4, min_ranks: 3, sequence_parallel: 2}", "bad.yaml: learner.min_ranks must be a multiple of"),
+    (
+        "learner: {ranks: 2, sequence_parallel: 2, attention: padded}",
+        "bad.yaml: learner.sequence_parallel=2 needs packed",
+    ),
     ("contrastive_rl: {minibatches: 129}", "bad.yaml: contrastive_rl.minibatches must be at most tasks_per_step x"),
     ("seed: ${oc.env:NO_SUCH_VARIABLE}", "bad.yaml: seed has no usable value: "),
     ("learner: {zero_stag: 1}", "bad.yaml: unknown key learner.zero_stag; did you mean learner.zero_stage?"),

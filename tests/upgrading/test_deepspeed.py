@@ -196,3 +196,29 @@ def test_moments_on_disk(make: Make, tmp_path: Path, still: Still) -> None:
     step(engine)
     still(not [file for file in tmp_path.rglob("*") if file.is_file()])
     assert os.path.isdir(tmp_path)
+
+
+def test_exchange_of_heads(make: Make, still: Still) -> None:
+    make(0)  # starts DeepSpeed's communication
+    module = importlib.import_module("deepspeed.runtime.sequence_parallel.ulysses_sp")
+    seen: dict[str, Any] = {}
+
+    def attention(_module: nn.Module, query: torch.Tensor, *tensors: torch.Tensor, **others: Any) -> tuple[Any, None]:
+        seen.update(others, mask=tensors[-1])
+        return query.transpose(1, 2), None
+
+    exchange = module.UlyssesSPAttentionHF(
+        attn=attention,
+        batch_size=1,
+        attn_head_count=4,
+        attn_head_size=8,
+        kv_head_count=2,
+        num_hidden_layers=1,
+        process_group=torch.distributed.new_group([0]),
+        seq_length_is_variable=True,
+    )
+    query, (key, value) = torch.randn(1, 4, 6, 8), torch.randn(2, 1, 2, 6, 8)
+    mask, positions, layout = torch.ones(1, 1, 6, 6, dtype=torch.bool), torch.arange(6)[None], object()
+    output, _ = exchange(nn.Identity(), query, key, value, mask, position_ids=positions, layout=layout)
+    still(seen.get("mask") is mask and seen.get("layout") is layout)
+    still(torch.equal(output, query.transpose(1, 2).reshape(1, 6, 32)))

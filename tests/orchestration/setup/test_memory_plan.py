@@ -55,7 +55,7 @@ def planned(tmp_path: Path):
 
 
 def test_a_small_model_fits_one_gpu(planned) -> None:
-    config, plan = planned(SMALL, "policy.max_length=6144", "learner.gradient_checkpointing=true")
+    config, plan = planned(SMALL, "policy.max_length=3072", "learner.gradient_checkpointing=true")
     refuse_what_cannot_fit(config, list(plan.values()))
     weights = 494_032_768  # as its model card says: 0.49 billion
     assert 16 * weights < plan["learner"].needed < 40 * weights
@@ -85,6 +85,19 @@ def test_turning_the_knob_helps(planned) -> None:
     assert plan["learner"].host > 24 * 7.6e9 + 2 * 7.6e9
     sharded = ["learner.zero_stage=3", "learner.ranks=8", "learner.gradient_checkpointing=true"]
     refuse_what_cannot_fit(*_listed(planned(LARGE, "policy.max_length=4096", *sharded)))
+
+
+def test_a_row_longer_than_a_micro_batch_has_its_room(planned) -> None:
+    needed = [planned(SMALL, f"policy.max_length={length}")[1]["learner"].needed for length in (1024, 3072, 6144)]
+    assert needed[0] == needed[1] < needed[2]  # a micro-batch has 3072 tokens there
+
+
+def test_ranks_that_share_rows_have_room_for_longer_ones(planned) -> None:
+    long = ["policy.max_length=524288", "learner.gradient_checkpointing=true", "learner.lora.rank=16"]
+    with pytest.raises(ConfigError, match=r"learner\.sequence_parallel"):
+        refuse_what_cannot_fit(*_listed(planned(LARGE, *long, "rollout.tensor_parallel=4")))
+    shared = ["learner.ranks=4", "learner.zero_stage=3", "learner.sequence_parallel=4"]
+    refuse_what_cannot_fit(*_listed(planned(LARGE, *long, *shared, "rollout.tensor_parallel=4")))
 
 
 def test_a_cache_that_holds_no_sequence_is_refused(planned) -> None:
