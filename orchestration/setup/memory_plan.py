@@ -143,7 +143,9 @@ def _learner(config: RunConfig, shape: PolicyShape, device: int, *, on_gpu: bool
         return RoleMemory("learner", 0, 0, device, "nothing is learnt", "")
     in_half = config.learner.autocast and has_bfloat16("cuda" if on_gpu else "cpu")
     longest = -(-config.policy.max_length // config.learner.sequence_parallel)  # of one row, on one rank
-    is_cut = longest <= config.learner.micro_batch_tokens
+    fewer = "lower learner.micro_batch_tokens"
+    if longest > config.learner.micro_batch_tokens:
+        fewer = "raise learner.sequence_parallel, with learner.ranks"
     tokens = max(longest, config.learner.micro_batch_tokens)
     learner = replace(config.learner, autocast=in_half, micro_batch_tokens=tokens)
     trains = "contrastive_rl" in config.schedule.phases
@@ -167,7 +169,7 @@ def _learner(config: RunConfig, shape: PolicyShape, device: int, *, on_gpu: bool
     remedies = {
         "off-loaded": "set learner.offload_optimizer=nvme",
         "reference": f"set contrastive_rl.kl=0, or {adapters}, of which the copy is small",
-        "activations": ("lower learner.micro_batch_tokens" if is_cut else "raise learner.sequence_parallel, with learner.ranks")
+        "activations": fewer
         + ("" if learner.gradient_checkpointing else ", or set learner.gradient_checkpointing=true"),
     }
     if on_gpu:
