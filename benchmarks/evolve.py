@@ -1,4 +1,6 @@
-"""Compares evolving with one-shot sampling, by one policy with frozen weights and as many samples of each task.
+"""Compares evolving with one-shot sampling, by one policy with frozen weights: at as many samples of each task, and at
+as many evaluations. A program that was judged before costs none, and one-shot sampling repeats itself more: with
+--one-shot-rounds it goes on for longer, so that it has as many.
 
     python -m benchmarks.evolve [key=value ...] [--config local] [--seeds 0 1 2]          # on a CPU: a policy after SFT
     python -m benchmarks.evolve --config h200 --policy MODEL --seeds 0                      # on a GPU: a model as it is
@@ -6,7 +8,8 @@
 Without --policy, each seed trains a policy from scratch by SFT first, whose export both sides use. Prints, for tasks
 trained on and held out, after 1, 2, 4, ... samples of a task: the geometric mean over tasks of the speed-up of the best
 program so far, where the reference is kept if nothing is faster; evolving as a multiple of one-shot sampling, with its
-interval over tasks and seeds; and how many different programs were judged. Finished runs are read and not repeated.
+interval over tasks and seeds; and how many different programs were judged. Then the same after so many evaluations of
+all tasks together. Finished runs are read and not repeated.
 """
 
 from __future__ import annotations
@@ -32,6 +35,7 @@ from orchestration.run.snapshots import EXPORT
 Floats = NDArray[np.float64]
 SIDES = ("vanilla", "evolve")
 TAUGHT = "taught"
+FEWEST = 25  # evaluations in the first row of a table
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,11 @@ class Course:
 
     best: Floats
     programs: list[int]
+
+    def after(self, evaluations: int) -> Floats:
+        """The best, [tasks], after the last sample up to which so many programs were judged at most."""
+        count = sum(programs <= evaluations for programs in self.programs)
+        return self.best[count - 1] if count else np.ones(self.best.shape[1])
 
 
 def course_of(run: RunDirectory, tasks: Sequence[str]) -> Course:
@@ -64,9 +73,8 @@ def _tasks(stage: object) -> set[str]:
     return {row.task_id for row in stage.rows}  # type: ignore[attr-defined]
 
 
-def checkpoints(samples: int) -> Iterator[int]:
-    """1, 2, 4, ... and the last."""
-    count = 1
+def checkpoints(samples: int, count: int = 1) -> Iterator[int]:
+    """`count`, its double, ... and the last."""
     while count < samples:
         yield count
         count *= 2
@@ -78,13 +86,27 @@ def table_of(title: str, vanilla: Sequence[Course], evolve: Sequence[Course]) ->
     head = ("samples of a task", "one-shot", "evolve", "evolve / one-shot", "programs, one-shot", "programs, evolve")
     table = Table(*head, title=title, box=box.SIMPLE_HEAD, pad_edge=False)
     for count in checkpoints(min(len(course.best) for course in (*vanilla, *evolve))):
-        logs = [np.log([course.best[count - 1] for course in side]) for side in (vanilla, evolve)]
-        means = [estimate_over_tasks_and_seeds(side, _geometric_mean) for side in logs]
-        gain = estimate_over_tasks_and_seeds(logs[1] - logs[0], _geometric_mean)
+        best = [[course.best[count - 1] for course in side] for side in (vanilla, evolve)]
         judged = [str(sum(course.programs[count - 1] for course in side)) for side in (vanilla, evolve)]
-        cells = [f"{speed(one.value)} ({speed_interval(one)})" for one in (*means, gain)]
-        table.add_row(str(count), *cells, *judged)
+        table.add_row(str(count), *_cells(*best), *judged)
     return table
+
+
+def table_by_evaluations(title: str, vanilla: Sequence[Course], evolve: Sequence[Course]) -> Table:
+    """A row for each number of evaluations of a run, over all tasks. The courses are by seed."""
+    head = ("evaluations", "one-shot", "evolve", "evolve / one-shot")
+    table = Table(*head, title=title, box=box.SIMPLE_HEAD, pad_edge=False)
+    for count in checkpoints(min(course.programs[-1] for course in (*vanilla, *evolve)), FEWEST):
+        best = [[course.after(count) for course in side] for side in (vanilla, evolve)]
+        table.add_row(str(count), *_cells(*best))
+    return table
+
+
+def _cells(vanilla: Sequence[Floats], evolve: Sequence[Floats]) -> list[str]:
+    """The geometric means over tasks of both, and of their quotient, with intervals; each is [tasks] by seed."""
+    logs = np.log(vanilla), np.log(evolve)
+    means = [estimate_over_tasks_and_seeds(one, _geometric_mean) for one in (*logs, logs[1] - logs[0])]
+    return [f"{speed(one.value)} ({speed_interval(one)})" for one in means]
 
 
 def _geometric_mean(logs: Floats) -> Floats:
@@ -108,6 +130,7 @@ def main() -> None:
     parser.add_argument("--root", type=Path, default=Path("runs/evolve-benchmark"))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--one-shot-rounds", type=int, default=0, help="rounds of one-shot sampling (as --rounds)")
     parser.add_argument("--samples", type=int, default=4, help="of a task in a round")
     parser.add_argument("overrides", nargs="*", help="key=value ... of all runs")
     given = parser.parse_args()
@@ -115,8 +138,8 @@ def main() -> None:
     for seed in given.seeds:
         root, shared = given.root / f"seed-{seed}", [f"seed={seed}", "tracking.enabled=false", *given.overrides]
         policy = given.policy or policy_of(root, given.config, shared)
-        for side in SIDES:
-            size = [f"{side}.rounds={given.rounds}", f"{side}.samples={given.samples}"]
+        for side, rounds in zip(SIDES, (given.one_shot_rounds or given.rounds, given.rounds), strict=True):
+            size = [f"{side}.rounds={rounds}", f"{side}.samples={given.samples}"]
             phase = [f"schedule.phases=[{side}]", f"policy.model={policy}"]
             warpsmith_run(given.config, f"root={root}", f"name={side}", *phase, *size, *shared)
             runs[side].append(RunDirectory(str(root), side))
@@ -126,6 +149,7 @@ def main() -> None:
         tasks = sorted(_tasks(group.stages[-1]))
         courses = [[course_of(run, tasks) for run in runs[side]] for side in SIDES]
         console.print(table_of(group.title or "Tasks", *courses))
+        console.print(table_by_evaluations(group.title or "Tasks", *courses))
 
 
 if __name__ == "__main__":

@@ -5,9 +5,10 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
+import numpy as np
 from rich.console import Console
 
-from benchmarks.evolve import checkpoints, course_of, table_of
+from benchmarks.evolve import Course, checkpoints, course_of, table_by_evaluations, table_of
 from configs.schema import RunConfig
 from orchestration.run.directory import RunDirectory
 from tests.orchestration.report.samples import write_step
@@ -40,3 +41,19 @@ def test_the_best_so_far_never_falls_and_is_compared_at_equal_samples(tmp_path: 
 def test_points_double_and_end_with_the_last_sample() -> None:
     assert list(checkpoints(12)) == [1, 2, 4, 8, 12]
     assert list(checkpoints(1)) == [1]
+    assert list(checkpoints(120, 25)) == [25, 50, 100, 120]
+
+
+def test_a_side_that_repeats_itself_has_more_samples_for_as_many_evaluations() -> None:
+    vanilla = Course(np.array([[1.0], [1.0], [2.0], [2.0]]), [20, 25, 30, 60])
+    evolve = Course(np.array([[1.0], [4.0]]), [30, 60])
+    assert [vanilla.after(count).tolist() for count in (10, 25, 40)] == [[1.0], [1.0], [2.0]]
+    console = Console(file=io.StringIO(), width=140)
+    console.print(table_by_evaluations("Tasks", [vanilla], [evolve]))
+    assert isinstance(console.file, io.StringIO)
+    rows = [line.split() for line in console.file.getvalue().splitlines() if line.strip()[:1].isdigit()]
+    assert [(row[0], row[1], row[3], row[5]) for row in rows] == [
+        ("25", "1.00x", "1.00x", "1.00x"),
+        ("50", "2.00x", "1.00x", "0.50x"),
+        ("60", "2.00x", "4.00x", "2.00x"),
+    ]
