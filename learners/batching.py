@@ -12,16 +12,14 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from learners.attention import BLOCK, PackedLayout, dense_mask, packed_layout
 from learners.records import Sample
-
-if TYPE_CHECKING:
-    from learners.sequence_parallel import Part
+from learners.row_parts import Part
 
 
 @dataclass(frozen=True)
