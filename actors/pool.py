@@ -252,7 +252,10 @@ class ActorPool:
         """Gives queued work to the least loaded actors that have room, preferring those with the same affinity."""
         while self._queue.waiting and not self._paused:
             first = self._queue.first()
-            has_ahead = self._ahead > 0 and self._queue.waiting >= AHEAD_BACKLOG * self.members.ready
+            # What lost an actor waits for an idle one: an answer just before a death may be lost with the process.
+            is_doubted = first.is_suspect or bool(first.losses)
+            backlog = AHEAD_BACKLOG * self.members.ready
+            has_ahead = self._ahead > 0 and not is_doubted and self._queue.waiting >= backlog
             unwanted = set(self._avoid(first.item))
             avoided = unwanted | {loss.place for loss in first.losses}
             actor = self.load.least_loaded(first.affinity, avoided, has_ahead=has_ahead)

@@ -112,6 +112,23 @@ def test_a_deadly_item_is_given_alone_before_it_counts(make_pool, calls, caplog)
     assert pool.members.restarts == 2
 
 
+def test_what_died_together_is_given_to_an_actor_that_has_nothing_else(make_pool, monkeypatch) -> None:
+    """Otherwise the answer of the one before is lost if the deadly one ends the process at once."""
+    pool, call, held = make_pool(1, max_retries=0), Manager.call, dict[Any, list[int]]()
+
+    def note(self: Manager, actor: int, tag: Any, called: Any, *arguments: Any, **options: Any) -> None:
+        for each in getattr(called, "calls", [called]):
+            if each.arguments:
+                held.setdefault(each.arguments[0], []).append(len(pool.load.tickets(actor)))
+        call(self, actor, tag, called, *arguments, **options)
+
+    monkeypatch.setattr(Manager, "call", note)
+    items = [*live(2, 0.2), ("die", 0.0), *live(2 * AHEAD_BACKLOG)]
+    submit(pool, items)
+    results_of(pool)
+    assert [held[item] for item in items[1 : 1 + _SIZE]] == [[2, 1]] * _SIZE
+
+
 def test_the_items_of_a_bundle_have_their_time_together(make_pool) -> None:
     pool = make_pool(1, timeout=2.0, max_retries=0)
     submit(pool, [*live(1 + _SIZE, 1.2), *live(2 * AHEAD_BACKLOG)])
