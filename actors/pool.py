@@ -46,7 +46,7 @@ class ActorPool:
     driver, while many wait (`AHEAD_BACKLOG`). Only for actors that work on one item at a time, in order. Their time
     begins when the actor is done with those before, and if it is lost before that they do not count it as a loss. Each
     of them may be several in one call (`actors.pool_bundles`), which have their time together; if the actor is lost
-    meanwhile, that counts for none of them, and each goes to an actor alone.
+    meanwhile, that counts for none of them, and each goes to an idle actor alone.
     `affinity(item)`: items with the same affinity prefer the same actor; None: no preference. `key(item)`:
     what `withdraw_keys` finds it by. `avoid(item)`: the places whose actors are its last choice: it waits for others
     that are ready. `control_group`: the
@@ -253,9 +253,8 @@ class ActorPool:
         while self._queue.waiting and not self._paused:
             first = self._queue.first()
             # What lost an actor waits for an idle one: an answer just before a death may be lost with the process.
-            is_doubted = first.is_suspect or bool(first.losses)
-            backlog = AHEAD_BACKLOG * self.members.ready
-            has_ahead = self._ahead > 0 and not is_doubted and self._queue.waiting >= backlog
+            has_backlog = self._queue.waiting >= AHEAD_BACKLOG * self.members.ready
+            has_ahead = self._ahead > 0 and has_backlog and not first.is_doubted
             unwanted = set(self._avoid(first.item))
             avoided = unwanted | {loss.place for loss in first.losses}
             actor = self.load.least_loaded(first.affinity, avoided, has_ahead=has_ahead)

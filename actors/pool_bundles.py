@@ -47,7 +47,7 @@ class Bundles:
         an actor before goes alone, and what `goes_alone` says."""
 
         def fits(work: Work) -> bool:
-            return not (work.is_suspect or work.losses or goes_alone(work))
+            return not (work.is_doubted or goes_alone(work))
 
         works, size = [first], self.size(spare) if fits(first) else 1
         while len(works) < size and queue.waiting and fits(queue.first()):

@@ -51,6 +51,11 @@ class Work:
     is_suspect: bool = False
 
     @property
+    def is_doubted(self) -> bool:
+        """Whether it was there when an actor was lost."""
+        return self.is_suspect or bool(self.losses)
+
+    @property
     def counted(self) -> int:
         """How many losses may be its fault."""
         return sum(not loss.excuse for loss in self.losses)

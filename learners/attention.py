@@ -44,6 +44,23 @@ class PackedLayout(NamedTuple):
         return PackedLayout(bounds, prompts, responses, self.sizes)
 
 
+class Heads(NamedTuple):
+    """A policy's attention heads: those of queries, those of keys and values (which queries share if they are fewer),
+    and the size of each."""
+
+    queries: int
+    keys: int
+    size: int
+
+
+def heads_of(config: PretrainedConfig) -> Heads:
+    """The heads of a model."""
+    text = config.get_text_config()
+    queries = text.num_attention_heads
+    keys = getattr(text, "num_key_value_heads", None) or queries
+    return Heads(queries, keys, getattr(text, "head_dim", None) or text.hidden_size // queries)
+
+
 def supports_packing(config: PretrainedConfig) -> bool:
     """Whether every layer attends to all earlier tokens. A window or chunk would count other responses' tokens, too."""
     text = config.get_text_config()
@@ -56,7 +73,7 @@ def has_flash(config: PretrainedConfig, device: torch.device) -> bool:
     """Whether FlashAttention supports a model's heads on a GPU: one size for queries, keys and values, a multiple of 8
     up to 256, and compute capability 8.0 or more."""
     text = config.get_text_config()
-    size = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+    size = heads_of(config).size
     one_size = getattr(text, "v_head_dim", None) in (None, size) and getattr(text, "kv_lora_rank", None) is None
     return one_size and size <= _WIDEST and size % 8 == 0 and torch.cuda.get_device_capability(device) >= (8, 0)
 

@@ -15,6 +15,7 @@ from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig
 
 from configs.schema import LearnerConfig, LoraConfig
+from learners.attention import Heads, heads_of
 from learners.deepspeed_config import BUCKET_ELEMENTS
 from learners.scoring import CHUNK_ELEMENTS, most_kept
 from learners.tokenizing import PolicyError
@@ -26,7 +27,7 @@ _LOGIT_BYTES = 18  # of one logit at a CPU's peak: both precisions, its gradient
 
 @dataclass(frozen=True)
 class PolicyShape:
-    """The numbers of a causal language model that decide its memory, in elements.
+    """The numbers of a causal language model that decide its memory, in elements, and its `heads`.
 
     `adapted`: inputs plus outputs of all linear layers that get adapters. `key_values` and `hidden`: of one token in
     one layer.
@@ -39,6 +40,7 @@ class PolicyShape:
     intermediate: int
     key_values: int
     vocabulary: int
+    heads: Heads
 
     @property
     def cache_bytes(self) -> int:
@@ -77,15 +79,16 @@ def policy_shape(model: str | PretrainedConfig) -> PolicyShape:
     text = config.get_text_config()
     head = empty.get_output_embeddings()
     linear = [layer for layer in empty.modules() if isinstance(layer, nn.Linear) and layer is not head]
-    head_size = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+    heads = heads_of(config)
     return PolicyShape(
         parameters=sum(parameter.numel() for parameter in empty.parameters()),
         adapted=sum(layer.in_features + layer.out_features for layer in linear),
         layers=text.num_hidden_layers,
         hidden=text.hidden_size,
         intermediate=text.intermediate_size,
-        key_values=2 * head_size * (getattr(text, "num_key_value_heads", None) or text.num_attention_heads),
+        key_values=2 * heads.size * heads.keys,
         vocabulary=text.vocab_size,
+        heads=heads,
     )
 
 

@@ -18,7 +18,7 @@ from torch import Tensor, distributed
 from transformers import AttentionInterface, PretrainedConfig, PreTrainedModel
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from learners.attention import packed_attention
+from learners.attention import Heads, heads_of, packed_attention
 from learners.batching import Batch
 from learners.errors import LearnerError
 from learners.row_parts import Part
@@ -32,23 +32,22 @@ class SequenceGroup:
     def __init__(self, config: PretrainedConfig, size: int, rank: int, world_size: int, timeout: float) -> None:
         """`config`: the policy's. DeepSpeed must have been initialised. All ranks must call it. Raises LearnerError if
         the policy's heads cannot be divided among the group."""
-        require_heads(config, size)
+        heads = heads_of(config)
+        require_heads(heads, size)
         self._size, self._place = size, rank % size
         starts = range(0, world_size, size)
         groups = [
             distributed.new_group([*range(start, start + size)], timeout=timedelta(seconds=timeout)) for start in starts
         ]
         self._group = groups[rank // size]
-        text = config.get_text_config()
-        heads = text.num_attention_heads
         ulysses = importlib.import_module("deepspeed.runtime.sequence_parallel.ulysses_sp").UlyssesSPAttentionHF
         self._attention = ulysses(
             attn=packed_attention if torch.cuda.is_available() else ALL_ATTENTION_FUNCTIONS["sdpa"],
             batch_size=1,
-            attn_head_count=heads,
-            attn_head_size=getattr(text, "head_dim", None) or text.hidden_size // heads,
-            kv_head_count=getattr(text, "num_key_value_heads", None) or heads,
-            num_hidden_layers=text.num_hidden_layers,
+            attn_head_count=heads.queries,
+            attn_head_size=heads.size,
+            kv_head_count=heads.keys,
+            num_hidden_layers=config.get_text_config().num_hidden_layers,
             process_group=self._group,
             seq_length_is_variable=True,
         )
@@ -70,15 +69,12 @@ class SequenceGroup:
         )
 
 
-def require_heads(config: PretrainedConfig, size: int) -> None:
+def require_heads(heads: Heads, size: int) -> None:
     """Raises LearnerError if `size` ranks cannot share a policy's heads."""
-    text = config.get_text_config()
-    heads = text.num_attention_heads
-    shared = getattr(text, "num_key_value_heads", None) or heads
-    if heads % size or (shared % size and size % shared):
+    if heads.queries % size or (heads.keys % size and size % heads.keys):
         raise LearnerError(
-            f"learner.sequence_parallel={size}: so many ranks cannot share the policy's {heads} attention heads and "
-            f"{shared} heads of keys and values: set it to a divisor of both"
+            f"learner.sequence_parallel={size}: so many ranks cannot share the policy's {heads.queries} attention "
+            f"heads and {heads.keys} heads of keys and values: set it to a divisor of both"
         )
 
 

@@ -106,10 +106,12 @@ def _packs(config: LearnerConfig, model: PreTrainedModel, device: torch.device) 
     possible = supports_packing(model.config)
     if on_gpu:
         possible = possible and config.autocast and has_flash(model.config, device)
-    if (wanted == "packed" or config.sequence_parallel > 1) and not possible:
-        asked = "learner.attention=packed" if wanted == "packed" else "learner.sequence_parallel"
+    is_shared = config.sequence_parallel > 1
+    is_demanded = wanted == "packed" or is_shared
+    if is_demanded and not possible:
+        key, other = ("learner.sequence_parallel", 1) if is_shared else ("learner.attention=packed", "padded")
         raise LearnerError(
-            f"{asked} needs a model of plain full attention, and on a GPU learner.autocast and "
-            "heads that FlashAttention serves (compute capability 8.0, sizes of 8 to 256): set it to padded"
+            f"{key} needs a model of plain full attention, and on a GPU learner.autocast and "
+            f"heads that FlashAttention serves (compute capability 8.0, sizes of 8 to 256): set it to {other}"
         )
-    return possible and (wanted == "packed" or config.sequence_parallel > 1 or (wanted == "auto" and on_gpu))
+    return possible and (is_demanded or (wanted == "auto" and on_gpu))

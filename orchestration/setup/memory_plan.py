@@ -16,9 +16,11 @@ from transformers import Qwen2Config
 from configs.frozen import learns
 from configs.load import ConfigError
 from configs.schema import RunConfig
+from learners.errors import LearnerError
 from learners.memory import PolicyShape, learner_memory, policy_shape
 from learners.policy_files import fetch_policy
 from learners.scoring import has_bfloat16
+from learners.sequence_parallel import require_heads
 from orchestration.fleet.placement import BUILDER
 
 _GIB = 2**30
@@ -63,10 +65,16 @@ class RoleMemory:
 
 
 def memory_plan(config: RunConfig) -> list[RoleMemory]:
-    """One entry a role. Raises PolicyError if the policy's configuration cannot be read."""
+    """One entry a role. Raises PolicyError if the policy's configuration cannot be read, and ConfigError if ranks that
+    are to share its heads cannot."""
     on_gpu = config.evaluator.arch != "cpu"
     device = _gpu_bytes(config.evaluator.arch) if on_gpu else _host_bytes(config)
     shape = _shape(config)
+    if learns(config):
+        try:
+            require_heads(shape.heads, config.learner.sequence_parallel)
+        except LearnerError as error:
+            raise ConfigError(str(error)) from error
     return [
         _learner(config, shape, device, on_gpu=on_gpu),
         _engine(config, shape, device, on_gpu=on_gpu),
@@ -145,14 +153,16 @@ def _learner(config: RunConfig, shape: PolicyShape, device: int, *, on_gpu: bool
     longest = -(-config.policy.max_length // config.learner.sequence_parallel)  # of one row, on one rank
     fewer = "lower learner.micro_batch_tokens"
     if longest > config.learner.micro_batch_tokens:
-        fewer = "raise learner.sequence_parallel, with learner.ranks"
+        fewer = "lower policy.max_length, or raise learner.sequence_parallel with learner.ranks"
     tokens = max(longest, config.learner.micro_batch_tokens)
+    # A row longer than a micro-batch has one response.
+    responses = max(config.learner.micro_batch_tokens, min(longest, config.rollout.max_tokens))
     learner = replace(config.learner, autocast=in_half, micro_batch_tokens=tokens)
     trains = "contrastive_rl" in config.schedule.phases
     memory = learner_memory(
         shape,
         learner,
-        responses=tokens,
+        responses=responses,
         reference=trains and config.contrastive_rl.kl > 0,
         device_bytes=device if on_gpu else 0,
     )

@@ -55,7 +55,7 @@ def planned(tmp_path: Path):
 
 
 def test_a_small_model_fits_one_gpu(planned) -> None:
-    config, plan = planned(SMALL, "policy.max_length=3072", "learner.gradient_checkpointing=true")
+    config, plan = planned(SMALL, "policy.max_length=6144", "learner.gradient_checkpointing=true")
     refuse_what_cannot_fit(config, list(plan.values()))
     weights = 494_032_768  # as its model card says: 0.49 billion
     assert 16 * weights < plan["learner"].needed < 40 * weights
@@ -90,6 +90,11 @@ def test_turning_the_knob_helps(planned) -> None:
 def test_a_row_longer_than_a_micro_batch_has_its_room(planned) -> None:
     needed = [planned(SMALL, f"policy.max_length={length}")[1]["learner"].needed for length in (1024, 3072, 6144)]
     assert needed[0] == needed[1] < needed[2]  # a micro-batch has 3072 tokens there
+
+
+def test_heads_that_ranks_cannot_share_are_refused_before_a_run_starts(planned) -> None:
+    with pytest.raises(ConfigError, match=r"learner\.sequence_parallel=4: .* 14 attention heads"):
+        planned(SMALL, "learner.ranks=4", "learner.sequence_parallel=4")
 
 
 def test_ranks_that_share_rows_have_room_for_longer_ones(planned) -> None:
