@@ -172,8 +172,8 @@ def engines(members: int, mean: float, seconds: float) -> Row:
     return row
 
 
-def withdraw(members: int) -> list[tuple[str, float]]:
-    """(what, seconds) of calls beside many items that wait."""
+def withdraw(members: int) -> list[tuple[str, float, float]]:
+    """(what, seconds, seconds of this thread's processor time) of calls beside many items that wait."""
     with _trial(members, 3600.0) as trial:
         times = []
         for number in range(QUEUED):
@@ -183,9 +183,9 @@ def withdraw(members: int) -> list[tuple[str, float]]:
             ("withdraw_keys of 500", lambda: trial.pool.withdraw_keys(range(9000, 9000 + WITHDRAWN)), WITHDRAWN),
             ("withdraw of 500", lambda: trial.pool.withdraw(lambda item: 5000 <= item.submitted < 5500), WITHDRAWN),
         ):
-            began = time.perf_counter()
+            began, worked = time.perf_counter(), time.thread_time()
             taken = call()
-            times.append((name, time.perf_counter() - began))
+            times.append((name, time.perf_counter() - began, time.thread_time() - worked))
             if len(taken) != expected:
                 raise RuntimeError(f"{name}: {len(taken)} items came back, not {expected}")
     return times
@@ -279,7 +279,7 @@ def main() -> None:
         rows.append(steady(most, 0.0, seconds, "ceiling"))
     print_rows(rows, mean)
     if "withdraw" in options.only:
-        times = [(name, f"{1e3 * took:.2f}") for name, took in withdraw(most)]
+        times = [(name, f"{1e3 * took:.2f}") for name, took, _ in withdraw(most)]
         print_table(f"beside {QUEUED:,} items that wait", ("call", "ms"), times)
     if "reading" in options.only:
         characters, parsed, proposed = reading()

