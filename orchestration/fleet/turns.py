@@ -2,6 +2,9 @@
 
 Builders time nothing, so they look at programs in the turns of all others. Turns pass between idle roles; nothing is
 interrupted. If roles have GPUs of their own, all work at once.
+
+A step's programs are all looked at first, and then measured. Where there are many more, such as those of teachers,
+evaluators take over whenever `ENOUGH` wait for them, so that verdicts come, and are kept, from the beginning on.
 """
 
 from __future__ import annotations
@@ -14,6 +17,10 @@ from orchestration.fleet.placement import ENGINE, EVALUATOR
 
 _log = logging.getLogger(__name__)
 _SLEEP_SECONDS = 120.0
+
+ENOUGH = 64
+"""Programs that wait for evaluators, for which builders that have more of them pause. A change of turns takes as long
+as the slowest look under way, so it should not come too often."""
 
 
 class Turns:
@@ -70,9 +77,18 @@ class Turns:
         """
         if not self.evaluators_wait or self._engines is None:
             return
-        others_have_work = self._engines.pending or self._builders.pending or has_prompts
+        engines_have_work = bool(self._engines.pending or has_prompts)
+        others_have_work = engines_have_work or bool(self._builders.pending)
         if self.holder == EVALUATOR:
             if others_have_work and not self._evaluators.pending:
                 self.give_to(ENGINE)
         elif self._evaluators.pending and not others_have_work:
+            self.give_to(EVALUATOR)
+        elif self.holder == ENGINE:
+            self._hold_builders(self._evaluators.pending >= ENOUGH and not engines_have_work)
+
+    def _hold_builders(self, enough: bool) -> None:
+        """Passes the turn to evaluators, for whom `enough` programs wait, once no look is under way."""
+        (self._builders.pause if enough else self._builders.resume)()
+        if enough and not self._builders.load.is_busy:
             self.give_to(EVALUATOR)

@@ -1,12 +1,16 @@
 """Which role may use a shared GPU, and in which order roles free and take its memory.
 
-The pools are stand-ins that record their calls: only the order of the calls counts, and no real pool shows it.
+Where only the order of calls counts, the pools are stand-ins that record them: no real pool shows it.
 """
+
+from collections.abc import Iterator
 
 import pytest
 
+from actors.pool import ActorPool, wait_any
 from orchestration.fleet.placement import ENGINE, EVALUATOR, LEARNER
-from orchestration.fleet.turns import Turns
+from orchestration.fleet.turns import ENOUGH, Turns
+from tests.actors.workers import Worker
 
 
 class Recorder:
@@ -109,3 +113,64 @@ def test_a_learner_that_is_lost_leaves_the_turn_where_it_is() -> None:
     lost.append(False)
     turns.give_to(ENGINE)
     assert calls[:2] == ["learner rests", "engines wake_up"]
+
+
+@pytest.fixture
+def real_pools(local_ray: None) -> Iterator[list[ActorPool]]:
+    pools = [ActorPool(name, lambda _: Worker.remote(), 2) for name in ("engines", "evaluators", "builders")]
+    for pool in pools:
+        pool.wait_ready(60)
+    yield pools
+    for pool in pools:
+        pool.stop()
+
+
+def judge_all(turns: Turns, pools: list[ActorPool], programs: int, prompts: int = 0) -> list[int]:
+    """Puts all programs through builders and evaluators; returns how many were with builders at each verdict."""
+    engines, evaluators, builders = pools
+    for number in range(programs):
+        builders.submit(number, "work")
+    left = []
+    while len(left) < programs:
+        turns.pass_on(has_prompts=prompts > 0)
+        if prompts:
+            prompts -= 1
+            engines.submit(prompts, "work")
+        engines.poll(0.0)
+        for number, _ in builders.poll(0.0):
+            evaluators.submit(number, "work")
+        left += [builders.pending for _ in evaluators.poll(0.0)]
+        assert not (evaluators.load.is_busy and (builders.load.is_busy or engines.load.is_busy))
+        wait_any(pools, 0.01)
+    return left
+
+
+def test_evaluators_do_not_wait_for_more_looks_than_a_step_has(real_pools: list[ActorPool]) -> None:
+    """As long as they did, a window of a run on many tasks ended without one verdict on a teacher's program."""
+    turns = Turns(*real_pools, share="all", sleeps=False)
+    left = judge_all(turns, real_pools, 5 * ENOUGH)
+    assert left[0] >= 3 * ENOUGH, "the first verdicts come while most programs wait for a builder"
+    assert left[-1] == 0
+    assert sorted(left, reverse=True) == left
+    assert len(set(left)) <= 6, "turns pass in batches"
+
+
+def test_the_programs_of_a_step_are_measured_after_all_were_looked_at(real_pools: list[ActorPool]) -> None:
+    turns = Turns(*real_pools, share="all", sleeps=False)
+    assert set(judge_all(turns, real_pools, ENOUGH)) == {0}
+
+
+def test_evaluators_wait_as_long_as_anything_is_generated(real_pools: list[ActorPool]) -> None:
+    turns = Turns(*real_pools, share="all", sleeps=False)
+    engines, evaluators, builders = real_pools
+    for number in range(2 * ENOUGH):
+        builders.submit(number, "work")
+    while builders.pending:
+        turns.pass_on(has_prompts=True)
+        for number, _ in builders.poll(0.0):
+            evaluators.submit(number, "work")
+        wait_any(real_pools, 0.01)
+    assert turns.holder == ENGINE
+    assert evaluators.pending == 2 * ENOUGH
+    turns.pass_on(has_prompts=False)
+    assert turns.holder == EVALUATOR
