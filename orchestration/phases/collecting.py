@@ -136,8 +136,8 @@ class Collecting:
         return is_success(verdict, self._context.config.reward, self._context.config.sft.min_speedup)
 
     def _judge(self, rounds: TeacherRounds) -> StepResult:
-        """Verdicts on all that teachers propose, as it comes. They are stored from time to time, and at the end of a
-        teacher's answers: after a kill nothing of it is judged again."""
+        """Verdicts on all that teachers propose, as it comes. They are stored from time to time, at the end of a
+        teacher's answers, and at an interrupt: nothing of that is judged again."""
         context, result, stored = self._context, StepResult(), 0
 
         def arrived() -> list[Candidate] | None:
@@ -156,6 +156,9 @@ class Collecting:
                     context.archive.store(self._key, 0, result)
         except TeacherError:
             context.archive.store(self._key, 0, result)
+            raise
+        except KeyboardInterrupt:
+            context.archive.store_interrupted(self._key, 0, result)
             raise
         finally:
             context.answers.copy()

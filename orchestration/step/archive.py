@@ -51,6 +51,11 @@ class Archive:
         with self.storing(key, step, result):
             pass
 
+    def store_interrupted(self, key: str, step: int, result: StepResult) -> None:
+        """Stores what a step that is interrupted has so far. Nothing is tried again, and it is not waited for long."""
+        self._run.storage.patience.give_up()
+        wait([in_background("store", self._write, key, step, result)], timeout=_INTERRUPTED_SECONDS)
+
     def _write(self, key: str, step: int, result: StepResult) -> None:
         """Writes them all, and uses nothing that belongs to one thread."""
         self._run.samples.write(key, step, result.rollouts)

@@ -215,3 +215,23 @@ def test_a_phase_in_which_nothing_is_right_leaves_an_empty_file(
     assert rows == []
     assert phase.memory["examples"] == 0
     assert "none of the 12 programs of teachers was right" in caplog.text
+
+
+def test_an_interrupt_keeps_the_verdicts_so_far(serve: Any, tmp_path: Path) -> None:
+    """They take an evaluator minutes, and are else kept every 64 programs."""
+    good = serve(saying("speedup = 1.5", "speedup = 2.0"))
+    context, kept = context_of(config_of(good=TeacherConfig(good.url, "m")), tmp_path), []
+    context.archive.store_interrupted = lambda *stored: kept.append(stored)
+
+    def interrupted(candidate: Candidate) -> Verdict:
+        if candidate.source.endswith("2.0"):
+            raise KeyboardInterrupt
+        return judge(candidate)
+
+    context.pipeline = Judge(interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        Collect(context, 1).gather(0)
+    ((key, step, result),) = kept
+    assert (key, step) == ("1-collect", 0)
+    assert [verdict.speedup for verdict in result.verdicts.values()] == [1.5] * len(result.verdicts)
+    assert set(result.candidates) == set(result.verdicts) != set()

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from configs.schema import BufferConfig, RunConfig
+from evaluators.guard.cases import HackCases
 from evaluators.records import Candidate, Estimate, Outcome, Verdict
 from orchestration.run.directory import RunDirectory
+from orchestration.step import archive as archive_module
 from orchestration.step.archive import Archive
 from orchestration.step.known import RunVerdicts
 from orchestration.step.records import StepResult
@@ -54,6 +56,27 @@ def test_rows_that_are_never_stored_end_the_run_instead_of_keeping_it(tmp_path: 
     answers.set()
     with pytest.raises(ValueError, match="the learner failed"), archive.storing("1-sft", 3, StepResult()):
         raise ValueError("the learner failed")
+
+
+def test_an_interrupted_step_is_stored_but_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = RunDirectory(tmp_path, "run")
+    archive = Archive(
+        RunConfig(name="run"), run, HackCases(tmp_path / "cases.jsonl"), archive_of({})[0]._prompts, RunVerdicts()
+    )
+    candidate = Candidate.propose("level1/a", "class ModelNew: pass", "teacher")
+    verdict = Verdict(candidate.digest, "level1/a", "cpu", Outcome.WRONG, "other values")
+    result = StepResult(candidates={candidate.digest: candidate})
+    result.verdicts[candidate.digest] = verdict
+    archive.store_interrupted("1-sft", 0, result)
+    for rows, column in ((run.verdicts, "candidate"), (run.candidates, "digest")):
+        assert rows.read(columns=[column]).column(column).to_pylist() == [candidate.digest]
+
+    monkeypatch.setattr(archive_module, "_INTERRUPTED_SECONDS", 0.1)
+    stands_still = threading.Event()
+    archive._write = lambda *_: stands_still.wait(60)  # type: ignore[method-assign, assignment, return-value]
+    archive.store_interrupted("1-sft", 0, result)
+    assert not stands_still.is_set()
+    stands_still.set()
 
 
 def test_copies_of_the_reference_do_not_enter_the_buffer() -> None:
