@@ -162,7 +162,7 @@ def test_the_programs_of_a_step_are_measured_after_all_were_looked_at(real_pools
 
 def test_evaluators_wait_as_long_as_anything_is_generated(real_pools: list[ActorPool]) -> None:
     turns = Turns(*real_pools, share="all", sleeps=False)
-    engines, evaluators, builders = real_pools
+    _, evaluators, builders = real_pools
     for number in range(2 * ENOUGH):
         builders.submit(number, "work")
     while builders.pending:
