@@ -146,6 +146,7 @@ def test_no_retired_key_is_back() -> None:
 def test_published_configurations_can_be_read(path: Path) -> None:
     expected = {
         "coder": ("gain", ["contrastive_rl.refill"]),
+        "first-window": ("beat_shown", []),
         "half-hour": ("gain", ["reward.copies", "contrastive_rl.refill"]),
         "hour": ("beat_shown", []),
         "rehearsed": ("beat_shown", []),
