@@ -4,8 +4,10 @@
     arms: [vanilla, evolve, stage1]   # configurations: files beside this one, or the names of ours
     seeds: [0, 1, 2]
     settings: [evaluator.workers=2]   # key=value of all runs; may be left out
+    branches: {evolve: stage1}        # arms that begin where another arm's run of the same seed ended; likewise
 
-Every configuration is checked before the first run begins.
+Every configuration is checked before the first run begins. A branch has the policy of the other arm, not one that was
+trained as it was, and takes only the time of its own phases (`orchestration.setup.branch`).
 """
 
 from __future__ import annotations
@@ -21,18 +23,21 @@ from configs.checks import listed
 from configs.load import PACKAGE, ConfigError, changed_keys, load_config
 from configs.schema import RunConfig
 from orchestration.run.directory import RunDirectory
+from orchestration.setup.branch import check_branch
 
-_KEYS = ("root", "arms", "seeds", "settings")
+_KEYS = ("root", "arms", "seeds", "settings", "branches")
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One run of a sweep. `words`: the arguments of `warpsmith run` or `warpsmith submit`."""
+    """One run of a sweep. `words`: the arguments of `warpsmith run` or `warpsmith submit`. `origin`: the run that it is
+    a branch of."""
 
     arm: str
     seed: int
     config: RunConfig
     words: tuple[str, ...]
+    origin: Trial | None = None
 
     @property
     def name(self) -> str:
@@ -72,20 +77,26 @@ def read_sweep(path: Path, overrides: Sequence[str] = ()) -> Sweep:
     stems = {arm: Path(place).stem for arm, place in found.items()}
     if twice := sorted({stem for stem in stems.values() if list(stems.values()).count(stem) > 1}):
         raise ConfigError(f"{path}: two arms are named {twice[0]}: their runs would be one; rename a file")
-    trials = [
-        _trial(path, stems[arm], found[arm], seed, settings.get("root", f"runs/{_stem(path)}"), common)
-        for seed in seeds
-        for arm in arms
-    ]
+    trials: list[Trial] = []
+    for seed in seeds:
+        of_seed: dict[str, Trial] = {}  # by arm, in the order of the file
+        for arm in arms:
+            words = (found[arm], f"root={settings.get('root', f'runs/{_stem(path)}')}", *common)
+            origin = of_seed.get(settings.get("branches", {}).get(arm))
+            of_seed[arm] = _trial(path, stems[arm], seed, words, origin)
+        trials += of_seed.values()
     return Sweep(_stem(path), tuple(stems.values()), tuple(seeds), tuple(trials))
 
 
-def _trial(path: Path, arm: str, place: str, seed: int, root: str, common: Sequence[str]) -> Trial:
-    words = (place, f"root={root}", *common, f"name={arm}-s{seed}", f"seed={seed}")
+def _trial(path: Path, arm: str, seed: int, common: Sequence[str], origin: Trial | None) -> Trial:
+    words = (*common, f"name={arm}-s{seed}", f"seed={seed}")
     try:
-        return Trial(arm, seed, load_config(place, words[1:]), words)
+        config = load_config(words[0], words[1:])
+        if origin is not None:
+            check_branch(origin.config, config)
     except ConfigError as error:
         raise ConfigError(f"{path}: arm {arm}: {error}") from error
+    return Trial(arm, seed, config, words, origin)
 
 
 def _stem(path: Path) -> str:
@@ -126,4 +137,13 @@ def _parse(path: Path) -> dict[str, Any]:
             raise ConfigError(f"{path}: {key} must be a list of {what}, each once, got {values!r}")
     if not isinstance(settings.get("root", ""), str):
         raise ConfigError(f"{path}: root must be a folder, got {settings['root']!r}")
+    _check_branches(path, settings["arms"], settings.get("branches", {}))
     return settings
+
+
+def _check_branches(path: Path, arms: list[str], branches: Any) -> None:
+    if not isinstance(branches, dict):
+        raise ConfigError(f"{path}: branches must be a mapping from arm to arm, got {branches!r}")
+    for arm, origin in branches.items():
+        if arm not in arms or origin not in arms[: arms.index(arm)]:
+            raise ConfigError(f"{path}: branches: {arm}: {origin} must be two of arms, {origin} before {arm}")

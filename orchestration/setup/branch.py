@@ -25,6 +25,17 @@ from prompts.buffer import METADATA_KEY
 
 _ID_DIGITS = 32
 _PLACES = ("name", "root")
+_LATER = ("seed", "schedule.phases", "buffer.strategy")
+"""What may differ beside the keys of later phases: what is drawn from there on, and by which rule."""
+
+
+def check_branch(before: RunConfig, now: RunConfig) -> None:
+    """Raises ConfigError if no run of `now` can begin where a finished run of `before` ended."""
+    cycles = range(1, before.schedule.cycles + 1)
+    done = [phase_key(cycle, phase) for cycle in cycles for phase in before.schedule.phases]
+    _refuse(before.name, _changed(before, now), now, done)
+    if gone := {key for key, _, _ in leaves(before)} - {key for key, _, _ in leaves(now)}:
+        raise ConfigError(f"{before.name}: {min(gone)} must stay in a branch; start a run of its own")
 
 
 def branched(bundle: Bundle, before: RunConfig, now: RunConfig) -> Bundle:
@@ -39,7 +50,7 @@ def branched(bundle: Bundle, before: RunConfig, now: RunConfig) -> Bundle:
     if not completed or phase_key(state.cycle, state.phase) != completed[-1]:
         at = f"within {phase_key(state.cycle, state.phase)}" if state.phase else "before its first phase"
         raise BundleError(f"{bundle.folder}: a branch begins at the end of a phase, and the run stands {at}")
-    changed = [key for key in changed_keys(before, now) if key not in (*_PLACES, "policy.model")]
+    changed = _changed(before, now)
     _refuse(str(bundle.folder), changed, now, completed)
     old, new = ({key: value for key, value, _ in leaves(config)} for config in (before, now))
     fixed = [(key, str(new.get(key, ""))) for key in changed if not may_change(key)]
@@ -62,6 +73,10 @@ def branched(bundle: Bundle, before: RunConfig, now: RunConfig) -> Bundle:
     return Bundle(bundle.folder, {**bundle.about, "run": {**source, "id": identity, "name": now.name}}, files)
 
 
+def _changed(before: RunConfig, now: RunConfig) -> list[str]:
+    return [key for key in changed_keys(before, now) if key not in (*_PLACES, "policy.model")]
+
+
 def _refuse(place: str, changed: Sequence[str], now: RunConfig, completed: Sequence[str]) -> None:
     """Raises ConfigError for a changed key that what is done already depends on."""
     phases, done = now.schedule.phases, [key.partition("-")[2] for key in completed]
@@ -72,7 +87,7 @@ def _refuse(place: str, changed: Sequence[str], now: RunConfig, completed: Seque
         )
     later = tuple(f"{phase}." for phase in PHASES if phase not in done)
     for key in changed:
-        if not (may_change(key) or key in ("seed", "schedule.phases") or key.startswith(later)):
+        if not (may_change(key) or key in _LATER or key.startswith(later)):
             raise ConfigError(
                 f"{place}: {key} must not change in a branch, because {', '.join(completed)} depends on it; start a "
                 f"run of its own"

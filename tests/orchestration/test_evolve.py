@@ -197,3 +197,39 @@ def test_vanilla_and_evolve_of_a_sweep_with_own_engines_have_no_learner_and_give
         again, _ = process.communicate(timeout=HANG_SECONDS)
     assert again.count("finished before") == 2
     assert again.endswith(table)
+
+
+@pytest.mark.slow
+def test_arms_that_branch_off_one_run_share_its_policy_and_its_rows(tmp_path: Path) -> None:
+    """The second arm differs in its strategy, and in a phase of its own, which it ends."""
+    (tmp_path / "taught.yaml").write_text(
+        "tasks: {include: [level1/softmax, level1/triangular_matmul], held_out: {tasks: [level1/triangular_matmul]}}\n"
+        "schedule: {phases: [sft]}\nsft: {epochs: 2, successes: 1}\nassessment: {samples: 1}\n"
+        "tracking: {enabled: false}\nrollout: {max_concurrent: 16}\npolicy: {max_length: 1024}\n"
+    )
+    (tmp_path / "further.yaml").write_text(
+        "base: taught.yaml\nschedule: {phases: [sft, contrastive_rl]}\nbuffer: {strategy: random}\n"
+        "contrastive_rl: {steps: 1, tasks_per_step: 1, group_size: 2}\n"
+    )
+    (tmp_path / "study.yml").write_text(
+        f"root: {tmp_path}/runs\narms: [taught, further]\nseeds: [3]\nbranches: {{further: taught}}\n"
+        f"settings: {json.dumps(POLICY)}\n"
+    )
+    with command(tmp_path, "sweep", "study.yml") as process:
+        output, _ = process.communicate(timeout=HANG_SECONDS)
+        assert process.returncode == 0, output
+    taught, further = (RunDirectory(str(tmp_path / "runs"), f"{name}-s3") for name in ("taught", "further"))
+    state = further.read_state()
+    assert state is not None
+    assert state.finished
+    assert state.extra["branch"]["run"] == "taught-s3"
+    assert state.extra["completed"] == ["1-sft", "1-contrastive_rl"]
+    shared, mine = taught.samples.read().to_pylist(), further.samples.read().to_pylist()
+    assert [row for row in mine if "contrastive_rl" not in row["phase"]] == shared
+    assert {row["phase"] for row in mine} - {row["phase"] for row in shared} == {
+        "1-contrastive_rl",
+        "assess/1-contrastive_rl",
+    }
+    with command(tmp_path, "sweep", "study.yml") as process:
+        again, _ = process.communicate(timeout=HANG_SECONDS)
+    assert again.count("finished before") == 2
