@@ -107,10 +107,13 @@ def object_store() -> Iterator[str]:
 def local_ray() -> Iterator[None]:
     import ray  # here: most tests do without
 
+    from orchestration.fleet.ray_cluster import started
+
     with pytest.MonkeyPatch.context() as patch:
         # A runtime environment would do as well, but with one each actor begins with a process that starts another.
         patch.setenv("PYTHONPATH", f"{_ROOT}:{os.environ.get('PYTHONPATH', '')}")
-        ray.init(
+        started(
+            ray.init,
             address="local",
             num_cpus=16,
             include_dashboard=False,

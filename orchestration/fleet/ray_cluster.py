@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import psutil
 import ray
@@ -16,6 +16,8 @@ from actors.log_fields import JsonLogs
 from configs.load import ConfigError
 from configs.schema import RayConfig
 from orchestration.run.interrupt import finished_first
+
+Started = TypeVar("Started")
 
 _log = logging.getLogger(__name__)
 _NICENESS = "RAY_worker_niceness"
@@ -56,8 +58,10 @@ def connect(config: RayConfig, actors: int, logs: JsonLogs | None = None) -> boo
     # A local Ray protects itself with a token, and logs that each time.
     logging.getLogger("ray._private.authentication.authentication_token_setup").setLevel(logging.ERROR)
     with _variables(environment):
-        _start_local(
+        started(
+            _start,
             logs,
+            address="local",  # otherwise Ray joins any cluster that runs on this host
             num_cpus=config.num_cpus or max(_LOCAL_CPUS, os.cpu_count() or 1, actors),
             object_store_memory=config.object_store_mib << 20,
             include_dashboard=config.dashboard,
@@ -85,12 +89,15 @@ def _variables(wanted: Mapping[str, str]) -> Iterator[None]:
                 del os.environ[name]
 
 
-def _start_local(logs: JsonLogs | None, **options: Any) -> None:
-    """Starts a Ray of its own, again if that takes longer than the 30 s for which Ray waits. Raises ConfigError."""
+def started(start: Callable[..., Started], *arguments: Any, **options: Any) -> Started:
+    """What starts a Ray node on this machine, called again if that takes longer than the 30 s for which Ray waits.
+
+    Raises ConfigError if it always does.
+    """
     for attempt in range(1, _STARTS + 1):
         before = set(psutil.Process().children())
         try:
-            _start(logs, address="local", **options)  # otherwise Ray joins any cluster that runs on this host
+            return start(*arguments, **options)
         except Exception as error:
             if _TIMED_OUT not in str(error):
                 raise
@@ -101,8 +108,7 @@ def _start_local(logs: JsonLogs | None, **options: Any) -> None:
                     f"whether something else keeps the machine busy, or name a cluster in ray.address"
                 ) from error
             _log.warning("Ray's node did not answer within 30 s, which a busy machine explains; it is started again")
-        else:
-            return
+    raise AssertionError("unreachable")
 
 
 def _kill(processes: Iterable[psutil.Process]) -> None:

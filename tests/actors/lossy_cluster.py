@@ -16,6 +16,7 @@ from ray.cluster_utils import Cluster
 
 from actors.pool import ActorPool
 from actors.pool_records import PoolFailure
+from orchestration.fleet.ray_cluster import started
 
 NODES, ITEMS, SECONDS = 3, 24, 0.4
 LARGE_BYTES = 4 << 20  # of an answer that stays in the object store of its node until it is fetched
@@ -44,7 +45,7 @@ def worker_class() -> Any:
 
 
 def add_node(cluster: Cluster) -> Any:
-    return cluster.add_node(num_cpus=1, resources={_PLACE: 1}, object_store_memory=80 << 20)
+    return started(cluster.add_node, num_cpus=1, resources={_PLACE: 1}, object_store_memory=80 << 20)
 
 
 def nodes_of(pool: ActorPool) -> set[str]:
@@ -59,7 +60,7 @@ def nodes_of(pool: ActorPool) -> set[str]:
 
 def main() -> None:
     head = {"num_cpus": 1, "include_dashboard": False, "object_store_memory": 80 << 20}
-    cluster = Cluster(initialize_head=True, head_node_args=head)
+    cluster = started(Cluster, initialize_head=True, head_node_args=head)
     nodes = [add_node(cluster) for _ in range(NODES)]
     environment = {"env_vars": {"PYTHONPATH": os.environ["PYTHONPATH"]}}
     ray.init(address=cluster.address, log_to_driver=False, runtime_env=environment)

@@ -20,11 +20,14 @@ Still = Callable[[object], None]
 FACTS = """
 import asyncio, json, os, signal
 import ray
+from orchestration.fleet.ray_cluster import started
 
 def own(*_): pass
 
 signal.signal(signal.SIGTERM, own)
-ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False, object_store_memory=80 << 20)
+started(
+    ray.init, address="local", num_cpus=1, include_dashboard=False, log_to_driver=False, object_store_memory=80 << 20
+)
 
 @ray.remote
 class Worker:

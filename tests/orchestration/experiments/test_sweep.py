@@ -78,7 +78,9 @@ def test_arms_of_the_ablation_share_what_they_have_in_common() -> None:
     trials = {trial.name: trial for trial in read_sweep(ABLATION).trials}
     for name, trial in trials.items():
         phases = trial.config.schedule.phases
-        shared = [other for other in trials.values() if other.seed == trial.seed and other.arm in ("stage1", "stages12")]
+        shared = [
+            other for other in trials.values() if other.seed == trial.seed and other.arm in ("stage1", "stages12")
+        ]
         wanted = max(
             (other for other in shared if other.config.schedule.phases == phases[: len(other.config.schedule.phases)]),
             key=lambda other: len(other.config.schedule.phases) * (other.name != name),
@@ -96,9 +98,15 @@ def test_arms_of_the_ablation_share_what_they_have_in_common() -> None:
         ("arms: [local]\nseeds: [a]", "seeds must be a list of whole numbers"),
         ("arms: [local]\nseeds: [0]\nrun: x", "unknown key run; a sweep has root, arms, seeds, settings, branches"),
         ("arms: [local, demo]\nseeds: [0]\nbranches: [demo]", "branches must be a mapping from arm to arm"),
-        ("arms: [local, demo]\nseeds: [0]\nbranches: {local: demo}", "local: demo must be two of arms, demo before local"),
+        (
+            "arms: [local, demo]\nseeds: [0]\nbranches: {local: demo}",
+            "local: demo must be two of arms, demo before local",
+        ),
         ("arms: [local, demo]\nseeds: [0]\nbranches: {demo: h200}", "demo: h200 must be two of arms"),
-        ("arms: [local, demo]\nseeds: [0]\nbranches: {demo: local}", "arm demo: local-s0: .* must not change in a branch"),
+        (
+            "arms: [local, demo]\nseeds: [0]\nbranches: {demo: local}",
+            "arm demo: local-s0: .* must not change in a branch",
+        ),
         ("arms: [local]\nseeds: [0]\nsettings: [sft.epoch=1]", "arm local: .*did you mean sft.epochs"),
         ("arms: [local]\nseeds: [0]\nroot: 3", "root must be a folder"),
         ("[1, 2", "not valid YAML"),

@@ -16,9 +16,10 @@ import ray
 from configs.load import ConfigError
 from configs.schema import EvaluatorConfig, LearnerConfig, PlacementConfig, RolloutConfig, RunConfig
 from orchestration.fleet.placement import BUILDER, ENGINE, EVALUATOR, LEARNER, Placement
+from orchestration.fleet.ray_cluster import started
 
 gpus, cases = json.loads(sys.argv[1])
-ray.init(address="local", num_cpus=16, num_gpus=gpus, include_dashboard=False, object_store_memory=100 << 20)
+started(ray.init, address="local", num_cpus=16, num_gpus=gpus, include_dashboard=False, object_store_memory=100 << 20)
 
 
 @ray.remote

@@ -39,6 +39,7 @@ from evaluators.tasks.loader import load_variants
 from orchestration.fleet.arch_pools import ArchPools, PoolSettings, confirms_jumps, make_arch_pools
 from orchestration.fleet.capacity import Capacity
 from orchestration.fleet.placement import ENGINE, LEARNER, Placement
+from orchestration.fleet.ray_cluster import started
 from orchestration.step.elsewhere import Elsewhere
 from orchestration.step.gathering import Gathering
 from orchestration.step.judging import Judging
@@ -71,7 +72,7 @@ NODES = {"A100": 2, "L40S": 1, "H100": 2}
 
 
 def add_node(cluster: Cluster, kind: str, gpus: int) -> Any:
-    return cluster.add_node(num_cpus=4, num_gpus=gpus, labels={TYPE_LABEL: kind}, object_store_memory=80 << 20)
+    return started(cluster.add_node, num_cpus=4, num_gpus=gpus, labels={TYPE_LABEL: kind}, object_store_memory=80 << 20)
 
 
 def wait_for(what: Callable[[], Any], *pools: ActorPool) -> Any:
@@ -262,7 +263,7 @@ def place(share: str) -> dict[str, list[str]]:
 
 def main() -> None:
     head = {"num_cpus": 8, "include_dashboard": False, "object_store_memory": 80 << 20}
-    cluster = Cluster(initialize_head=True, head_node_args=head)
+    cluster = started(Cluster, initialize_head=True, head_node_args=head)
     for kind, gpus in NODES.items():
         add_node(cluster, kind, gpus)
     environment = {"env_vars": {"PYTHONPATH": os.environ["PYTHONPATH"], "RAY_worker_niceness": "0"}}
