@@ -1,7 +1,7 @@
 """Runs a sweep on this machine, one run after the other, each in a process of its own.
 
-A finished run is skipped, and one that was interrupted goes on, so the same command resumes a sweep. A branch begins with
-a bundle of the run that it is a branch of.
+A finished run is skipped, and one that was interrupted goes on, so the same command resumes a sweep. A branch begins
+with a bundle of the run that it is a branch of.
 """
 
 from __future__ import annotations
