@@ -260,6 +260,18 @@ def main() -> int:
     if config.evaluator.arch == "auto":
         config.evaluator.arch = machine_arch()
     found: list[Times] = []
+
+    def told(times: Times) -> None:
+        """Prints a row at once: the rest takes minutes, and may be interrupted."""
+        if not found:
+            print(f"{'killed':10} {'start':>8} {'to the next unit':>17} {'most':>7} {'beyond the start':>17} {'times':>6}")
+        found.append(times)
+        print(
+            f"{times.kind:10} {statistics.median(times.starts):7.1f}s {statistics.median(times.recoveries):16.1f}s "
+            f"{max(times.recoveries):6.1f}s {times.beyond:16.1f}s {len(times.recoveries):6}",
+            flush=True,
+        )
+
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         folder.chmod(0o755)
@@ -267,18 +279,12 @@ def main() -> int:
             fleet = Fleet(config, folder)
             for kind in options.only:
                 if kind in ("evaluator", "builder", "engine"):
-                    found.append(of_pool(fleet, kind, options.repeats))
+                    told(of_pool(fleet, kind, options.repeats))
                 elif kind == "rank":
-                    found.append(of_rank(fleet, options.repeats))
+                    told(of_rank(fleet, options.repeats))
             fleet.roles.stop()
         if "driver" in options.only:
-            found.append(of_driver(arguments, folder, options.repeats))
-    print(f"{'killed':10} {'start':>8} {'to the next unit':>17} {'most':>7} {'beyond the start':>17} {'times':>6}")
-    for one in found:
-        print(
-            f"{one.kind:10} {statistics.median(one.starts):7.1f}s {statistics.median(one.recoveries):16.1f}s "
-            f"{max(one.recoveries):6.1f}s {one.beyond:16.1f}s {len(one.recoveries):6}"
-        )
+            told(of_driver(arguments, folder, options.repeats))
     if options.output:
         rows = [dataclasses.asdict(one) for one in found]
         pq.write_table(pa.Table.from_pylist(rows), options.output)

@@ -51,7 +51,7 @@ def _list(found: Sweep) -> None:
 
     from orchestration.commands.dry_run import print_plan
 
-    states = {trial.name: "finished" if trial.is_finished() else " ".join(trial.words) for trial in found.trials}
+    states = {trial.name: "finished" if trial.is_finished() else _told(trial) for trial in found.trials}
     for trial in found.trials:
         if states[trial.name] == "finished":
             continue
@@ -63,6 +63,11 @@ def _list(found: Sweep) -> None:
             raise
     for name, state in states.items():
         print(f"{name:<32} {state}")
+
+
+def _told(trial: Trial) -> str:
+    """The arguments that start a run, and what it begins with."""
+    return " ".join(trial.words) + (f"  (a branch of {trial.origin.name})" if trial.origin else "")
 
 
 def _run(found: Sweep, address: str, at_once: int, *, installed: bool) -> list[Trial]:

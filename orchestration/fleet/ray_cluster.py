@@ -94,7 +94,9 @@ def started(start: Callable[..., Started], *arguments: Any, **options: Any) -> S
 
     Raises ConfigError if it always does.
     """
-    for attempt in range(1, _STARTS + 1):
+    attempt = 0
+    while True:
+        attempt += 1
         before = set(psutil.Process().children())
         try:
             return start(*arguments, **options)
@@ -108,7 +110,6 @@ def started(start: Callable[..., Started], *arguments: Any, **options: Any) -> S
                     f"whether something else keeps the machine busy, or name a cluster in ray.address"
                 ) from error
             _log.warning("Ray's node did not answer within 30 s, which a busy machine explains; it is started again")
-    raise AssertionError("unreachable")
 
 
 def _kill(processes: Iterable[psutil.Process]) -> None:
