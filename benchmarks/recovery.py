@@ -264,7 +264,9 @@ def main() -> int:
     def told(times: Times) -> None:
         """Prints a row at once: the rest takes minutes, and may be interrupted."""
         if not found:
-            print(f"{'killed':10} {'start':>8} {'to the next unit':>17} {'most':>7} {'beyond the start':>17} {'times':>6}")
+            print(
+                f"{'killed':10} {'start':>8} {'to the next unit':>17} {'most':>7} {'beyond the start':>17} {'times':>6}"
+            )
         found.append(times)
         print(
             f"{times.kind:10} {statistics.median(times.starts):7.1f}s {statistics.median(times.recoveries):16.1f}s "

@@ -34,15 +34,15 @@ def test_a_dry_run_lists_the_runs_and_says_which_are_finished(warpsmith, file: P
 
 
 def test_a_dry_run_says_which_run_a_branch_begins_with(warpsmith, file: Path) -> None:
-    Path("taught.yaml").write_text("base: local.yaml\nschedule: {phases: [sft]}\n")
-    file.write_text(
-        TEXT.replace("[local, demo]", "[taught, local]").replace("[0, 5]", "[3]") + "branches: {local: taught}\n"
-    )
+    Path("taught.yaml").write_text("schedule: {phases: [sft]}\n")
+    Path("further.yaml").write_text("base: taught.yaml\nschedule: {phases: [sft, contrastive_rl]}\n")
+    arms = "arms: [taught, further]\nseeds: [3]\nbranches: {further: taught}"
+    file.write_text(TEXT.replace("arms: [local, demo]\nseeds: [0, 5]", arms))
     done = warpsmith("sweep", str(file), "--dry-run")
     assert done.exit_code == 0, done.output
     first, second = done.stdout.splitlines()
     assert first.endswith("name=taught-s3 seed=3")
-    assert second.endswith("name=local-s3 seed=3  (a branch of taught-s3)")
+    assert second.endswith("name=further-s3 seed=3  (a branch of taught-s3)")
 
 
 def test_a_dry_run_checks_each_run_as_its_own_dry_run_does(warpsmith, file: Path) -> None:

@@ -219,25 +219,30 @@ def test_a_contrastive_lesson_stands_under_slower_programs_alone(worth: str) -> 
 
 
 def test_what_was_judged_of_teachers_programs_is_kept_before_all_are(tmp_path: Path) -> None:
-    """A kill in the middle of many programs."""
+    """A kill or an interrupt in the middle of many programs."""
     rows = [{"task_id": f"level1/{task}", "source": f"x = {index}"} for task in range(3) for index in range(30)]
     (tmp_path / "programs.jsonl").write_text("\n".join(map(json.dumps, rows)))
     config = RunConfig(name="test")
     config.sft.teachers, config.sft.tries, config.sft.successes = [str(tmp_path / "programs.jsonl")], 30, 30
     context: Any = Context(config)
     kept: list[int] = []
-    context.archive = SimpleNamespace(store=lambda key, step, result: kept.append(len(result.verdicts)))
+    last: list[int] = []
+    context.archive = SimpleNamespace(
+        store=lambda key, step, result: kept.append(len(result.verdicts)),
+        store_interrupted=lambda key, step, result: last.append(len(result.verdicts)),
+    )
+    judged_since = iter(range(5))
 
     def judge(candidate: Candidate) -> Verdict:
-        if kept:
+        if kept and next(judged_since, None) is None:
             raise KeyboardInterrupt
         return Verdict(candidate.digest, candidate.task_id, "cpu", Outcome.WRONG)
 
     context.pipeline = Judge(judge)
     with pytest.raises(KeyboardInterrupt):
         Sft(context, 1).gather(0)
-    assert kept
     assert 0 < kept[0] < 90
+    assert last == [kept[0] + 5], "with those since then"
 
 
 def test_teachers_are_asked_until_enough_of_their_programs_are_fast_and_only_those_are_lessons(tmp_path: Path) -> None:
