@@ -81,6 +81,8 @@ def _run(found: Sweep, address: str, at_once: int, *, installed: bool) -> list[T
     try:
         if not address:
             return run_in_turn(found, tell, child_environment())
+        if any(trial.origin for trial in found.trials):
+            tell("branches: as a job, each run does all of its phases itself")
         with opened(address) as jobs:
             return run_as_jobs(found, jobs, at_once, tell, installed=installed)
     except KeyboardInterrupt:

@@ -9,6 +9,7 @@ import pytest
 from actors.pool import ActorPool
 from benchmarks.scaling import QUEUED, reading, steady, withdraw
 from benchmarks.scaling_members import Hosts, Item, Service
+from tests.evaluators.outcomes import is_busy
 
 
 def test_service_times_are_those_of_verdicts_scaled_to_their_mean() -> None:
@@ -50,12 +51,12 @@ def test_members_with_more_items_than_they_can_take_are_busy(local_ray: None) ->
 
 
 def test_calls_beside_18_000_items_take_at_most_50_ms(local_ray: None) -> None:
-    """Of processor time: other load on the machine would be in the time that passes."""
+    """As time passes on an idle machine; of processor time on every one."""
     calls = withdraw(2)
     assert QUEUED == 18_000
     assert len(calls) == 3
     assert all(0.0 < worked < 0.05 for _, _, worked in calls), calls
-    assert all(worked <= passed + 0.01 for _, passed, worked in calls), calls
+    assert all(passed < 0.05 for _, passed, _ in calls) or is_busy(), calls
 
 
 def test_reading_a_response_takes_the_driver_some_time() -> None:

@@ -125,22 +125,18 @@ def real_pools(local_ray: None) -> Iterator[list[ActorPool]]:
         pool.stop()
 
 
-def judge_all(turns: Turns, pools: list[ActorPool], programs: int, prompts: int = 0) -> list[int]:
+def judge_all(turns: Turns, pools: list[ActorPool], programs: int) -> list[int]:
     """Puts all programs through builders and evaluators; returns how many were with builders at each verdict."""
-    engines, evaluators, builders = pools
+    _, evaluators, builders = pools
     for number in range(programs):
         builders.submit(number, "work")
     left = []
     while len(left) < programs:
-        turns.pass_on(has_prompts=prompts > 0)
-        if prompts:
-            prompts -= 1
-            engines.submit(prompts, "work")
-        engines.poll(0.0)
+        turns.pass_on(has_prompts=False)
         for number, _ in builders.poll(0.0):
             evaluators.submit(number, "work")
         left += [builders.pending for _ in evaluators.poll(0.0)]
-        assert not (evaluators.load.is_busy and (builders.load.is_busy or engines.load.is_busy))
+        assert not (evaluators.load.is_busy and builders.load.is_busy)
         wait_any(pools, 0.01)
     return left
 
