@@ -6,7 +6,7 @@ Both sides of the pipe use it. Nothing in here may trust a description: a size i
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -244,18 +244,18 @@ def view_at(spec: Spec, region: Tensor, offset: int) -> Tensor:
 
 def unflatten(value: Any, tensors: list[Tensor]) -> Any:
     """`value` with its tensors replaced by `tensors`, in the order of `flatten`."""
-    queue = iter(tensors)
+    return _replaced(value, iter(tensors))
 
-    def build(item: Any) -> Any:
-        if isinstance(item, Tensor):
-            return next(queue)
-        if isinstance(item, dict):
-            return {key: build(part) for key, part in item.items()}
-        if isinstance(item, tuple | list):
-            return type(item)(build(part) for part in item)
-        return item
 
-    return build(value)
+def _replaced(value: Any, tensors: Iterator[Tensor]) -> Any:
+    """Not a function within `unflatten`: that would refer to itself, and hold the tensors until cycles are collected."""
+    if isinstance(value, Tensor):
+        return next(tensors)
+    if isinstance(value, dict):
+        return {key: _replaced(part, tensors) for key, part in value.items()}
+    if isinstance(value, tuple | list):
+        return type(value)(_replaced(part, tensors) for part in value)
+    return value
 
 
 def dtype_of(spec: Spec) -> torch.dtype:
