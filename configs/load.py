@@ -42,6 +42,8 @@ CHANGEABLE: Mapping[str, str] = {
     "sft.endpoint.share": "which lessons may be missing; the metrics have the number of lost answers",
     "sft.endpoint.input_price": "what is reported",
     "sft.endpoint.output_price": "what is reported",
+    "sft.kernels_first": "which programs are proposed first; the lessons say which they are",
+    "sft.collect_minutes": "how many lessons there are; the metrics have their number",
     "sft.min_entropy": "when the phase ends; the metrics of each epoch have its entropy",
     "sft.entropy_samples": "how precisely a metric is measured",
     "self_supervised.max_rounds": "more rounds extend the phase",

@@ -84,6 +84,12 @@ class SftConfig:
     endpoint: EndpointConfig = field(default_factory=EndpointConfig)
     tries: int = bounded(20, 1)  # programs that a teacher may propose for a task (CUDA-L1 section 2.2: 20)
     successes: int = bounded(2, 1)  # successful programs after which a task is done (CUDA-L1 section 2.2: 2)
+    # The teacher `bundled` proposes programs with kernels of their own first, and one of each rule before a second one
+    # of any. Otherwise their order is drawn.
+    kernels_first: bool = False
+    # Minutes after which teachers are asked no more, and what is not judged yet is no lesson. They begin anew in a
+    # resumed run. Tasks come in an order that is drawn then. 0: until all is judged.
+    collect_minutes: float = bounded(0.0, 0.0)
     # Share of the lessons that are learnt under a contrastive prompt, drawn anew in each epoch. Its exemplars are
     # slower than the lesson, and the analysis compares them: by their numbers, their speed-ups and the reasons that
     # their teachers gave (docs/guides/signal.md).

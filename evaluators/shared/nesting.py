@@ -248,7 +248,7 @@ def unflatten(value: Any, tensors: list[Tensor]) -> Any:
 
 
 def _replaced(value: Any, tensors: Iterator[Tensor]) -> Any:
-    """Not a function within `unflatten`: that would refer to itself, and hold the tensors until cycles are collected."""
+    """Not a function within `unflatten`: it would refer to itself, and hold the tensors until cycles are collected."""
     if isinstance(value, Tensor):
         return next(tensors)
     if isinstance(value, dict):

@@ -29,6 +29,23 @@ _SHARING = {"none": (), "training": (ENGINE, LEARNER), "all": (ENGINE, LEARNER, 
 # Parts of a GPU in Ray's accounts, for each of up to three roles and for all builders together. They decide which actor
 # is on which GPU, not how much of it an actor gets.
 _SHARE, _SHARE_OF_BUILDERS = 0.3, 0.1
+_REMEDY = "lower rollout.engines, learner.ranks, evaluator.workers and evaluator.builders, or add to the cluster"
+
+
+def _check_room(bundle: Room, gpus: int) -> None:
+    """Raises ConfigError if the nodes of a cluster that does not grow have no room for so many bundles, even idle."""
+    nodes = [
+        node["Resources"]
+        for node in ray.nodes()
+        if node["Alive"] and bundle.labels.items() <= (node.get("Labels") or {}).items()
+    ]
+    fits = sum(int(min(node.get(name, 0) // need for name, need in bundle.resources.items())) for node in nodes)
+    if fits < gpus:
+        here = "; ".join(f"{node.get('GPU', 0):g} GPU(s) and {node.get('CPU', 0):g} CPUs" for node in nodes)
+        raise ConfigError(
+            f"placement.share: {gpus} GPU(s) with {bundle.cpus:g} CPUs each do not fit into the cluster's nodes, which "
+            f"have {here or 'no such GPU'}; {_REMEDY}"
+        )
 
 
 class Placement:
@@ -64,6 +81,8 @@ class Placement:
             return
         bundle, gpus = self._shared()
         cpus, kind = bundle.cpus, bundle.kind
+        if not grows:
+            _check_room(bundle, gpus)
         if EVALUATOR in sharing:
             self._builders_per_gpu = self._builders_on(gpus)
         labels = [bundle.labels] * gpus if kind else None
@@ -76,8 +95,7 @@ class Placement:
             self.release()
             raise ConfigError(
                 f"placement.share: {gpus} GPU(s) with {cpus:g} CPUs each were not available within {limit:.0f} s"
-                f"{f' ({lacking})' if lacking else ''}; "
-                "lower rollout.engines, learner.ranks, evaluator.workers and evaluator.builders, or add to the cluster"
+                f"{f' ({lacking})' if lacking else ''}; {_REMEDY}"
             ) from None
 
     def _shared(self) -> tuple[Room, int]:

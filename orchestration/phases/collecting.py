@@ -6,9 +6,14 @@ The one place for this: SFT begins with it, and a run that only collects ends wi
 from __future__ import annotations
 
 import json
+import logging
+import math
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
+
+import numpy as np
 
 from evaluators.records import Candidate, Verdict
 from evaluators.reward import FASTER, is_success
@@ -20,6 +25,7 @@ from orchestration.step.proposals import Proposal, Teacher, TeacherError
 from orchestration.step.records import StepResult
 from orchestration.step.teachers import make_teachers
 
+_log = logging.getLogger(__name__)
 _STORED_EVERY = 64  # programs: one or two minutes of an evaluator's work
 
 Proposed = tuple[Candidate, Proposal]
@@ -124,11 +130,12 @@ class Collecting:
     def run(self) -> Collected:
         """Asks until each teacher has given enough for each task, and judges what comes. Raises TeacherError if too few
         answers come, and OSError if one cannot be kept."""
-        context, config = self._context, self._context.config
+        context, config, tasks = self._context, self._context.config, self._context.tasks
         teachers = make_teachers(config, context.answers, self._key)
-        with TeacherRounds(
-            context.tasks, teachers, config.sft, lambda task: context.prompts.one_shot(task.id).text
-        ) as rounds:
+        if config.sft.collect_minutes:  # the time may end before all tasks have had their turn
+            order = np.random.default_rng([config.seed, *self._key.encode()]).permutation(len(tasks))
+            tasks = [tasks[index] for index in order]
+        with TeacherRounds(tasks, teachers, config.sft, lambda task: context.prompts.one_shot(task.id).text) as rounds:
             result = self._judge(rounds)
         return Collected(result, self._is_success, rounds.in_order(), rounds.by_teacher(), rounds.figures())
 
@@ -139,8 +146,12 @@ class Collecting:
         """Verdicts on all that teachers propose, as it comes. They are stored from time to time, at the end of a
         teacher's answers, and at an interrupt: nothing of that is judged again."""
         context, result, stored = self._context, StepResult(), 0
+        end = time.monotonic() + 60.0 * (context.config.sft.collect_minutes or math.inf)
 
         def arrived() -> list[Candidate] | None:
+            if time.monotonic() >= end:
+                _log.info("%s: the time is over; %d programs are left unjudged", self._key, rounds.end())
+                return None
             candidates = rounds.arrived()
             context.answers.copy(whole=False)
             context.pipeline.on_progress(rounds.figures())

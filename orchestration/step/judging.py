@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,13 +21,13 @@ from actors.pool_records import ItemGivenUp, PoolExhausted, PoolFailure
 from evaluators.compile.hints import needs_build
 from evaluators.failures import EVICTED, MOST_EVICTIONS, Unbuilt
 from evaluators.records import Candidate, Outcome, Task, Verdict
-from evaluators.timing.new_best import combined, needs_another
+from evaluators.timing.new_best import believed, combined, needs_another
 from learners.room import check_room, tells_of_full
 from orchestration.run.set_aside import Evidence, SetAside
 from orchestration.step.gathering import Gathering
 from orchestration.step.known import RunVerdicts
 from orchestration.step.review import Reviewer
-from orchestration.step.second_device import SecondDevice
+from orchestration.step.second_device import SecondDevice, is_answered
 
 _log = logging.getLogger(__name__)
 _MOST_CHARACTERS = 2000  # of a verdict's message
@@ -217,7 +217,7 @@ class Judging:
             return
         if isinstance(outcome, SameDevice):
             if self._second_device.is_refused(request.key, outcome.place):
-                self._confirm(request, None)
+                self._settle(request, None)
             else:
                 self._judge_again(request)
             return
@@ -245,24 +245,30 @@ class Judging:
             _log.warning("%s: candidate %s is set aside: %s", evidence.task, evidence.candidate, evidence.reason)
         return verdict
 
-    def _settle(self, request: BuildRequest | EvaluationRequest, verdict: Verdict) -> None:
-        """Hands a fresh verdict to the reviewer, unless the candidate has to be evaluated again first, or elsewhere.
+    def _settle(self, request: BuildRequest | EvaluationRequest, verdict: Verdict | None) -> None:
+        """Hands a fresh verdict to the reviewer, unless the candidate is to be evaluated again first, on another device
+        if its speed-up jumps. None: there is no other device.
 
         A repetition comes before all other candidates, so that these are compared with a best that is believed.
         """
-        if self._confirm(request, verdict):
-            return
         key = request.key
-        measured = [*self._measured.pop(key, ()), verdict]
-        if needs_another(measured, self.reviewer.best_of(verdict.task), self._remeasure_best):
+        fresh = self._second_device.settle(key, verdict) or ([verdict] if verdict else [])
+        measured, best = [*self._measured.pop(key, ()), *fresh], self.reviewer.best_of(request.task.id)
+        if self._asks_another_device(key, measured):
+            self._measured[key] = measured[:-1]  # the last one is kept with the question
+        elif needs_another(measured, best, self._remeasure_best):
             self._measured[key] = measured
-            self._judge_again(request)
-            return
-        verdict = combined(measured)
-        if self._confirms_jumps and self.reviewer.jumps(verdict) and self._second_device.ask(key, verdict):
-            self._judge_again(request)
         else:
-            self._review(request.candidate, verdict)
+            decided = believed(measured, best) if self._remeasure_best else combined(measured)
+            self._review(request.candidate, decided)
+            return
+        self._judge_again(request)
+
+    def _asks_another_device(self, key: Key, measured: Sequence[Verdict]) -> bool:
+        """Whether the candidate is to be evaluated by another device next."""
+        if not self._confirms_jumps or any(map(is_answered, measured)) or not self.reviewer.jumps(measured[-1]):
+            return False
+        return self._second_device.ask(key, measured[-1])
 
     def _judge_again(self, request: BuildRequest | EvaluationRequest) -> None:
         if isinstance(request, BuildRequest):
@@ -271,13 +277,6 @@ class Judging:
         not_on, avoid = self._second_device.what_to_avoid(request.key)
         again = replace(request, again=True, not_on=not_on, avoid=avoid)
         self.evaluators.submit(again, "evaluate", priority=-1)
-
-    def _confirm(self, request: BuildRequest | EvaluationRequest, second: Verdict | None) -> bool:
-        """Whether a verdict has waited for that of another device, None if there is none; it goes to the reviewer."""
-        verdict = self._second_device.settle(request.key, second)
-        if verdict is not None:
-            self._review(request.candidate, verdict)
-        return verdict is not None
 
     def _review(self, candidate: Candidate, verdict: Verdict) -> None:
         """Hands a fresh verdict to the reviewer, and counts it for the step that asked first."""

@@ -86,6 +86,15 @@ class TeacherRounds:
             course.unjudged -= 1
             course.successes += success
 
+    def end(self) -> int:
+        """Asks for nothing more. What has no verdict by now counts as never proposed; returns how many programs that
+        are."""
+        judged = {place: each for place, each in self._proposed.items() if each[0].digest in self._right}
+        left, self._proposed = len(self._proposed) - len(judged), judged
+        for course in self._courses:
+            course.has_ended = True
+        return left
+
     def in_order(self) -> list[tuple[Candidate, Proposal]]:
         """All proposals, in the order in which they were asked for, whatever came first."""
         return [self._proposed[place] for place in sorted(self._proposed)]

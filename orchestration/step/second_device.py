@@ -54,24 +54,44 @@ class SecondDevice:
         """A candidate is wanted no more."""
         self._asked.pop(key, None)
 
-    def settle(self, key: Key, second: Verdict | None) -> Verdict | None:
-        """The verdict that waited, after that of another device, None if there is none; None if no verdict waited.
+    def settle(self, key: Key, second: Verdict | None) -> list[Verdict]:
+        """The verdicts of both devices on a jump, with what they say of each other; empty if none was asked for. The
+        last one counts (`evaluators.timing.new_best.combined`).
 
-        A second verdict that is not `ok` decides, unless it is our failure: then the first one stands, with a hint.
+        That is the second device's, since the first one's speed-up is why it was asked. If the two differ by more than
+        10 %, but their intervals overlap, nothing speaks against the program: the slower one comes last, with a hint. A
+        second verdict that is not `ok` decides. If there is none (None), or it is our failure, the first one stands
+        alone, with a hint.
         """
         asked = self._asked.pop(key, None)
         if asked is None:
-            return None
+            return []
         first = asked.verdict
         assert first.speedup is not None, "only a speed-up jumps"
         if second is None or second.outcome is Outcome.INFRA:
-            return _with(first, second_opinion(first.arch, first.speedup, None))
-        cost = {**first.cost, "total": first.cost.get("total", 0.0) + second.cost.get("total", 0.0)}
+            return [_with(first, second_opinion(first.arch, first.speedup, None))]
         if second.speedup is None:
-            return replace(second, cost=cost)
-        by = {**first.evaluator, CONFIRMED_BY: second.evaluator.get(DEVICE, "")}
-        opinion = second_opinion(first.arch, first.speedup, second.speedup)
-        return _with(replace(first, evaluator=by, cost=cost), opinion)
+            return [first, second]
+        other, last, opinion = first, second, second_opinion(first.arch, second.speedup, first.speedup)
+        if opinion is not None and _overlap(first, second):
+            last, other = sorted((first, second), key=lambda verdict: verdict.speedup or 0.0)
+            text = (
+                f"a second {last.arch} measured {other.speedup:.2f}x, not {last.speedup:.2f}x: their intervals overlap"
+            )
+            opinion = Finding(CONFIRMATION, HINT, f"{text}, and the lower one counts")
+        by = {**last.evaluator, CONFIRMED_BY: other.evaluator.get(DEVICE, "")}
+        return [other, _with(replace(last, evaluator=by), opinion)]
+
+
+def _overlap(first: Verdict, second: Verdict) -> bool:
+    """Whether the intervals of two speed-ups over eager have a value in common."""
+    one, other = first.speedups["eager"], second.speedups["eager"]
+    return one.low <= other.high and other.low <= one.high
+
+
+def is_answered(verdict: Verdict) -> bool:
+    """Whether another device was asked about a program, and has judged it or did not exist."""
+    return CONFIRMED_BY in verdict.evaluator or any(finding.kind == CONFIRMATION for finding in verdict.guard)
 
 
 def _with(verdict: Verdict, opinion: Finding | None) -> Verdict:

@@ -6,22 +6,27 @@ A proposal is only a claim: the evaluator decides whether it is right.
 from __future__ import annotations
 
 import json
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from configs.addresses import HTTP
 from configs.schema import RunConfig, SftConfig, TeacherConfig
+from evaluators.compile.hints import needs_build, uses_inductor
 from evaluators.records import Task
 from evaluators.tasks import profile_of
 from evaluators.tasks.loader import TaskVariants
+from evaluators.tasks.records import Variant
 from orchestration.run.answers import Answers
 from orchestration.step.endpoints import Book, EndpointTeacher
 from orchestration.step.failed_requests import EndpointKeys
 from orchestration.step.proposals import Proposal, Teacher, TeacherError
 from prompts.parse import parse_response
+
+_SIZES = re.compile(r"_\d.*")
 
 
 class BundledTeacher:
@@ -30,18 +35,38 @@ class BundledTeacher:
 
     name = "bundled"
 
-    def __init__(self, seed: int, variants: TaskVariants | None = None) -> None:
-        """`variants`: those of the bundled tasks unless given."""
-        self._seed = seed
+    def __init__(self, seed: int, variants: TaskVariants | None = None, *, kernels_first: bool = False) -> None:
+        """`variants`: those of the bundled tasks unless given. `kernels_first`: programs with kernels of their own come
+        first, those that are expected to be wrong last, and one of each rule before a second one of any."""
+        self._seed, self._kernels_first = seed, kernels_first
         self._variants = variants or TaskVariants()
 
     def proposals(self, task: Task, prompt: str) -> Iterator[Proposal]:
         """Every program of the task once."""
         variants = self._variants.of(task.id)
-        for index in np.random.default_rng([self._seed, *task.id.encode()]).permutation(len(variants)):
-            variant = variants[index]
+        drawn = np.random.default_rng([self._seed, *task.id.encode()]).permutation(len(variants))
+        order = [variants[index] for index in drawn]
+        for variant in _kernels_first(order) if self._kernels_first else order:
             author = f"teacher:bundled/{variant.name}"
             yield Proposal(task.id, variant.source, variant.analysis, variant.design, author)
+
+
+def _kernels_first(variants: Sequence[Variant]) -> list[Variant]:
+    """The same programs, otherwise in their order."""
+    seen = Counter[str]()
+    ranked = list[tuple[tuple[bool, int, int], Variant]]()
+    for variant in variants:
+        rule = _SIZES.sub("", variant.name)  # one rule gives a program for each tiling
+        ranked.append(((variant.expect == "wrong", seen[rule], _kind(variant.source)), variant))
+        seen[rule] += 1
+    return [variant for _, variant in sorted(ranked, key=lambda each: each[0])]
+
+
+def _kind(source: str) -> int:
+    """0: kernels of its own, 1: those of `torch.compile`, 2: torch's."""
+    if uses_inductor(source):
+        return 1
+    return 0 if needs_build(source) else 2
 
 
 class FileTeacher:
@@ -129,7 +154,7 @@ def make_teachers(run: RunConfig, answers: Answers | None = None, phase: str = "
         book = Book(answers, phase, index) if answers is not None else None
         if name == "bundled":
             variants = TaskVariants(run.tasks.source, profile_of(run.evaluator.arch))
-            teachers.append(BundledTeacher(run.seed, variants))
+            teachers.append(BundledTeacher(run.seed, variants, kernels_first=config.kernels_first))
         elif name in config.endpoints:
             teachers.append(_named(name, config.endpoints[name], book))
         elif _is_file(name, config):

@@ -29,9 +29,10 @@ class Somebody:
 
 
 def placed(share, rollout):
+    builders = rollout.pop("builders", 3)
     config = RunConfig(
         name="placed",
-        evaluator=EvaluatorConfig(arch="H200", workers=2, builders=3),
+        evaluator=EvaluatorConfig(arch="H200", workers=2, builders=builders),
         rollout=RolloutConfig(start_timeout=20.0, **rollout),
         learner=LearnerConfig(ranks=2),
         placement=PlacementConfig(share=share),
@@ -62,6 +63,7 @@ CASES: dict[str, tuple[str, dict[str, int]]] = {
     "none, too many": ("none", {"engines": 3}),
     "training, too many": ("training", {"engines": 5}),
     "all, too many": ("all", {"engines": 7}),
+    "all, too few cores": ("all", {"engines": 2, "builders": 12}),
 }
 
 
@@ -116,3 +118,11 @@ def test_a_host_with_too_few_gpus_is_refused_with_what_to_change(placed: dict[st
     assert f"{engines} for engines, 2 for learners, 2 for evaluators" in message
     assert f"{GPUS} are here" in message
     assert ("set placement.share=all" in message) == (share != "all")
+
+
+@pytest.mark.slow
+def test_shared_gpus_for_which_a_node_has_too_few_cores_are_refused_at_once(placed: dict[str, Any]) -> None:
+    """Ten minutes of two H200s went into the wait for cores that the machine did not have."""
+    message = placed["all, too few cores"]
+    assert "2 GPU(s) with 9 CPUs each do not fit into the cluster's nodes, which have 6 GPU(s) and 16 CPUs" in message
+    assert "lower rollout.engines, learner.ranks, evaluator.workers and evaluator.builders" in message

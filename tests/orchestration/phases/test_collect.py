@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +14,7 @@ import pytest
 
 from configs.schema import EndpointConfig, RunConfig, TeacherConfig
 from evaluators.records import Candidate, Outcome, Verdict
-from orchestration.phases import Collect, Sft
+from orchestration.phases import Collect, Sft, collecting
 from orchestration.step import endpoints
 from orchestration.step.failed_requests import Backoff
 from orchestration.step.pace import Pace
@@ -235,3 +235,41 @@ def test_an_interrupt_keeps_the_verdicts_so_far(serve: Any, tmp_path: Path) -> N
     assert (key, step) == ("1-collect", 0)
     assert [verdict.speedup for verdict in result.verdicts.values()] == [1.5] * len(result.verdicts)
     assert set(result.candidates) == set(result.verdicts) != set()
+
+
+class OneByOne(Judge):
+    """Judges one program at a time, each of which takes a minute of `now`."""
+
+    now = 0.0
+
+    def evaluate_arriving(
+        self, arrived: Callable[[], Sequence[Candidate] | None], preset: str
+    ) -> Iterator[tuple[Candidate, Verdict]]:
+        waiting: list[Candidate] = []
+        while (candidates := arrived()) is not None:
+            waiting += candidates
+            if waiting:
+                self.now += 60.0
+                candidate = waiting.pop(0)
+                yield candidate, self.judge(candidate)
+
+
+@pytest.mark.parametrize(("minutes", "judged"), [(0.0, 20), (3.0, 3), (100.0, 20)])
+def test_collecting_ends_in_time_with_what_was_judged_of_tasks_in_a_drawn_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, minutes: float, judged: int
+) -> None:
+    rows = [
+        {"task_id": f"level1/{task}", "source": f"speedup = {task}.{index}"} for task in range(10) for index in "56"
+    ]
+    (tmp_path / "programs.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    config = config_of()
+    config.sft.teachers, config.sft.collect_minutes = [str(tmp_path / "programs.jsonl")], minutes
+    context = context_of(config, tmp_path, tasks=10)
+    context.pipeline = clock = OneByOne(judge)
+    monkeypatch.setattr(collecting, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    phase = Sft(context, 1)
+    result = phase.gather(0)
+    assert len(result.verdicts) == result.metrics["proposals"] == judged
+    assert phase.memory["teachers"][0]["tries"] == judged
+    first = [candidate.task_id for candidate in result.candidates.values()][:3]
+    assert (first == ["level1/0", "level1/0", "level1/1"]) == (minutes == 0.0)

@@ -196,6 +196,21 @@ def judge(judging: Judging, candidate: Candidate) -> Verdict:
     return gathering.result.verdicts[candidate.digest]
 
 
+@pytest.mark.parametrize("lead", [1.003, 1.0099])
+def test_a_lead_of_less_than_a_hundredth_is_neither_measured_again_nor_believed(tmp_path: Path, lead: float) -> None:
+    """A copy of the reference was measured four times, at 1.000x, since each interval contained 1."""
+    speedups = iter([lead, 1.5, 1.5, 1.5 * lead])
+    evaluators = Pool(lambda request: verdict_on(request, next(speedups), 0.02))
+    judging = judging_of(tmp_path, Pool(lambda _: None), evaluators, most=3)
+    verdicts = [
+        judge(judging, Candidate.propose(SOFTMAX.id, program(name), "test")) for name in ("copy", "fast", "lead")
+    ]
+    assert [verdict.speedup for verdict in verdicts] == [pytest.approx(1.0), pytest.approx(1.5), pytest.approx(1.5)]
+    assert [request.again for request in evaluators.requests] == [False, False, True, False]
+    assert judging.reviewer.best_of(SOFTMAX.id) == pytest.approx(1.5)
+    assert [len(verdict.measurements) for verdict in verdicts] == [0, 2, 0]
+
+
 def test_a_run_may_do_without(tmp_path: Path) -> None:
     evaluators = Pool(lambda request: verdict_on(request, 1.5, 0.05))
     judging = judging_of(tmp_path, Pool(lambda _: None), evaluators, most=0)

@@ -7,7 +7,7 @@ import pytest
 
 from configs.schema import RunConfig, SftConfig, TeacherConfig
 from evaluators.records import Task
-from evaluators.tasks.loader import load_tasks, load_variants
+from evaluators.tasks.loader import TaskVariants, load_tasks, load_variants
 from orchestration.step.lesson_rounds import TeacherRounds
 from orchestration.step.proposals import Proposal, TeacherError
 from orchestration.step.teachers import BundledTeacher, FileTeacher, make_teachers
@@ -27,6 +27,34 @@ def test_the_bundled_order_follows_the_seed_and_leaves_none_out() -> None:
     assert len({tuple(names(seed)) for seed in range(5)}) > 1
     everything = sorted(f"teacher:bundled/{variant.name}" for variant in load_variants(SOFTMAX.id))
     assert sorted(names(1)) == everything
+
+
+KERNEL, COMPILED, PLAIN = "import triton", "@torch.compile", "x = 1"
+
+
+def test_kernels_come_first_and_one_of_each_rule_before_a_second_one(tmp_path: Path) -> None:
+    """Drawn at random, 9 of the first 113 programs of a run had a kernel of their own; 60 % of the programs have."""
+    programs = {
+        "in_place": PLAIN, "torch_compile": COMPILED, "wrong_sum": KERNEL,
+        **{f"triton_{rule}": KERNEL for rule in ("chain_1024", "chain_2048", "rows_1x4", "rows_4x4")},
+    }  # fmt: skip
+    variants = [
+        {"name": name, "source": f"class ModelNew: pass\n{text}", "analysis": "A.", "design": "B.",
+         "profiles": ["cpu"], "expect": "wrong" if "wrong" in name else "faster"}
+        for name, text in programs.items()
+    ]  # fmt: skip
+    path = tmp_path / "tasks.jsonl"
+    path.write_text(json.dumps({"level_id": 1, "task_id": 5, "ref_code": REFERENCE, "variants": variants}))
+    (task,) = load_tasks(str(path), "cpu")
+    found = set()
+    for seed in range(20):
+        teacher = BundledTeacher(seed, TaskVariants(str(path), "cpu"), kernels_first=True)
+        order = [each.author.removeprefix("teacher:bundled/") for each in teacher.proposals(task, "")]
+        assert {name.split("_")[1] for name in order[:2]} == {"chain", "rows"}
+        assert order[2:4] == ["torch_compile", "in_place"]
+        assert order[6:] == ["wrong_sum"]
+        found.add(order[0])
+    assert len(found) == 4, "which rule and which tiling comes first is drawn"
 
 
 # Files
@@ -181,3 +209,15 @@ def test_two_teachers_with_the_same_name_are_both_asked_and_a_program_of_both_is
 
 def test_a_teacher_that_runs_out_ends_the_lesson() -> None:
     assert learn(lesson_of([BundledTeacher(0)], tries=1000, successes=1000)) == [len(load_variants(SOFTMAX.id))]
+
+
+def test_after_its_end_a_lesson_asks_nobody_and_knows_only_what_was_judged() -> None:
+    teacher = Endless()
+    lesson = lesson_of([teacher], tries=20, successes=2)
+    first, _ = lesson.arrived() or ()
+    lesson.judged(first.digest, success=True)
+    assert lesson.end() == 1
+    assert lesson.arrived() is None
+    assert [candidate for candidate, _ in lesson.in_order()] == [first]
+    assert [[candidate for candidate, _ in each] for _, each in lesson.by_teacher()] == [[first]]
+    assert teacher.asked == 2
