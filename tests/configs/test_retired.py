@@ -150,6 +150,7 @@ def test_published_configurations_can_be_read(path: Path) -> None:
         "half-hour": ("gain", ["reward.copies", "contrastive_rl.refill"]),
         "hour": ("beat_shown", []),
         "rehearsed": ("beat_shown", []),
+        "second-window": ("beat_shown", []),
         "right-alone": ("speedup", ["sft.beat_exemplars", "contrastive_rl.refill"]),
     }
     config = parse_config(path.read_text(), str(path))
