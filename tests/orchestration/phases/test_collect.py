@@ -219,8 +219,8 @@ def test_a_phase_in_which_nothing_is_right_leaves_an_empty_file(
 
 def test_an_interrupt_keeps_the_verdicts_so_far(serve: Any, tmp_path: Path) -> None:
     """They take an evaluator minutes, and are else kept every 64 programs."""
-    good = serve(saying("speedup = 1.5", "speedup = 2.0"))
-    context, kept = context_of(config_of(good=TeacherConfig(good.url, "m")), tmp_path), []
+    good, asking = serve(saying("speedup = 1.5", "speedup = 2.0")), EndpointConfig(concurrency=1)
+    context, kept = context_of(config_of(good=TeacherConfig(good.url, "m", asking=asking)), tmp_path), []
     context.archive.store_interrupted = lambda *stored: kept.append(stored)
 
     def interrupted(candidate: Candidate) -> Verdict:
