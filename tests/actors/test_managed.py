@@ -12,7 +12,7 @@ from actors.managed import Managed
 HEAVY = {"ray.rllib", "pandas", "scipy.stats", "transformers", "deepspeed", "vllm", "mlflow"}
 
 
-@pytest.mark.parametrize("module", ["actors.evaluator", "actors.builder"])
+@pytest.mark.parametrize("module", ["actors.evaluator", pytest.param("actors.builder", marks=pytest.mark.slow)])
 def test_the_start_of_an_actor_imports_no_heavy_package(module: str) -> None:
     code = f"import sys, {module}; print([name for name in {HEAVY} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

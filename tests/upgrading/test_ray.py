@@ -63,18 +63,22 @@ def facts() -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_niceness_of_workers(facts: dict[str, Any], still: Still) -> None:
     still(facts["niceness"] > os.getpriority(os.PRIO_PROCESS, 0))
 
 
+@pytest.mark.slow
 def test_threads_of_workers(facts: dict[str, Any], still: Still) -> None:
     still(facts["threads"] == "1")
 
 
+@pytest.mark.slow
 def test_sigterm_handlers(facts: dict[str, Any], still: Still) -> None:
     still(not facts["keeps_handler"])
 
 
+@pytest.mark.slow
 def test_exits_beside_methods(facts: dict[str, Any], still: Still) -> None:
     still(not facts["exits"])
 

@@ -86,7 +86,7 @@ def assert_ends(judge: JudgeProcess, work: str) -> str:
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
     "work",
-    [pytest.param(SMALL, marks=pytest.mark.slow), IN_FOLDERS, LARGE, LATER],
+    [*(pytest.param(work, marks=pytest.mark.slow) for work in (SMALL, IN_FOLDERS)), LARGE, LATER],
     ids=["small", "in folders", "large", "later"],
 )
 def test_a_program_that_fills_its_folder_ends(judges, mode, work) -> None:
