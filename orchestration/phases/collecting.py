@@ -150,7 +150,8 @@ class Collecting:
 
         def arrived() -> list[Candidate] | None:
             if time.monotonic() >= end:
-                _log.info("%s: the time is over; %d programs are left unjudged", self._key, rounds.end())
+                left = rounds.end()
+                _log.info("%s: the time is over; %d programs are left unjudged", self._key, left)
                 return None
             candidates = rounds.arrived()
             context.answers.copy(whole=False)

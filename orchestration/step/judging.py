@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from orchestration.run.set_aside import Evidence, SetAside
 from orchestration.step.gathering import Gathering
 from orchestration.step.known import RunVerdicts
 from orchestration.step.review import Reviewer
-from orchestration.step.second_device import SecondDevice, is_answered
+from orchestration.step.second_device import SecondDevice
 
 _log = logging.getLogger(__name__)
 _MOST_CHARACTERS = 2000  # of a verdict's message
@@ -254,21 +254,20 @@ class Judging:
         key = request.key
         fresh = self._second_device.settle(key, verdict) or ([verdict] if verdict else [])
         measured, best = [*self._measured.pop(key, ()), *fresh], self.reviewer.best_of(request.task.id)
-        if self._asks_another_device(key, measured):
+        if self._asks_another_device(key, measured[-1]):
             self._measured[key] = measured[:-1]  # the last one is kept with the question
         elif needs_another(measured, best, self._remeasure_best):
             self._measured[key] = measured
         else:
+            self._second_device.forget(key)
             decided = believed(measured, best) if self._remeasure_best else combined(measured)
             self._review(request.candidate, decided)
             return
         self._judge_again(request)
 
-    def _asks_another_device(self, key: Key, measured: Sequence[Verdict]) -> bool:
+    def _asks_another_device(self, key: Key, verdict: Verdict) -> bool:
         """Whether the candidate is to be evaluated by another device next."""
-        if not self._confirms_jumps or any(map(is_answered, measured)) or not self.reviewer.jumps(measured[-1]):
-            return False
-        return self._second_device.ask(key, measured[-1])
+        return self._confirms_jumps and self.reviewer.jumps(verdict) and self._second_device.ask(key, verdict)
 
     def _judge_again(self, request: BuildRequest | EvaluationRequest) -> None:
         if isinstance(request, BuildRequest):

@@ -28,10 +28,12 @@ class SecondDevice:
 
     def __init__(self) -> None:
         self._asked: dict[Key, _Asked] = {}
+        self._answered: set[Key] = set()
 
     def ask(self, key: Key, verdict: Verdict) -> bool:
-        """Whether a verdict, whose speed-up jumps, can be confirmed; it waits then. One that is reused cannot."""
-        if REUSED_FROM in verdict.evaluator or not verdict.evaluator.get(DEVICE):
+        """Whether a verdict, whose speed-up jumps, can be confirmed; it waits then. One that is reused cannot, and nobody
+        is asked about a candidate twice, until it is forgotten."""
+        if key in self._answered or REUSED_FROM in verdict.evaluator or not verdict.evaluator.get(DEVICE):
             return False
         self._asked[key] = _Asked(verdict)
         return True
@@ -51,8 +53,9 @@ class SecondDevice:
         return False
 
     def forget(self, key: Key) -> None:
-        """A candidate is wanted no more."""
+        """A candidate is wanted no more, or decided."""
         self._asked.pop(key, None)
+        self._answered.discard(key)
 
     def settle(self, key: Key, second: Verdict | None) -> list[Verdict]:
         """The verdicts of both devices on a jump, with what they say of each other; empty if none was asked for. The
@@ -66,6 +69,7 @@ class SecondDevice:
         asked = self._asked.pop(key, None)
         if asked is None:
             return []
+        self._answered.add(key)
         first = asked.verdict
         assert first.speedup is not None, "only a speed-up jumps"
         if second is None or second.outcome is Outcome.INFRA:
@@ -80,18 +84,13 @@ class SecondDevice:
             )
             opinion = Finding(CONFIRMATION, HINT, f"{text}, and the lower one counts")
         by = {**last.evaluator, CONFIRMED_BY: other.evaluator.get(DEVICE, "")}
-        return [other, _with(replace(last, evaluator=by), opinion)]
+        return [_with(other, None), _with(replace(last, evaluator=by), opinion)]
 
 
 def _overlap(first: Verdict, second: Verdict) -> bool:
     """Whether the intervals of two speed-ups over eager have a value in common."""
     one, other = first.speedups["eager"], second.speedups["eager"]
     return one.low <= other.high and other.low <= one.high
-
-
-def is_answered(verdict: Verdict) -> bool:
-    """Whether another device was asked about a program, and has judged it or did not exist."""
-    return CONFIRMED_BY in verdict.evaluator or any(finding.kind == CONFIRMATION for finding in verdict.guard)
 
 
 def _with(verdict: Verdict, opinion: Finding | None) -> Verdict:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -155,6 +156,16 @@ def test_what_is_given_up_meanwhile_is_judged_from_the_beginning(tmp_path: Path)
     stand.judging.give_up([CANDIDATE.digest], gathering)
     assert stand.judge().speedup == 1.1
     assert stand.asked[-1] == (False, "", ())
+
+
+def test_an_evaluator_that_has_nobody_to_ask_is_no_answer(tmp_path: Path) -> None:
+    """At the preset `paper` each evaluator says so itself, whoever else is in the run."""
+    first = Stand(tmp_path, [(4.0, "a")], confirms=False).judge()
+    hint = Finding("confirmation", HINT, "4.00x is not confirmed: no verdict of a second H200")
+    stand = Stand(tmp_path, [replace(first, guard=(hint,)), (3.9, "b")])
+    verdict = stand.judge()
+    assert (verdict.evaluator[CONFIRMED_BY], len(stand.asked)) == ("a", 2)
+    assert (verdict.speedup, verdict.guard) == (pytest.approx(3.9), ())
 
 
 @pytest.mark.parametrize("settings", [{DEVICE: "a", REUSED_FROM: "earlier"}, {}], ids=["reused", "unknown device"])
