@@ -31,8 +31,10 @@ class SecondDevice:
         self._answered: set[Key] = set()
 
     def ask(self, key: Key, verdict: Verdict) -> bool:
-        """Whether a verdict, whose speed-up jumps, can be confirmed; it waits then. One that is reused cannot, and nobody
-        is asked about a candidate twice, until it is forgotten."""
+        """Whether a verdict, whose speed-up jumps, can be confirmed; it waits then. One that is reused cannot.
+
+        Nobody is asked about a candidate twice, until it is forgotten.
+        """
         if key in self._answered or REUSED_FROM in verdict.evaluator or not verdict.evaluator.get(DEVICE):
             return False
         self._asked[key] = _Asked(verdict)
