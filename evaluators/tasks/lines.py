@@ -88,4 +88,5 @@ def _variant(task_id: str, row: Mapping[str, Any]) -> Variant:
     profiles = row.get("profiles") or []
     if not all(isinstance(text, str) for text in (*texts.values(), *profiles)):
         raise TypeError("not a text")
-    return Variant(task_id, expect=str(row.get("expect", "faster")), profiles=tuple(profiles), **texts)
+    expect, rule = str(row.get("expect", "faster")), str(row.get("rule", ""))
+    return Variant(task_id, expect=expect, profiles=tuple(profiles), rule=rule, **texts)

@@ -19,7 +19,7 @@ class TaskError(Exception):
 class Variant:
     """A program that comes with a task. `expect`: `faster`, `same`, `slower` or `wrong`. `analysis` and `design`: the
     sentences that a teacher would write about it. `profiles`: the devices that it is for (`cpu`, `cuda`), all if
-    empty."""
+    empty. `rule`: what made it, the same for all tilings of a kernel; empty for a program that a person wrote."""
 
     task_id: str
     name: str
@@ -28,6 +28,7 @@ class Variant:
     design: str
     source: str
     profiles: tuple[str, ...] = ()
+    rule: str = ""
 
 
 def checked(task: Task, place: str) -> Task:

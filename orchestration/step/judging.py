@@ -259,9 +259,8 @@ class Judging:
         elif needs_another(measured, best, self._remeasure_best):
             self._measured[key] = measured
         else:
-            self._second_device.forget(key)
             decided = believed(measured, best) if self._remeasure_best else combined(measured)
-            self._review(request.candidate, decided)
+            self._review(request.candidate, self._second_device.conclude(key, decided))
             return
         self._judge_again(request)
 

@@ -28,12 +28,12 @@ class SecondDevice:
 
     def __init__(self) -> None:
         self._asked: dict[Key, _Asked] = {}
-        self._answered: set[Key] = set()
+        self._answered: dict[Key, list[Verdict]] = {}
 
     def ask(self, key: Key, verdict: Verdict) -> bool:
         """Whether a verdict, whose speed-up jumps, can be confirmed; it waits then. One that is reused cannot.
 
-        Nobody is asked about a candidate twice, until it is forgotten.
+        Nobody is asked about a candidate twice before `conclude`.
         """
         if key in self._answered or REUSED_FROM in verdict.evaluator or not verdict.evaluator.get(DEVICE):
             return False
@@ -55,44 +55,41 @@ class SecondDevice:
         return False
 
     def forget(self, key: Key) -> None:
-        """A candidate is wanted no more, or decided."""
+        """A candidate is wanted no more."""
         self._asked.pop(key, None)
-        self._answered.discard(key)
+        self._answered.pop(key, None)
 
     def settle(self, key: Key, second: Verdict | None) -> list[Verdict]:
-        """The verdicts of both devices on a jump, with what they say of each other; empty if none was asked for. The
-        last one counts (`evaluators.timing.new_best.combined`).
+        """The verdicts of both devices on a jump, which are measurements like any other (`evaluators.timing.new_best`);
+        empty if none was asked for.
 
-        That is the second device's, since the first one's speed-up is why it was asked. If the two differ by more than
-        10 %, but their intervals overlap, nothing speaks against the program: the slower one comes last, with a hint. A
-        second verdict that is not `ok` decides. If there is none (None), or it is our failure, the first one stands
-        alone, with a hint.
+        If there is no second one (None), or it is our failure, the first one stands alone, with a hint.
         """
         asked = self._asked.pop(key, None)
         if asked is None:
             return []
-        self._answered.add(key)
         first = asked.verdict
         assert first.speedup is not None, "only a speed-up jumps"
         if second is None or second.outcome is Outcome.INFRA:
+            self._answered[key] = []
             return [_with(first, second_opinion(first.arch, first.speedup, None))]
-        if second.speedup is None:
-            return [first, second]
-        other, last, opinion = first, second, second_opinion(first.arch, second.speedup, first.speedup)
-        if opinion is not None and _overlap(first, second):
-            last, other = sorted((first, second), key=lambda verdict: verdict.speedup or 0.0)
-            text = (
-                f"a second {last.arch} measured {other.speedup:.2f}x, not {last.speedup:.2f}x: their intervals overlap"
-            )
-            opinion = Finding(CONFIRMATION, HINT, f"{text}, and the lower one counts")
-        by = {**last.evaluator, CONFIRMED_BY: other.evaluator.get(DEVICE, "")}
-        return [_with(other, None), _with(replace(last, evaluator=by), opinion)]
+        self._answered[key] = [first, second]
+        return [first, second]
 
+    def conclude(self, key: Key, verdict: Verdict) -> Verdict:
+        """The verdict that a candidate's measurements come to, with what the two devices say of it, if two were asked.
 
-def _overlap(first: Verdict, second: Verdict) -> bool:
-    """Whether the intervals of two speed-ups over eager have a value in common."""
-    one, other = first.speedups["eager"], second.speedups["eager"]
-    return one.low <= other.high and other.low <= one.high
+        Its speed-up must agree with that of each device, however often it was measured. A verdict that is not `ok`
+        stays as it is.
+        """
+        answers = self._answered.pop(key, [])
+        if not answers or verdict.speedup is None:
+            return verdict
+        device = verdict.evaluator.get(DEVICE, "")
+        others = [answer.evaluator.get(DEVICE, "") for answer in answers]
+        by = {**verdict.evaluator, CONFIRMED_BY: next(other for other in others if other != device)}
+        opinions = [second_opinion(verdict.arch, verdict.speedup, answer.speedup) for answer in answers]
+        return _with(replace(verdict, evaluator=by), next(filter(None, opinions), None))
 
 
 def _with(verdict: Verdict, opinion: Finding | None) -> Verdict:

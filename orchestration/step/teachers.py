@@ -6,7 +6,6 @@ A proposal is only a claim: the evaluator decides whether it is right.
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -26,7 +25,7 @@ from orchestration.step.failed_requests import EndpointKeys
 from orchestration.step.proposals import Proposal, Teacher, TeacherError
 from prompts.parse import parse_response
 
-_SIZES = re.compile(r"_\d.*")
+KINDS = OWN_KERNEL, COMPILED, TORCH = ("own kernel", "torch.compile", "torch")
 
 
 class BundledTeacher:
@@ -56,17 +55,17 @@ def _kernels_first(variants: Sequence[Variant]) -> list[Variant]:
     seen = Counter[str]()
     ranked = list[tuple[tuple[bool, int, int], Variant]]()
     for variant in variants:
-        rule = _SIZES.sub("", variant.name)  # one rule gives a program for each tiling
-        ranked.append(((variant.expect == "wrong", seen[rule], _kind(variant.source)), variant))
+        rule = variant.rule or variant.name
+        ranked.append(((variant.expect == "wrong", seen[rule], KINDS.index(kind_of(variant.source))), variant))
         seen[rule] += 1
     return [variant for _, variant in sorted(ranked, key=lambda each: each[0])]
 
 
-def _kind(source: str) -> int:
-    """0: kernels of its own, 1: those of `torch.compile`, 2: torch's."""
+def kind_of(source: str) -> str:
+    """One of `KINDS`: whose kernels a program runs, by its text."""
     if uses_inductor(source):
-        return 1
-    return 0 if needs_build(source) else 2
+        return COMPILED
+    return OWN_KERNEL if needs_build(source) else TORCH
 
 
 class FileTeacher:

@@ -86,7 +86,7 @@ def main() -> int:
     parser.add_argument(
         "--seed", type=int, default=None, help="of their order and moments (default: drawn, and printed)"
     )
-    parser.add_argument("--steps", type=int, default=8, help="of contrastive RL, in each of two cycles")
+    parser.add_argument("--steps", type=int, default=9, help="of contrastive RL, in each of two cycles")
     parser.add_argument("--pause", type=float, default=2.0, help="most seconds between two faults")
     parser.add_argument("--kinds", nargs="*", default=[], help="only kinds whose name has one of these texts")
     parser.add_argument("settings", nargs="*", default=[], metavar="key=value", help="settings of both runs")

@@ -33,14 +33,14 @@ KERNEL, COMPILED, PLAIN = "import triton", "@torch.compile", "x = 1"
 
 
 def test_kernels_come_first_and_one_of_each_rule_before_a_second_one(tmp_path: Path) -> None:
-    """Drawn at random, 9 of the first 113 programs of a run had a kernel of their own; 60 % of the programs have."""
+    """Drawn at random, 9 of the first 113 programs of a run had a kernel of their own (docs/results/second-window)."""
     programs = {
         "in_place": PLAIN, "torch_compile": COMPILED, "wrong_sum": KERNEL,
         **{f"triton_{rule}": KERNEL for rule in ("chain_1024", "chain_2048", "rows_1x4", "rows_4x4")},
     }  # fmt: skip
     variants = [
         {"name": name, "source": f"class ModelNew: pass\n{text}", "analysis": "A.", "design": "B.",
-         "profiles": ["cpu"], "expect": "wrong" if "wrong" in name else "faster"}
+         "profiles": ["cpu"], "expect": "wrong" if "wrong" in name else "faster", "rule": name.rpartition("_")[0]}
         for name, text in programs.items()
     ]  # fmt: skip
     path = tmp_path / "tasks.jsonl"
